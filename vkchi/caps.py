@@ -1,0 +1,72 @@
+"""What a device can do: one flat record, hashable, so that it can be part of a cache key.
+
+Owns: the record. Must not know: Vulkan calls, ops. Filled by `vkchi.device`, read by passes,
+the emitter and the launch path.
+
+    >>> SMALLEST.int64
+    False
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Capabilities and limits. The defaults are the least that any Vulkan 1.3 device offers us."""
+
+    # arithmetic types
+    int8: bool = False
+    int16: bool = False
+    int64: bool = False
+    float16: bool = False
+    float64: bool = False
+    # types in memory (buffers reached by device address)
+    storage8: bool = False
+    storage16: bool = False
+    # atomics on buffers and on workgroup (shared) memory
+    f32_atomic_add: bool = False
+    f32_atomic_add_shared: bool = False
+    f64_atomic_add: bool = False
+    f32_atomic_minmax: bool = False
+    i64_atomics: bool = False
+    i64_atomics_shared: bool = False
+    # subgroups
+    subgroup_size: int = 4
+    subgroup_arithmetic: bool = False
+    subgroup_ballot: bool = False
+    subgroup_shuffle: bool = False
+    subgroup_shuffle_relative: bool = False
+    subgroup_vote: bool = False
+    # float behaviour
+    signed_zero_inf_nan_f32: bool = False
+    # limits
+    push_constant_bytes: int = 128
+    workgroup_invocations: int = 128
+    workgroup_count: tuple[int, int, int] = (65535, 65535, 65535)
+    shared_bytes: int = 16384
+
+    def has_type(self, name: str) -> bool:
+        """Whether values of the scalar type called `name` can be computed with."""
+        return {
+            "i8": self.int8, "u8": self.int8, "i16": self.int16, "u16": self.int16,
+            "i64": self.int64, "u64": self.int64, "f16": self.float16, "f64": self.float64,
+        }.get(name, True)  # fmt: skip
+
+    def can_store(self, name: str) -> bool:
+        """Whether scalars called `name` can stand in buffers."""
+        bits = int(name[1:])
+        if bits == 8:
+            return self.storage8
+        return self.storage16 if bits == 16 else bits == 1 or self.has_type(name)
+
+
+SMALLEST = Caps()
+FULL = Caps(
+    int8=True, int16=True, int64=True, float16=True, float64=True, storage8=True, storage16=True,
+    f32_atomic_add=True, f32_atomic_add_shared=True, f64_atomic_add=True, i64_atomics=True,
+    i64_atomics_shared=True, subgroup_size=32, subgroup_arithmetic=True, subgroup_ballot=True,
+    subgroup_shuffle=True, subgroup_shuffle_relative=True, subgroup_vote=True,
+    push_constant_bytes=256, workgroup_invocations=1024, shared_bytes=49152,
+)  # fmt: skip

@@ -1,0 +1,100 @@
+"""Every exception class a user can meet, and the one place that renders a compile error.
+
+Owns: the classes (their Taichi names are aliases made in `vkchi/__init__.py`) and the message form
+of docs/design.md part 8. Must not know: the frontend, the IR.
+
+    raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and vector of 3")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.span import Span, render_carets, render_chain
+
+
+class VkchiError(Exception):
+    """Base of everything vkchi raises on purpose."""
+
+
+class CompilationError(VkchiError):
+    """A kernel is wrong. Knows the user's line.
+
+    `sentence` says what is wrong, `label` stands beside the carets, `notes` are (sentence, span)
+    pairs saying where a fact came from, `help` is something to type.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        span: Span | None = None,
+        *,
+        label: str = "",
+        notes: Sequence[tuple[str, Span | None]] = (),
+        help: str = "",
+    ) -> None:
+        self.sentence, self.span, self.label = sentence, span, label
+        self.notes, self.help = tuple(notes), help
+        super().__init__(render_error(self))
+
+
+class KernelSyntaxError(CompilationError, SyntaxError):
+    """Python syntax that kernels do not have, or a use of it that they do not allow."""
+
+    def __init__(self, sentence: str, span: Span | None = None, **facts: object) -> None:
+        CompilationError.__init__(self, sentence, span, **facts)  # type: ignore[arg-type]
+        self.msg = self.args[0]
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class KernelTypeError(CompilationError, TypeError):
+    """Values of the wrong type or shape inside a kernel."""
+
+
+class KernelNameError(CompilationError, NameError):
+    """A name that is not defined where the kernel uses it."""
+
+
+class KernelIndexError(CompilationError, IndexError):
+    """A wrong number of indices, or a static index out of range."""
+
+
+class KernelRuntimeError(VkchiError, RuntimeError):
+    """Something went wrong while running: device, memory, driver, a call in the wrong state."""
+
+
+class DeviceError(KernelRuntimeError):
+    """No driver, no device, a feature that the device lacks, out of memory, device lost."""
+
+
+class ArgumentError(KernelRuntimeError, TypeError):
+    """A kernel or an array method was called with something it does not take."""
+
+
+class KernelAssertionError(KernelRuntimeError, AssertionError):
+    """An `assert` inside a kernel failed."""
+
+
+class Unsupported(VkchiError, NotImplementedError):
+    """A documented feature that vkchi does not have (yet); the message says what to use instead."""
+
+
+class InternalError(VkchiError):
+    """vkchi broke its own contract; always a bug of ours. The message asks for a report."""
+
+
+def render_error(error: CompilationError) -> str:
+    """The whole message: place, sentence, source line with carets, call chain, notes, help."""
+    if error.span is None:
+        head = [error.sentence]
+    else:
+        head = [f"{error.span.place}: {error.sentence}", *render_carets(error.span, error.label)]
+        head += render_chain(error.span)
+    for sentence, span in error.notes:
+        head.append(f"note: {sentence}" if span is None else f"note: {span.place}: {sentence}")
+        head += render_carets(span) if span is not None else []
+    if error.help:
+        head.append(f"help: {error.help}")
+    return "\n".join(head)

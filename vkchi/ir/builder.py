@@ -1,0 +1,119 @@
+"""Builds valid IR: every op is checked against its row when it is made, and typed.
+
+Owns: insertion into the current region, spans of what is built, the contracts of control ops.
+Must not know: Python's AST, passes.
+
+    >>> b = Builder()
+    >>> with b.region() as body:
+    ...     x = b.emit("add", b.const(1, i32), b.const(2, i32))
+    ...     b.emit("yield")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op, Param, Region, Value, constant_attr
+from vkchi.ir.ops import TABLE
+from vkchi.ir.sig import SignatureError
+from vkchi.span import Span
+from vkchi.types import Scalar, Tensor, Type
+
+_INFERRED: dict[tuple[Any, ...], Type | None] = {}
+
+
+def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
+    """The result type of an op by its row, remembered. Raises SignatureError, KeyError."""
+    key = (kind, tuple(v.type for v in args), attr, given)
+    try:
+        return _INFERRED[key]
+    except KeyError:
+        t = _INFERRED[key] = TABLE[kind].infer(key[1], attr, given)
+        return t
+
+
+class Builder:
+    """Appends ops to the innermost open region. `span` is given to everything built."""
+
+    __slots__ = ("_stack", "span")
+
+    def __init__(self) -> None:
+        self._stack: list[Region] = []
+        self.span: Span | None = None
+
+    @property
+    def ops(self) -> list[Op]:
+        """The op list that is being appended to."""
+        return self._stack[-1].ops
+
+    @contextmanager
+    def region(self, *params: Param) -> Iterator[Region]:
+        """Open a region with these parameters; what is built inside the `with` goes there."""
+        region = Region(params, [])
+        self._stack.append(region)
+        try:
+            yield region
+        finally:
+            self._stack.pop()
+
+    def emit(
+        self,
+        kind: str,
+        *args: Value,
+        attr: Any = None,
+        type: Type | None = None,
+        name: str = "",
+    ) -> Op:
+        """Append an op without regions. Raises InternalError if the args do not fit the row: who
+        builds IR checks the user's mistakes first."""
+        try:
+            t = infer_type(kind, args, attr, type)
+        except SignatureError as e:
+            place = f" at {self.span.place}" if self.span else ""
+            raise InternalError(f"`{kind}` {e}{place}") from None
+        op = Op(kind, args, attr, t, self.span, name)
+        self._stack[-1].ops.append(op)
+        return op
+
+    def insert(self, op: Op) -> Op:
+        """Append an op that exists already."""
+        self._stack[-1].ops.append(op)
+        return op
+
+    def const(self, value: Any, t: Scalar | Tensor) -> Op:
+        """A constant of type t from a Python or numpy number (or array, for a tensor type)."""
+        return self.emit("const", attr=constant_attr(value, t), type=t)
+
+    def if_(self, cond: Value, then: Region, orelse: Region) -> Op:
+        """Both regions must end in a yield of the same types; those are the results."""
+        types = tuple(v.type for v in then.yielded)
+        return self._control("if", (cond,), (then, orelse), types)
+
+    def for_(self, begin: Value, end: Value, first: Sequence[Value], body: Region) -> Op:
+        """body: parameters (index, *carried), yields the next carried values."""
+        types = tuple(v.type for v in first)
+        return self._control("for", (begin, end, *first), (body,), types)
+
+    def while_(self, first: Sequence[Value], cond: Region, body: Region) -> Op:
+        """cond: parameters *carried, yields one u1; body: parameters *carried, yields the next."""
+        types = tuple(v.type for v in first)
+        return self._control("while", tuple(first), (cond, body), types)
+
+    def parallel(self, begin: Value, end: Value, body: Region, block: int | None = None) -> Op:
+        """body: parameter (index,), yields nothing."""
+        return self._control("parallel", (begin, end), (body,), (), block)
+
+    def _control(
+        self,
+        kind: str,
+        args: tuple[Value, ...],
+        regions: tuple[Region, ...],
+        result_types: tuple[Type, ...],
+        attr: Any = None,
+    ) -> Op:
+        op = Op(kind, args, attr, None, self.span, "", regions, result_types)
+        self._stack[-1].ops.append(op)
+        return op

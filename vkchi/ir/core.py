@@ -1,0 +1,172 @@
+"""The objects CHI IR is made of. This docstring is the specification.
+
+- A `Func` is one piece of straight code with structured control flow: parameters and a body `Region`.
+  A `Program` is a tuple of Funcs run in order; before `split_dispatches` it has one Func, whose body
+  may hold several `parallel` ops among serial code; after it every Func is one dispatch.
+- A `Region` is a list of ops ending in `yield`, with parameters of its own (loop index, carried
+  values). A region sees the values defined before its op in the enclosing regions.
+- An `Op` has a kind (a row of `ops.TABLE`), arguments (object references), one hashable `attr`,
+  regions, and a source span. If it has exactly one result, the op is that value. Ops with regions
+  have `Result` values instead, any number of them.
+- A `Value` is a `Param`, an `Op` of one result, or a `Result`. Identity is equality; there are no
+  ids, parents or use lists. `name` is a hint for people, need not be unique, and may be "".
+- Nothing is mutated after insertion. A pass returns a new Func and may share unchanged ops with the
+  old one.
+- A constant is (type, bit pattern): `const` has attr = an int of the scalar's width, or a tuple of
+  them for a tensor, never a Python float.
+
+Must not know: Python's AST, SPIR-V, devices.
+
+    >>> b = Builder(); x = b.const(2, i32); y = b.emit("add", x, x)     # see builder.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from vkchi.span import Span
+from vkchi.types import Scalar, Tensor, Type
+
+
+class Value:
+    """Something an op can take: has a `type` and a `name` hint."""
+
+    __slots__ = ("name", "type")
+    type: Type
+    name: str
+
+
+class Param(Value):
+    """A parameter of a Func or Region. Of a Func, `name` is unique and is what a launch binds."""
+
+    __slots__ = ()
+
+    def __init__(self, type: Type, name: str = "") -> None:
+        self.type, self.name = type, name
+
+
+class Op(Value):
+    """One operation. `type` is its result type, or None for ops with no result or with regions."""
+
+    __slots__ = ("args", "attr", "kind", "regions", "results", "span")
+
+    def __init__(
+        self,
+        kind: str,
+        args: tuple[Value, ...],
+        attr: Any,
+        type: Type | None,
+        span: Span | None = None,
+        name: str = "",
+        regions: tuple[Region, ...] = (),
+        result_types: tuple[Type, ...] = (),
+    ) -> None:
+        self.kind, self.args, self.attr, self.span, self.name = kind, args, attr, span, name
+        self.regions = regions
+        self.type = type  # type: ignore[assignment]
+        self.results: tuple[Value, ...]
+        if type is not None:
+            self.results = (self,)
+        else:
+            self.results = tuple(Result(self, i, t) for i, t in enumerate(result_types))
+
+
+class Result(Value):
+    """The `index`-th result of an op with regions."""
+
+    __slots__ = ("index", "op")
+
+    def __init__(self, op: Op, index: int, type: Type, name: str = "") -> None:
+        self.op, self.index, self.type, self.name = op, index, type, name
+
+
+class Region:
+    """Parameters and ops; the last op is a `yield`."""
+
+    __slots__ = ("ops", "params")
+
+    def __init__(self, params: tuple[Param, ...], ops: list[Op]) -> None:
+        self.params, self.ops = params, ops
+
+    @property
+    def yielded(self) -> tuple[Value, ...]:
+        """The arguments of the final yield."""
+        return self.ops[-1].args
+
+
+class Func:
+    """One function of IR: `params`, `body` (a Region without parameters), a name, a span."""
+
+    __slots__ = ("body", "name", "params", "span")
+
+    def __init__(
+        self, name: str, params: tuple[Param, ...], body: Region, span: Span | None = None
+    ) -> None:
+        self.name, self.params, self.body, self.span = name, params, body, span
+
+
+class Program:
+    """What a kernel compiles to: Funcs in launch order."""
+
+    __slots__ = ("funcs", "name")
+
+    def __init__(self, name: str, funcs: tuple[Func, ...]) -> None:
+        self.name, self.funcs = name, funcs
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Every op of the region and of the regions inside, in program order, an op before its own
+    regions' ops."""
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from walk(inner)
+
+
+def find_parallel(fn: Func) -> Op | None:
+    """The `parallel` op of a split Func, or None if it is a serial dispatch."""
+    return next((op for op in fn.body.ops if op.kind == "parallel"), None)
+
+
+# --- constants -------------------------------------------------------------------------------
+
+
+def bits_of(value: Any, t: Scalar) -> int:
+    """The bit pattern of a number in type t; integers wrap, floats round to nearest.
+
+    >>> bits_of(-1, i32) == 0xFFFFFFFF
+    True
+    """
+    if t.kind == "b":
+        return int(bool(value))
+    if t.kind in "iu":
+        return int(value) & ((1 << t.bits) - 1)
+    with np.errstate(all="ignore"):
+        return int(np.asarray(value, t.dtype).view(f"u{t.bits // 8}"))
+
+
+def value_of(bits: int, t: Scalar) -> Any:
+    """The numpy scalar of a bit pattern in type t."""
+    if t.kind == "b":
+        return np.bool_(bits)
+    return np.asarray(bits, f"u{t.bits // 8}").view(t.dtype)[()]
+
+
+def constant_array(op: Op) -> Any:
+    """The numpy value of a `const` op: a scalar, or an array of the tensor's shape."""
+    t = op.type
+    if isinstance(t, Tensor):
+        return np.array([value_of(bits, t.elem) for bits in op.attr], t.elem.dtype).reshape(t.shape)
+    assert isinstance(t, Scalar)
+    return value_of(op.attr, t)
+
+
+def constant_attr(value: Any, t: Scalar | Tensor) -> Any:
+    """The `const` attr for a numpy value (the inverse of `constant_array`)."""
+    if isinstance(t, Scalar):
+        return bits_of(value, t)
+    flat = np.broadcast_to(np.asarray(value), t.shape).reshape(-1)
+    return tuple(bits_of(v, t.elem) for v in flat)

@@ -1,0 +1,125 @@
+"""What ops mean where numpy has no function of that exact meaning. Arrays in, arrays out, same dtype.
+
+Owns: Python's floor division and remainder, shifts with wrapped amounts, saturating casts, bit
+counts. Must not know: ops, types other than numpy's.
+
+    >>> int(floordiv(np.int32(-7), np.int32(2)))
+    -4
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def floordiv(a: Any, b: Any) -> Any:
+    """Quotient rounded down, as Python's `//`. Dividing by zero gives 0 here, anything on a device."""
+    safe = np.where(b == 0, np.ones_like(b), b)
+    return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, safe)).astype(a.dtype)
+
+
+def mod(a: Any, b: Any) -> Any:
+    """Remainder with the sign of the divisor, as Python's `%`; for floats `a - b * floor(a / b)`."""
+    if a.dtype.kind == "f":
+        return (a - b * np.floor(a / b)).astype(a.dtype)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    return np.where(b == 0, np.zeros_like(a), np.mod(a, safe)).astype(a.dtype)
+
+
+def truncdiv(a: Any, b: Any) -> Any:
+    """Quotient rounded toward zero, as C's `/`."""
+    quotient = floordiv(a, b)
+    inexact = (quotient * b != a) & (b != 0) & ((a < 0) != (b < 0))
+    return (quotient + inexact.astype(a.dtype)).astype(a.dtype)
+
+
+def rem(a: Any, b: Any) -> Any:
+    """Remainder with the sign of the dividend, as C's `%`."""
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
+
+
+def shift_amount(b: Any) -> Any:
+    """Shift amounts count modulo the width."""
+    return b & b.dtype.type(b.dtype.itemsize * 8 - 1)
+
+
+def shl(a: Any, b: Any) -> Any:
+    """Shift left; the amount counts modulo the width."""
+    return np.left_shift(a, shift_amount(b))
+
+
+def shr(a: Any, b: Any) -> Any:
+    """Shift right, keeping the sign of signed types; the amount counts modulo the width."""
+    return np.right_shift(a, shift_amount(b))
+
+
+def invert(a: Any) -> Any:
+    """Bitwise not; logical not of truth values."""
+    return np.logical_not(a) if a.dtype == np.bool_ else np.invert(a)
+
+
+def negate(a: Any) -> Any:
+    """`-a`, wrapping."""
+    return np.negative(a)
+
+
+def sign(a: Any) -> Any:
+    """-1, 0 or 1 in the same type; 0 for NaN."""
+    return ((a > 0).astype(a.dtype) - (a < 0).astype(a.dtype)).astype(a.dtype)
+
+
+def round_even(a: Any) -> Any:
+    """Nearest integer, halves to even."""
+    return np.rint(a)
+
+
+def popcnt(a: Any) -> Any:
+    """Number of set bits, in the same type."""
+    size = a.dtype.itemsize
+    raw = np.ascontiguousarray(a).view(f"u{size}")
+    bits = np.unpackbits(raw.reshape(-1, 1).view(np.uint8), axis=1)
+    return bits.sum(axis=1).reshape(raw.shape).astype(a.dtype)
+
+
+def clz(a: Any) -> Any:
+    """Number of zero bits above the highest set bit, in the same type."""
+    width = a.dtype.itemsize * 8
+    raw = np.atleast_1d(a).view(f"u{a.dtype.itemsize}")
+    lengths = [width - int(v).bit_length() for v in raw.reshape(-1)]
+    return np.array(lengths, a.dtype).reshape(np.shape(a))
+
+
+def cast(a: Any, dtype: np.dtype[Any]) -> Any:
+    """Numeric conversion: to bool `!= 0`; float to integer toward zero (out of range: anything on a
+    device; saturating here, NaN to 0); integers wrap."""
+    if dtype == np.bool_:
+        return a != 0
+    if a.dtype.kind == "f" and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        wide = np.trunc(np.nan_to_num(a.astype(np.float64), nan=0.0))
+        top = np.nextafter(float(info.max) + 1.0, 0.0)
+        return np.where(
+            wide > top, info.max, np.clip(wide, float(info.min), top).astype(dtype)
+        ).astype(dtype)
+    return a.astype(dtype)
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """Matrix-matrix or matrix-vector product; sums from the first term on."""
+    total = a[..., :, :1] * b[:1] if b.ndim == 2 else a[:, 0] * b[0]
+    for k in range(1, a.shape[1]):
+        total = total + (a[:, k : k + 1] * b[k : k + 1] if b.ndim == 2 else a[:, k] * b[k])
+    return total
+
+
+def total(a: Any) -> Any:
+    """Sum of a tensor's components, from the first on, in its own type."""
+    flat = a.reshape(-1)
+    result = flat[0]
+    for v in flat[1:]:
+        result = result + v
+    return result

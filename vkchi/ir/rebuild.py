@@ -1,0 +1,77 @@
+"""The one walker that passes are built on: copy a Func, letting a visitor replace ops.
+
+Owns: value mapping and sharing of what did not change. Must not know: any op but by its regions.
+
+    def visit(b, op, args):            # op of the old Func, its args already mapped
+        if op.kind == "neg":
+            return [b.emit("sub", zero, args[0])]      # values that stand for op.results
+        return None                                    # keep
+    new = rebuild(fn, visit)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Value
+
+Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
+
+
+class Rebuilder:
+    """Rewrites regions; `map` leads from old values to the ones that stand for them."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.visit = visit
+        self.map: dict[Value, Value] = {}
+        self.b = Builder()
+
+    def args(self, op: Op) -> tuple[Value, ...]:
+        """The op's arguments in the new Func."""
+        get = self.map.get
+        return tuple([get(v, v) for v in op.args])
+
+    def region(self, region: Region) -> Region:
+        """A rewritten region; the same object if nothing in it changed. Parameters are shared."""
+        with self.b.region(*region.params) as new:
+            self.ops(region.ops)
+        return region if same_ops(region.ops, new.ops) else new
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Rewrite ops into the region that is open in `b`."""
+        for op in ops:
+            self.b.span = op.span
+            args = self.args(op)
+            out = self.visit(self.b, op, args)
+            if out is None:
+                self.keep(op, args)
+            else:
+                self.map.update(zip(op.results, out, strict=True))
+
+    def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
+        """Append the op with new args and rewritten regions; itself if nothing changed."""
+        regions = tuple([self.region(r) for r in op.regions])
+        if args == op.args and regions == op.regions:
+            return self.b.insert(op)
+        return self.b.insert(self.copy(op, args, regions))
+
+    def copy(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
+        """A new op like this one; its results stand for the old ones."""
+        types = () if op.type is not None else tuple(r.type for r in op.results)
+        new = Op(op.kind, args, op.attr, op.type, op.span, op.name, regions, types)
+        for old, result in zip(op.results, new.results, strict=True):
+            result.name = old.name
+            self.map[old] = result
+        return new
+
+
+def same_ops(a: list[Op], b: list[Op]) -> bool:
+    """Whether two op lists hold the same objects."""
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def rebuild(fn: Func, visit: Visit) -> Func:
+    """The Func with every op that `visit` answered for replaced; `fn` itself if none was."""
+    body = Rebuilder(visit).region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)

@@ -1,0 +1,85 @@
+"""The signature language of the op table: parse once, then infer a result type from argument types.
+
+`"T:num, T -> T"`: two arguments of one numeric type, the result likewise. An item is a variable with
+a class (`T:num`), a variable seen before (`T`), `B(T)` (u1 of T's shape), `E(T)` (T's scalar), `R`
+(given by the maker of the op), or a scalar type's name. Classes: num (i u f), int (i u), float, bits
+(i u b), any; with `.scalar` or `.tensor` appended to restrict the shape.
+
+Must not know: which ops there are.
+
+    >>> Signature("T:num, T -> B(T)").infer((i32, i32), None)
+    u1
+"""
+
+from __future__ import annotations
+
+from vkchi.types import SCALARS, Scalar, Tensor, Type, u1, with_scalar
+
+CLASSES = {"num": "iuf", "int": "iu", "float": "f", "bits": "iub", "any": "iufb"}
+WORDS = {
+    "num": "numbers", "int": "integers", "float": "floating-point numbers",
+    "bits": "integers or truth values", "any": "numbers or truth values",
+}  # fmt: skip
+
+
+class SignatureError(TypeError):
+    """Arguments that do not fit a signature; the sentence is in user vocabulary."""
+
+
+class Signature:
+    """A parsed signature. `args` and `result` hold the items as written."""
+
+    __slots__ = ("args", "result", "text")
+
+    def __init__(self, text: str) -> None:
+        left, _, right = text.partition("->")
+        self.text = text
+        self.args = [item.strip() for item in left.split(",") if item.strip()]
+        self.result = right.strip()
+
+    def infer(self, types: tuple[Type, ...], given: Type | None) -> Type | None:
+        """The result type, or None for none. Raises SignatureError naming what does not fit."""
+        if len(types) != len(self.args):
+            raise SignatureError(f"takes {len(self.args)} values, not {len(types)}")
+        bound: dict[str, Type] = {}
+        for item, t in zip(self.args, types, strict=True):
+            _match(item, t, bound)
+        if not self.result:
+            return None
+        if self.result == "R":
+            if given is None:
+                raise SignatureError("needs a result type")
+            return given
+        return _resolve(self.result, bound)
+
+
+def _match(item: str, t: Type, bound: dict[str, Type]) -> None:
+    name, _, cls = item.partition(":")
+    if cls:
+        _check_class(t, cls)
+        bound[name] = t
+        return
+    want = _resolve(item, bound)
+    if want is not t:
+        raise SignatureError(f"takes {want} here, not {t}")
+
+
+def _check_class(t: Type, cls: str) -> None:
+    kinds, _, shape = cls.partition(".")
+    ok = isinstance(t, Scalar | Tensor)
+    if shape:
+        ok = isinstance(t, Scalar if shape == "scalar" else Tensor)
+    elem = t.elem if isinstance(t, Tensor) else t
+    if not ok or not isinstance(elem, Scalar) or elem.kind not in CLASSES[kinds]:
+        raise SignatureError(f"takes {WORDS[kinds]}, not {t}")
+
+
+def _resolve(item: str, bound: dict[str, Type]) -> Type:
+    if item in bound:
+        return bound[item]
+    if item in SCALARS:
+        return SCALARS[item]
+    inner = bound[item[2:-1]]
+    if item[0] == "B":
+        return with_scalar(inner, u1)
+    return inner.elem if isinstance(inner, Tensor) else inner

@@ -1,0 +1,60 @@
+"""Source spans: where a value came from in the user's files, and how to show it.
+
+Owns: the `Span` record and caret rendering. Must not know: what a kernel, an op or an error class is.
+
+    >>> Span("mpm.py", 41, 13, 41, 17).place
+    'mpm.py:41:13'
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A range of source text; lines from 1, columns from 1, `end_col` exclusive.
+
+    `caller` is the span of the call that inlined this code, `function` the function it stands in.
+    """
+
+    file: str
+    line: int
+    col: int
+    end_line: int
+    end_col: int
+    function: str = ""
+    caller: Span | None = None
+
+    @property
+    def place(self) -> str:
+        """`file:line:col` as editors and terminals understand it."""
+        return f"{self.file}:{self.line}:{self.col}"
+
+
+def source_line(span: Span) -> str:
+    """The text of the span's first line without its newline; empty if the file is not readable."""
+    return linecache.getline(span.file, span.line).rstrip("\n").expandtabs(1)
+
+
+def render_carets(span: Span, label: str = "") -> list[str]:
+    """Two lines: the source line with its number, and carets under the span followed by `label`."""
+    text = source_line(span)
+    if not text:
+        return []
+    end = span.end_col if span.end_line == span.line else len(text) + 1
+    carets = "^" * max(1, min(end, len(text) + 1) - span.col)
+    number = f"{span.line:5d} | "
+    margin = " " * 5 + " | " + " " * (span.col - 1)
+    return [number + text, (margin + carets + (f"  {label}" if label else "")).rstrip()]
+
+
+def render_chain(span: Span) -> list[str]:
+    """One line per inlined call that leads to the span, innermost first."""
+    lines = []
+    while span.caller is not None:
+        call = span.caller
+        where = f"called from {call.function}() at {call.place}" if call.function else call.place
+        lines.append(f"      in {span.function}(), {where}")
+        span = call
+    return lines

@@ -1,0 +1,375 @@
+"""Interned types, promotion, and the annotations users write (`ti.types`).
+
+Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, how an
+array's indices map to memory (`Layout`), the annotation objects `ndarray` and `template`.
+Must not know: ops, devices, values.
+
+    >>> vector(3, f32) is Tensor.of(f32, (3,))
+    True
+    >>> promote(i32, f32)
+    f32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
+CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
+
+
+class Type:
+    """Base of all types. Instances are interned: equal types are the same object."""
+
+    __slots__ = ("_text",)
+    _interned: dict[tuple[Any, ...], Type] = {}
+    _text: str
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Python scope: make a value of this type (`ti.f32(3)`, `vec3(1, 2, 3)`)."""
+        return CONSTRUCTORS[type(self)](self, *args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} does not say how it is pickled")
+
+    def __deepcopy__(self, memo: Any) -> Type:
+        return self
+
+
+class Scalar(Type):
+    """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
+
+    __slots__ = ("bits", "dtype", "kind", "name")
+    name: str
+    kind: str
+    bits: int
+    dtype: np.dtype[Any]
+
+    def __reduce__(self) -> Any:
+        return (scalar_named, (self.name,))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in memory; a u1 takes one byte, as numpy's bool."""
+        return max(1, self.bits // 8)
+
+
+def _make_scalar(name: str, dtype: Any) -> Scalar:
+    t = Scalar()
+    t._text = t.name = name
+    t.kind = "b" if name == "u1" else name[0]
+    t.bits, t.dtype = int(name[1:]), np.dtype(dtype)
+    return t
+
+
+i8, i16, i32, i64 = (_make_scalar(f"i{n}", f"i{n // 8}") for n in (8, 16, 32, 64))
+u8, u16, u32, u64 = (_make_scalar(f"u{n}", f"u{n // 8}") for n in (8, 16, 32, 64))
+f16, f32, f64 = (_make_scalar(f"f{n}", f"f{n // 8}") for n in (16, 32, 64))
+u1 = _make_scalar("u1", np.bool_)
+int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
+float16, float32, float64, uint1 = f16, f32, f64, u1
+
+SCALARS: dict[str, Scalar] = {
+    t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1)
+}
+_BY_DTYPE = {t.dtype: t for t in SCALARS.values()}
+
+
+def scalar_named(name: str) -> Scalar:
+    """The scalar type called `name`. Raises KeyError."""
+    return SCALARS[name]
+
+
+def scalar_of_dtype(dtype: Any) -> Scalar | None:
+    """The scalar type of a numpy dtype, or None if kernels have no such type."""
+    return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
+
+
+class Tensor(Type):
+    """A whole vector (`shape` of one) or matrix (`shape` of two) of scalars, as one value."""
+
+    __slots__ = ("elem", "shape", "size")
+    elem: Scalar
+    shape: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, elem: Scalar, shape: tuple[int, ...]) -> Tensor:
+        key = (cls, elem, shape)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.shape, t.size = elem, shape, int(np.prod(shape))
+            t._text = f"{elem}<{'x'.join(map(str, shape))}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+    def __reduce__(self) -> Any:
+        return (Tensor.of, (self.elem, self.shape))
+
+    @property
+    def n(self) -> int:
+        """Rows of a matrix, length of a vector."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Columns of a matrix, 1 for a vector."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+
+class AxisTerm(NamedTuple):
+    """One digit of an index: `((index // divisor) % modulus) * stride`; modulus 0: no `%`."""
+
+    divisor: int
+    modulus: int
+    stride: int
+
+
+class Layout(NamedTuple):
+    """Where an element of a statically shaped array lies, counted in scalars from its pointer.
+
+    `axes[k]` are the terms of index k, `components` the offset of each tensor component (one 0 for
+    a scalar), `size` the scalars from the pointer to the end of what may be touched. `origin` is
+    subtracted from the indices first (Taichi's `offset=`).
+    """
+
+    axes: tuple[tuple[AxisTerm, ...], ...]
+    components: tuple[int, ...]
+    size: int
+    origin: tuple[int, ...] = ()
+
+
+class Array(Type):
+    """Memory reached by indices: a field, an ndarray argument, a shared array.
+
+    `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
+    (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
+    `stored` is the scalar in memory, which differs from elem's scalar for u1 only.
+    """
+
+    __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")
+    elem: Scalar | Tensor
+    ndim: int
+    shape: tuple[int, ...] | None
+    layout: Layout | None
+    space: str
+    stored: Scalar
+
+    @classmethod
+    def of(
+        cls,
+        elem: Scalar | Tensor,
+        ndim: int,
+        shape: tuple[int, ...] | None = None,
+        layout: Layout | None = None,
+        space: str = "global",
+        stored: Scalar | None = None,
+    ) -> Array:
+        stored = stored or stored_scalar(elem)
+        key = (cls, elem, ndim, shape, layout, space, stored)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
+            t.stored = stored
+            dims = "?" * ndim if shape is None else ",".join(map(str, shape))
+            extra = "" if layout is None else f" @{layout_text(layout)}"
+            where = "" if space == "global" else f" {space}"
+            kept = "" if stored is stored_scalar(elem) else f" as {stored}"
+            t._text = f"array<{elem}[{dims}]{kept}{where}{extra}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+    @property
+    def scalars_per_element(self) -> int:
+        return self.elem.size if isinstance(self.elem, Tensor) else 1
+
+
+class Ptr(Type):
+    """The place of one element or component; made by `elem`, `member` and `local` ops only."""
+
+    __slots__ = ("elem", "space")
+    elem: Scalar | Tensor
+    space: str
+
+    @classmethod
+    def of(cls, elem: Scalar | Tensor, space: str) -> Ptr:
+        key = (cls, elem, space)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.space, t._text = elem, space, f"ptr<{elem} {space}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as one word for the text form: axes, components, size, origin."""
+    axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in layout.axes)
+    origin = ":".join(map(str, layout.origin))
+    return f"({axes};{','.join(map(str, layout.components))};{layout.size};{origin})"
+
+
+def row_major(shape: tuple[int, ...], components: int) -> Layout:
+    """The layout of a statically shaped row-major array with tensor components innermost."""
+    strides, step = [], components
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
+    return Layout(axes, tuple(range(components)), step)
+
+
+def scalar_of(t: Type) -> Scalar:
+    """The scalar a value of type t is made of. Raises TypeError for arrays and pointers."""
+    if isinstance(t, Scalar):
+        return t
+    if isinstance(t, Tensor):
+        return t.elem
+    raise TypeError(f"{t} is not a number or tensor of numbers")
+
+
+def shape_of(t: Type) -> tuple[int, ...]:
+    """() for a scalar, the shape of a tensor."""
+    return t.shape if isinstance(t, Tensor) else ()
+
+
+def with_shape(elem: Scalar, shape: tuple[int, ...]) -> Scalar | Tensor:
+    """The type of `shape` many `elem`; a scalar for ()."""
+    return Tensor.of(elem, shape) if shape else elem
+
+
+def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
+    """t with its scalar replaced by `elem`."""
+    return with_shape(elem, shape_of(t))
+
+
+def stored_scalar(t: Type) -> Scalar:
+    """The scalar that stands in memory for t: u8 for u1, else its own."""
+    elem = scalar_of(t)
+    return u8 if elem is u1 else elem
+
+
+# --- promotion -------------------------------------------------------------------------------
+
+
+def promote(a: Scalar, b: Scalar) -> Scalar:
+    """The common type of two operands, by Taichi's rules: the same stays; a float beats an
+    integer; of two floats the wider; integers as C's usual arithmetic conversions."""
+    if a is b:
+        return a
+    floats = [t for t in (a, b) if t.kind == "f"]
+    if floats:
+        return max(floats, key=lambda t: t.bits)
+    a, b = (i32 if t.bits < 32 else t for t in (a, b))
+    if a.kind == b.kind:
+        return a if a.bits >= b.bits else b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    return unsigned if unsigned.bits >= signed.bits else signed
+
+
+class Defaults:
+    """What `float` and `int` mean. Set by `init` and `reset`, which own it."""
+
+    fp: Scalar = f32
+    ip: Scalar = i32
+
+
+def cook(dtype: Any) -> Any:
+    """A user's dtype spelled as Python or numpy type, as one of ours; other things pass through."""
+    if dtype is float:
+        return Defaults.fp
+    if dtype is int:
+        return Defaults.ip
+    if dtype is bool:
+        return u1
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        return scalar_of_dtype(dtype)
+    return dtype
+
+
+# --- what users write ------------------------------------------------------------------------
+
+
+def vector(n: int | None = None, dtype: Any = None) -> Tensor:
+    """The type of vectors of `n` numbers. Source: Taichi's `ti.types.vector`."""
+    if not isinstance(n, int) or n < 1:
+        raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
+    return Tensor.of(_number(dtype, "vector"), (n,))
+
+
+def matrix(n: int | None = None, m: int | None = None, dtype: Any = None) -> Tensor:
+    """The type of `n` by `m` matrices of numbers. Source: Taichi's `ti.types.matrix`."""
+    if not isinstance(n, int) or not isinstance(m, int) or n < 1 or m < 1:
+        raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
+    return Tensor.of(_number(dtype, "matrix"), (n, m))
+
+
+def _number(dtype: Any, who: str) -> Scalar:
+    t = cook(float if dtype is None else dtype)
+    if not isinstance(t, Scalar):
+        raise TypeError(f"ti.types.{who}: dtype must be a number type such as ti.f32, not {dtype!r}")
+    return t
+
+
+class template:
+    """Annotation: pass a field, a function or a compile-time value; a kernel is compiled for each.
+
+    Source: Taichi's `ti.template()`. Use the class or an instance.
+    """
+
+    def __init__(self, tensor: Any = None, dim: Any = None) -> None:
+        self.dim = dim
+
+
+class ndarray:
+    """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
+
+    dtype: scalar, vector or matrix type, or None for any; ndim: axes, or None for any.
+    Source: Taichi's `ti.types.ndarray`.
+    """
+
+    def __init__(
+        self,
+        dtype: Any = None,
+        ndim: int | None = None,
+        element_dim: int | None = None,
+        element_shape: tuple[int, ...] | None = None,
+        field_dim: int | None = None,
+        needs_grad: bool | None = None,
+        boundary: str = "unsafe",
+    ) -> None:
+        self.dtype = cook(dtype)
+        self.ndim = ndim if ndim is not None else field_dim
+        if isinstance(self.dtype, Scalar) and element_shape:
+            self.dtype = Tensor.of(self.dtype, tuple(element_shape))
+        self.element_dim = element_dim if element_shape is None else len(element_shape)
+        self.element_shape = element_shape
+        self.needs_grad, self.boundary = needs_grad, boundary
+
+
+def is_tensor(t: Any) -> bool:
+    """Whether t is a vector or matrix type."""
+    return isinstance(t, Tensor)
+
+
+def is_signed(t: Any) -> bool:
+    """Whether t is a scalar type with a sign."""
+    return isinstance(t, Scalar) and t.kind in "if"
+
+
+def is_integral(t: Any) -> bool:
+    """Whether t is an integer scalar type."""
+    return isinstance(t, Scalar) and t.kind in "iub"
+
+
+def is_real(t: Any) -> bool:
+    """Whether t is a floating-point scalar type."""
+    return isinstance(t, Scalar) and t.kind == "f"
