@@ -1,6 +1,6 @@
 """The one current runtime: what `init` makes, `reset` frees, and everything above asks for.
 
-Owns: the compile options and the device of this process. Must not know: kernels, fields, IR.
+Owns: the device of this process and the options it was made with. Must not know: kernels, fields, IR.
 
     >>> current().device.info.name            # after ti.init()
     'llvmpipe (LLVM 15.0.6, 256 bits)'
@@ -13,19 +13,8 @@ from dataclasses import dataclass, field
 
 from vkchi.device import Device
 from vkchi.errors import KernelRuntimeError
-from vkchi.types import Defaults, Scalar, f32, i32
-
-
-@dataclass(frozen=True)
-class Options:
-    """What `ti.init` sets and compiled code depends on; hashable, part of the cache key."""
-
-    default_fp: Scalar = f32
-    default_ip: Scalar = i32
-    debug: bool = False
-    fast_math: bool = False
-    random_seed: int = 0
-    block_dim: int | None = None
+from vkchi.options import Options
+from vkchi.types import Defaults
 
 
 @dataclass

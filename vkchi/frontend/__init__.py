@@ -1,1 +1,2 @@
-"""See docs/design.md part 1."""
+"""From Python source to CHI IR. Start at `lower` (AST class -> handler); `values` says what an
+expression evaluates to while a kernel is being lowered."""

@@ -1,0 +1,111 @@
+"""What an expression evaluates to while a kernel is lowered, and what lowering code may ask for.
+
+An expression is one of
+- any Python object: numbers stay Python numbers (folded by Python's rules) until they meet an IR
+  value or are bound to a variable; also functions, types, fields' ArrayRef, tuples, lists, strings;
+- an `ir.core.Value`: a typed scalar or tensor;
+- a `Target`: something assignable that has not been read yet; `arith.value` reads it.
+
+Must not know: AST classes, passes, devices.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from vkchi.errors import CompilationError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Value
+from vkchi.options import Options
+from vkchi.span import Span
+from vkchi.types import Array, Ptr, Scalar, Tensor
+
+
+class Context(Protocol):
+    """What handlers get as `cx`. `span` is the source of the expression being lowered."""
+
+    b: Builder
+    options: Options
+
+    @property
+    def span(self) -> Span: ...
+
+    def fail(
+        self, sentence: str, *, kind: type[CompilationError] = ..., label: str = "",
+        help: str = "", arg: int | None = None,
+    ) -> CompilationError:
+        """The error to raise at the current expression (or at its `arg`-th call argument)."""
+        ...  # fmt: skip
+
+    def array_of(self, obj: Any) -> ArrayRef:
+        """The array that stands for a captured field; becomes a parameter of the Func."""
+        ...
+
+    def seed(self) -> None:
+        """Note that the kernel draws random numbers (adds the Func parameter `seed`)."""
+        ...
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inline a Python function (a `@func`, or a plain one) on compile-time values."""
+        ...
+
+
+class Target(Protocol):
+    """Something assignable: memory, or a variable."""
+
+    type: Scalar | Tensor
+
+    def load(self, cx: Context) -> Value: ...
+
+    def store(self, cx: Context, v: Value) -> None: ...
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
+        """Apply ops.ATOMICS row `kind`; v has the target's type; gives the old value."""
+        ...
+
+
+class Place:
+    """A Target in memory: an array element or a component of one."""
+
+    __slots__ = ("ptr", "type")
+
+    def __init__(self, ptr: Value) -> None:
+        assert isinstance(ptr.type, Ptr)
+        self.ptr, self.type = ptr, ptr.type.elem
+
+    def load(self, cx: Context) -> Op:
+        """The value that stands here now."""
+        return cx.b.emit("load", self.ptr)
+
+    def store(self, cx: Context, v: Value) -> None:
+        """Put v, which has the place's type, here."""
+        cx.b.emit("store", self.ptr, v)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+        """One atomic op; the old value."""
+        return cx.b.emit(kind, self.ptr, v)
+
+
+class ArrayRef:
+    """An array in a kernel: a field, an ndarray argument or a shared array.
+
+    `value` has an Array type; `source` is the Python object it stands for, if it is a captured one.
+    """
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: Value, source: Any = None) -> None:
+        assert isinstance(value.type, Array)
+        self.value, self.source = value, source
+
+    @property
+    def type(self) -> Array:
+        """The array's type."""
+        assert isinstance(self.value.type, Array)
+        return self.value.type
+
+    def shape(self, cx: Context) -> tuple[Any, ...]:
+        """Extents: Python ints where static, i32 values of the launch otherwise."""
+        if self.type.shape is not None:
+            return self.type.shape
+        return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))

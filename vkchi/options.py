@@ -1,0 +1,23 @@
+"""Compile options: what `ti.init` sets and compiled code depends on. Hashable: part of cache keys.
+
+Must not know: devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vkchi.types import Scalar, f32, i32
+
+
+@dataclass(frozen=True)
+class Options:
+    """`debug` asks for checks in kernels, `fast_math` lets simplification be inexact; `block_dim`
+    is the workgroup size where a loop does not say (None: chosen by the compiler)."""
+
+    default_fp: Scalar = f32
+    default_ip: Scalar = i32
+    debug: bool = False
+    fast_math: bool = False
+    random_seed: int = 0
+    block_dim: int | None = None
