@@ -1,0 +1,183 @@
+"""Options and session checks of the whole suite.
+
+    pytest --bless            rewrite the expected files of golden tests; review is the diff
+    pytest --validation       load the Khronos validation layer; any message of it fails the session
+    pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
+
+`VKCHI_DEVICE` chooses the device by a part of its name. vkchi writes every module that it emits
+into `VKCHI_DUMP_SPV`, which is set here before vkchi is imported; at the end of the session each
+distinct module goes through spirv-val, once, in the controller where pytest-xdist is at work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LAYER = "VK_LAYER_KHRONOS_validation"
+LAYER_PROPERTIES_BYTES = 520  # sizeof(VkLayerProperties); it begins with the name
+SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout")
+VALIDATORS = 2  # processes at once
+DEVICE_FOLDERS = ("e2e", "ops", "fuzz")
+END = b"\0"  # written into the layer's FIFO when the session is over
+LAYER_SETTINGS = """\
+khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
+khronos_validation.report_flags = error,warn,perf
+khronos_validation.log_filename = {log}
+"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("vkchi")
+    group.addoption("--bless", action="store_true", help="rewrite the expected files of goldens")
+    group.addoption("--validation", action="store_true", help="run under the validation layer")
+    group.addoption("--no-spirv-val", action="store_true", help="do not validate emitted SPIR-V")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the environment in the controller; the workers of pytest-xdist inherit it."""
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("VKCHI_CACHE", "0")  # a stored shader is not emitted, so not validated
+    if not config.getoption("--no-spirv-val"):
+        config.pluginmanager.register(SpirvCheck(), "vkchi-spirv-check")
+    if config.getoption("--validation"):
+        config.pluginmanager.register(LayerCheck(), "vkchi-layer-check")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the device folders, so that they can be run on every driver."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in DEVICE_FOLDERS:
+            item.add_marker("device")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Close the device in every process while the layer is still listened to: it reports leaks."""
+    vkchi = sys.modules.get("vkchi")
+    if vkchi is not None and hasattr(vkchi, "reset"):
+        vkchi.reset()
+
+
+@pytest.fixture(scope="session")
+def bless(request: pytest.FixtureRequest) -> bool:
+    """Whether golden tests rewrite what they expect."""
+    return bool(request.config.getoption("--bless"))
+
+
+def fail_session(session: pytest.Session, who: str, messages: list[str]) -> None:
+    """Make the session fail, with one error in pytest's own summary per message."""
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    for message in messages:
+        report = pytest.TestReport(
+            nodeid=f"{who}: {message.splitlines()[0]}",
+            location=("", None, who),
+            keywords={},
+            outcome="failed",
+            longrepr=message,
+            when="teardown",
+        )
+        reporter.stats.setdefault("error", []).append(report)
+    if messages and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+class SpirvCheck:
+    """Collects every module that the session emits and validates each at its end."""
+
+    def __init__(self) -> None:
+        self.kept = os.environ.get("VKCHI_DUMP_SPV", "")
+        self.folder = Path(self.kept or tempfile.mkdtemp(prefix="vkchi-spv-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        os.environ["VKCHI_DUMP_SPV"] = str(self.folder)
+        self.validated = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        modules = sorted(self.folder.glob("*.spv"))
+        if modules and shutil.which(SPIRV_VAL[0]) is None:
+            fail_session(
+                session, SPIRV_VAL[0], ["not on PATH: run `scripts/vulkan-driver --tests`"]
+            )
+            return
+        with ThreadPoolExecutor(VALIDATORS) as pool:
+            messages = [text for text in pool.map(validate_module, modules) if text]
+        self.validated = len(modules)
+        fail_session(session, SPIRV_VAL[0], messages)
+        if not self.kept and not messages:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.write_line(f"spirv-val: {self.validated} distinct modules checked")
+
+
+def validate_module(path: Path) -> str:
+    """What spirv-val finds wrong with one module; empty if nothing."""
+    run = subprocess.run([*SPIRV_VAL, str(path)], capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        return ""
+    return f"{path}\n{run.stdout}{run.stderr}".rstrip()
+
+
+class LayerCheck:
+    """Loads the validation layer into every process of the session and gathers what it says.
+
+    The layer of each process writes to one FIFO, which is read here: it opens a plain file anew in
+    every process, and so would lose all but the last one's messages.
+    """
+
+    def __init__(self) -> None:
+        if LAYER not in list_layers():
+            raise pytest.UsageError(f"no {LAYER} here: run `scripts/vulkan-driver --tests`")
+        self.folder = Path(tempfile.mkdtemp(prefix="vkchi-layer-"))
+        fifo = self.folder / "log"
+        os.mkfifo(fifo)
+        self.pipe = os.open(fifo, os.O_RDWR)  # both ends, so that it never closes on a writer
+        (self.folder / "vk_layer_settings.txt").write_text(LAYER_SETTINGS.format(log=fifo))
+        os.environ["VK_LAYER_SETTINGS_PATH"] = str(self.folder)
+        layers = [*filter(None, [os.environ.get("VK_INSTANCE_LAYERS")]), LAYER]
+        os.environ["VK_INSTANCE_LAYERS"] = os.pathsep.join(layers)
+        self.text = b""
+        self.complete = threading.Event()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        """Gather what is written. Never stops: a process that still ends must not block on us."""
+        while True:
+            self.text += os.read(self.pipe, 65536)
+            if self.text.endswith(END):
+                self.complete.set()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        os.write(self.pipe, END)
+        self.complete.wait(60)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        text = self.text.replace(END, b"").decode(errors="replace").strip()
+        fail_session(session, "validation layer", [text] if text else [])
+
+
+def list_layers() -> list[str]:
+    """Names of the Vulkan layers that the loader knows."""
+    try:
+        enumerate_layers = ctypes.CDLL("libvulkan.so.1").vkEnumerateInstanceLayerProperties
+    except OSError:
+        return []
+    count = ctypes.c_uint32()
+    enumerate_layers(ctypes.byref(count), None)
+    raw = ctypes.create_string_buffer(LAYER_PROPERTIES_BYTES * max(count.value, 1))
+    enumerate_layers(ctypes.byref(count), raw)
+    starts = range(0, LAYER_PROPERTIES_BYTES * count.value, LAYER_PROPERTIES_BYTES)
+    return [ctypes.string_at(ctypes.addressof(raw) + start).decode() for start in starts]

@@ -1,0 +1,222 @@
+"""The layer table of docs/design.md, part 1, against the imports that every module makes."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "vkchi"
+
+
+class Row(NamedTuple):
+    """Units of one row of the table, and the units that they may import besides themselves."""
+
+    units: tuple[str, ...]
+    may_import: tuple[str, ...]
+
+
+# A unit is a module, or a package with all that is in it; the longest name that fits decides.
+# Units in one string ("errors span env") may import each other; separate strings may not, unless
+# `may_import` names them.
+L0 = ("errors span env",)
+L1 = ("types caps shader options",)
+L2 = ("ir",)
+L3 = ("passes", "autodiff", "spirv")
+DEVICE = ("device vk runtime",)
+L4 = ("fields ndarray interop",)
+LANGUAGE = ("frontend lang",)
+L5 = ("cache compiler",)
+L6 = ("kernel autodiff.tape autodiff.check profiler gui",)
+L7 = ("__init__ __main__",)
+
+UP_TO_1 = (*L0, *L1)
+UP_TO_2 = (*UP_TO_1, *L2)
+UP_TO_4 = (*UP_TO_2, *L3, *DEVICE, *L4, *LANGUAGE)
+UP_TO_5 = (*UP_TO_4, *L5)
+
+TABLE = (
+    Row(L0, ()),
+    Row(L1, L0),
+    Row(L2, UP_TO_1),
+    Row(L3, UP_TO_2),
+    Row(DEVICE, UP_TO_1),
+    Row(L4, (*UP_TO_1, "device runtime")),
+    Row(LANGUAGE, UP_TO_2),
+    Row(L5, UP_TO_4),
+    Row(L6, UP_TO_5),
+    Row(L7, (*UP_TO_5, *L6)),
+)
+
+# Third-party packages, and the units that may import them. numpy: every row but the first.
+THIRD_PARTY = {
+    "vulkan": "vk",
+    "torch": "interop",
+    "jax": "interop",
+    "cuda": "interop",
+    "pygame": "gui",
+    "PIL": "gui",
+    "rich": "cache __main__",
+    "typer": "cache __main__",
+}
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
+
+UNITS = {unit: words for row in TABLE for words in row.units for unit in words.split()}
+ALLOWED = {
+    unit: {*words.split(), *" ".join(row.may_import).split()}
+    for row in TABLE
+    for words in row.units
+    for unit in words.split()
+}
+
+
+class Import(NamedTuple):
+    """One imported module, by its full name, and the line that imports it."""
+
+    name: str
+    line: int
+
+
+def list_modules() -> dict[str, Path]:
+    """Every module of the package: `ir.core` -> its file; a package by its own name."""
+    modules = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+        if parts[-1] == "__init__" and len(parts) > 1:
+            parts.pop()
+        modules[".".join(parts)] = path
+    return modules
+
+
+MODULES = list_modules()
+
+
+def unit_of(module: str) -> str | None:
+    """The longest unit that `module` (`autodiff.tape`) is or lies in."""
+    parts = module.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in UNITS), None)
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def walk_runtime(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements at any depth, but those under `if TYPE_CHECKING`."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield node
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.If) and is_type_checking(node.test):
+        children = list(node.orelse)
+    for child in children:
+        yield from walk_runtime(child)
+
+
+def imported_names(node: ast.Import | ast.ImportFrom, package: list[str]) -> Iterator[str]:
+    """Full names of the modules that one statement imports; `package` is where it stands."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    above = package[: len(package) - node.level + 1] if node.level else []
+    origin = ".".join([*above, *([node.module] if node.module else [])])
+    inside = origin.removeprefix("vkchi").lstrip(".")
+    for alias in node.names:
+        member = f"{inside}.{alias.name}".lstrip(".")
+        is_module = origin.split(".")[0] == "vkchi" and member in MODULES
+        yield f"{origin}.{alias.name}" if is_module else origin
+
+
+def read_imports(module: str, path: Path) -> list[Import]:
+    """All imports of one module that happen when it runs."""
+    package = ["vkchi", *module.split(".")]
+    if path.name != "__init__.py":
+        package.pop()
+    elif module == "__init__":
+        package = ["vkchi"]
+    tree = ast.parse(path.read_text(), str(path))
+    return [
+        Import(name, node.lineno)
+        for node in walk_runtime(tree)
+        for name in imported_names(node, package)
+    ]
+
+
+def judge(module: str, name: str) -> str | None:
+    """Why `module` may not import `name`; None where it may."""
+    top, _, rest = name.partition(".")
+    if top in sys.stdlib_module_names:
+        return None
+    unit = unit_of(module)
+    if unit is None:
+        return "is in no row of the layer table"
+    if top == "vkchi":
+        target = unit_of(rest or "__init__")
+        return None if target in ALLOWED[unit] else f"({unit}) may not import {name}"
+    if top == "numpy":
+        return "may not import numpy" if unit in L0[0].split() else None
+    if unit in THIRD_PARTY.get(top, "").split():
+        return None
+    return f"({unit}) may not import {name}"
+
+
+def test_imports_follow_the_layer_table() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{found.line}: {module} {reason}"
+        for module, path in MODULES.items()
+        for found in read_imports(module, path)
+        if (reason := judge(module, found.name))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_is_in_the_table() -> None:
+    assert [module for module in MODULES if unit_of(module) is None] == []
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [m for m in MODULES if FORBIDDEN_NAMES & set(m.split("."))] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "is_allowed"),
+    [
+        ("errors", "vkchi.span", True),
+        ("errors", "numpy", False),
+        ("errors", "vkchi.types", False),
+        ("ir.core", "vkchi.types", True),
+        ("ir.core", "vkchi.ir.ops", True),
+        ("ir.core", "vkchi.passes", False),
+        ("passes.licm", "vkchi.spirv.module", False),
+        ("autodiff.reverse", "vkchi.ir", True),
+        ("autodiff.reverse", "vkchi.autodiff.tape", False),
+        ("autodiff.tape", "vkchi.autodiff.reverse", True),
+        ("vk.memory", "vulkan", True),
+        ("device", "vkchi.ir.core", False),
+        ("frontend.lower", "vkchi.device", False),
+        ("frontend.lower", "vulkan", False),
+        ("kernel", "vkchi.compiler", True),
+        ("kernel", "vkchi", False),
+        ("__main__", "vkchi", True),
+        ("nowhere", "vkchi.types", False),
+    ],
+)
+def test_the_judge(module: str, name: str, is_allowed: bool) -> None:
+    assert (judge(module, name) is None) == is_allowed
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from vkchi.kernel import Kernel\n"
+        "else:\n    import a\n"
+        "def f():\n    from ..types import f32\n    from . import core\n"
+    )
+    nodes = walk_runtime(ast.parse(source))
+    names = [name for node in nodes for name in imported_names(node, ["vkchi", "ir"])]
+    assert names == ["typing", "a", "vkchi.types", "vkchi.ir.core"]
