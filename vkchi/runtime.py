@@ -2,19 +2,60 @@
 
 Owns: the device of this process and the options it was made with. Must not know: kernels, fields, IR.
 
-    >>> current().device.info.name            # after ti.init()
+    >>> init(arch=cpu); current().device.info.name
     'llvmpipe (LLVM 15.0.6, 256 bits)'
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from vkchi.device import Device
-from vkchi.errors import KernelRuntimeError
+from vkchi import env
+from vkchi.device import Device, open_device
+from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.options import Options
-from vkchi.types import Defaults
+from vkchi.types import Defaults, Scalar, cook, f32, i32
+
+log = logging.getLogger("vkchi")
+
+
+class Arch(NamedTuple):
+    """A name that Taichi's programs give to `init(arch=)`, and the kind of device it asks for."""
+
+    name: str
+    kind: str
+
+
+ARCHES = {
+    arch.name: arch
+    for arch in (
+        Arch("cpu", "cpu"), Arch("x64", "cpu"), Arch("arm64", "cpu"),
+        Arch("gpu", "gpu"), Arch("vulkan", "any"), Arch("cuda", "nvidia"),
+        Arch("metal", "gpu"), Arch("opengl", "gpu"), Arch("gles", "gpu"),
+        Arch("amdgpu", "gpu"), Arch("dx11", "gpu"), Arch("dx12", "gpu"),
+    )
+}  # fmt: skip
+
+# Options of Taichi's `init` that change nothing here: accepted, so that programs run unmodified.
+ACCEPTED = frozenset(
+    """advanced_optimization ad_stack_size allow_nv_shader_extension cc check_out_of_bound
+    cfg_optimization cpu_max_num_threads debug_mode default_cpu_block_dim default_gpu_block_dim
+    demote_dense_struct_fors detect_read_only device_memory_GB device_memory_fraction
+    dynamic_index experimental_features flatten_if force_scalarize_matrix gdb_trigger
+    half2_vectorization kernel_profiler log_level lower_access make_block_local
+    make_mesh_block_local make_thread_local max_block_dim max_vector_width move_loop_invariant_outside_if
+    num_compile_threads offline_cache offline_cache_cleaning_policy offline_cache_file_path
+    offline_cache_max_size_of_files opt_level packed print_accessor_ir print_ir
+    print_ir_dbg_info print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir
+    print_kernel_llvm_ir_optimized print_kernel_nvptx print_preprocessed_ir quant_opt_atomic_demotion
+    quant_opt_store_fusion real_matrix real_matrix_scalarize require_version saturating_grid_dim
+    short_circuit_operators simplify_after_lower_access simplify_before_lower_access timeline
+    unrolling_limit use_mesh vk_api_version verbose verbose_kernel_launches wait_signal""".split()
+)
 
 
 @dataclass
@@ -24,7 +65,13 @@ class Runtime:
     device: Device
     options: Options
     closing: list[Callable[[], None]] = field(default_factory=list)
-    launches: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    draws: int = 0
+
+    def next_seed(self) -> int:
+        """A new 32-bit seed for a launch that draws random numbers."""
+        self.draws += 1
+        return (self.options.random_seed * 0x9E3779B1 + self.draws * 0x85EBCA6B) & 0xFFFFFFFF
 
     def close(self) -> None:
         """Wait for the device and free everything made on it. Idempotent."""
@@ -59,3 +106,76 @@ def install(runtime: Runtime | None) -> None:
     options = runtime.options if runtime else Options()
     Defaults.fp, Defaults.ip = options.default_fp, options.default_ip
     _Slot.runtime = runtime
+
+
+def init(
+    arch: Any = None,
+    *,
+    device: str | int | None = None,
+    enable_fallback: bool = True,
+    default_fp: Any = f32,
+    default_ip: Any = i32,
+    debug: bool | None = None,
+    fast_math: bool = False,
+    random_seed: int | None = None,
+    **ignored: Any,
+) -> None:
+    """Open a device; all fields and kernels made before are dropped.
+
+    arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
+    a list of them in order of preference, or a name; device: an index or part of a device's name.
+    Raises DeviceError when there is no such device (or none of that kind and enable_fallback is
+    False), ArgumentError for an option that Taichi does not have either.
+    """
+    _refuse_unknown(ignored)
+    options = Options(
+        default_fp=_float_type(default_fp),
+        default_ip=_int_type(default_ip),
+        debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
+        fast_math=bool(fast_math),
+        random_seed=int(random_seed or 0),
+    )
+    install(None)
+    opened = open_device(_kind(arch), device, fallback=enable_fallback)
+    install(Runtime(opened, options))
+    log.info("vkchi runs on %s", opened.info.name)
+
+
+def _kind(arch: Any) -> str:
+    first = arch[0] if isinstance(arch, list) and arch else arch
+    if first is None:
+        return "any"
+    name = first.name if isinstance(first, Arch) else str(first)
+    if name not in ARCHES:
+        raise ArgumentError(f"ti.init: no arch is called {name!r}; there are {', '.join(ARCHES)}")
+    return ARCHES[name].kind
+
+
+def _refuse_unknown(options: dict[str, Any]) -> None:
+    unknown = sorted(set(options) - ACCEPTED)
+    if unknown:
+        raise ArgumentError(f"ti.init has no option called {', '.join(unknown)}")
+
+
+def _float_type(dtype: Any) -> Scalar:
+    t = cook(dtype)
+    if not isinstance(t, Scalar) or t.kind != "f":
+        raise ArgumentError(f"default_fp is ti.f16, ti.f32 or ti.f64, not {dtype!r}")
+    return t
+
+
+def _int_type(dtype: Any) -> Scalar:
+    t = cook(dtype)
+    if not isinstance(t, Scalar) or t.kind not in "iu":
+        raise ArgumentError(f"default_ip is an integer type such as ti.i32, not {dtype!r}")
+    return t
+
+
+def reset() -> None:
+    """Free the device and everything made on it. Fields and kernels need a new `init`."""
+    install(None)
+
+
+def sync() -> None:
+    """Wait until everything that was launched is done."""
+    current().device.wait()

@@ -1,1 +1,1 @@
-"""See docs/design.md part 1."""
+"""Arrays of other libraries: `host` for numpy and CPU torch."""

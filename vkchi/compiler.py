@@ -1,0 +1,112 @@
+"""Kernel x argument types -> shaders: the hops 3 to 6 of docs/design.md part 2, in order.
+
+Owns: the order of the steps, what a compiled kernel is, printing and timing of stages. The disk
+cache's place is around `compile_kernel`: it will look a key up before and store after.
+Must not know: devices but by Caps, launches.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from vkchi import env
+from vkchi.caps import Caps
+from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
+from vkchi.ir.core import Func, Value, walk
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.text import print_func
+from vkchi.options import Options
+from vkchi.passes.grid import plan_grid
+from vkchi.passes.pipeline import optimise
+from vkchi.shader import Shader
+from vkchi.spirv import emit
+from vkchi.types import Array
+
+
+class Dispatch(NamedTuple):
+    """One shader and the parameters whose memory it reads and writes, by name."""
+
+    shader: Shader
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+class Compiled(NamedTuple):
+    """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide."""
+
+    name: str
+    dispatches: tuple[Dispatch, ...]
+    temps: dict[str, Array]
+    lowered: Lowered
+
+
+WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
+READS = frozenset(ATOMICS) | {"load", "atomic_exchange", "atomic_cas"}
+
+
+def compile_kernel(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, owner: Any = None
+) -> Compiled:
+    """Lower, optimise and emit. Raises CompilationError for the user's mistakes, DeviceError for
+    what the device lacks."""
+    clock = _Clock(fn.__name__)
+    lowered = lower_kernel(fn, args, options, owner=owner)
+    clock.tick("lower")
+    _show("ir", lowered.func)
+    program, temps = optimise(lowered.func, caps, options)
+    clock.tick("optimise")
+    dispatches = []
+    for k, func in enumerate(program.funcs):
+        _show("opt", func)
+        shader = emit(func, plan_grid(func, caps, options), caps, f"{fn.__name__}.{k}")
+        dispatches.append(Dispatch(shader, *memory_access(func)))
+    clock.tick("emit")
+    temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
+    return Compiled(fn.__name__, tuple(dispatches), temp_types, lowered)
+
+
+def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the array parameters that are read, and of those that are written."""
+    origin: dict[Value, str] = {p: p.name for p in fn.params if isinstance(p.type, Array)}
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for op in walk(fn.body):
+        source = origin.get(op.args[0]) if op.args else None
+        if source is None:
+            continue
+        if op.kind in ("elem", "member", "member_at"):
+            origin[op] = source
+        if op.kind in READS:
+            reads.add(source)
+        if op.kind in WRITES:
+            writes.add(source)
+    return frozenset(reads), frozenset(writes)
+
+
+def _show(stage: str, fn: Func) -> None:
+    if stage in env.stages_to_print():
+        print(f"; {stage}\n{print_func(fn)}", file=sys.stderr)
+    folder = env.flag("VKCHI_DUMP")
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"{fn.name}.{stage}.chi"), "w") as out:
+            out.write(print_func(fn))
+
+
+class _Clock:
+    """Prints what each step took when VKCHI_TIME is on."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.on, self.last = name, env.is_on("VKCHI_TIME"), time.perf_counter()
+
+    def tick(self, step: str) -> None:
+        now = time.perf_counter()
+        if self.on:
+            print(f"vkchi: {self.name}: {step} {1e3 * (now - self.last):.2f} ms", file=sys.stderr)
+        self.last = now
+
+

@@ -1,0 +1,85 @@
+"""NDArrays: arrays passed to kernels as arguments; kernels are not compiled anew for each shape.
+
+Owns: `ndarray` and the NDArray classes. Must not know: kernels.
+
+    x = ti.ndarray(ti.f32, shape=(4, 4)); x.fill(1); x.to_numpy()
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.field import cook_shape, copy_contents
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.runtime import Runtime, current
+from vkchi.types import Array, Scalar, Tensor, cook, shape_of
+
+
+class Ndarray(Storage):
+    """A dense array of numbers, vectors or matrices on the device."""
+
+    grad: Ndarray | None = None
+
+    def __init__(self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__(runtime, elem, shape)
+        self.argument_type = Array.of(elem, len(shape), stored=self.stored)
+
+    @property
+    def element_shape(self) -> tuple[int, ...]:
+        """() for numbers, (n,) for vectors, (n, m) for matrices."""
+        return shape_of(self.elem)
+
+    def to_torch(self, device: Any = None) -> Any:
+        """A torch tensor with a copy of the contents."""
+        return host.make_torch(self.to_numpy(), device)
+
+    def from_torch(self, tensor: Any) -> None:
+        """Take over the contents of a torch tensor of the same shape."""
+        self.from_numpy(host.array_of_torch(tensor))
+
+    def copy_from(self, other: Storage) -> None:
+        """Take over the contents of an array of the same shape and element shape."""
+        copy_contents(self, other)
+
+    def __repr__(self) -> str:
+        return f"<ti.ndarray of {self.elem}, shape {self.shape}>"
+
+
+class ScalarNdarray(Ndarray):
+    """An ndarray of numbers."""
+
+
+class VectorNdarray(Ndarray):
+    """An ndarray of vectors."""
+
+
+class MatrixNdarray(Ndarray):
+    """An ndarray of matrices."""
+
+
+def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+    """An array of `shape` many `dtype` (a number, vector or matrix type), zero at first.
+
+    Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
+    """
+    elem = cook(dtype)
+    if not isinstance(elem, Scalar | Tensor):
+        raise ArgumentError(f"an ndarray holds numbers, vectors or matrices, not {dtype!r}")
+    axes = len(shape_of(elem))
+    cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[axes]
+    made = cls(current(), elem, cook_shape(shape))
+    if needs_grad:
+        made.grad = cls(current(), elem, made.shape)
+    return made
+
+
+def vector_ndarray(n: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+    """An array of vectors of `n` numbers."""
+    return ndarray(Tensor.of(cook(dtype), (n,)), shape, needs_grad)
+
+
+def matrix_ndarray(n: int, m: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+    """An array of `n` by `m` matrices."""
+    return ndarray(Tensor.of(cook(dtype), (n, m)), shape, needs_grad)
