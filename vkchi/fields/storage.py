@@ -33,9 +33,14 @@ from vkchi.types import (
 
 
 class ElementHook:
-    """How a tensor element is shown to Python: `make(storage, index)`; filled by the package."""
+    """How tensor elements are shown to Python; filled by `vkchi.lang`.
+
+    `make(storage, index)`: the element as a value whose components read and write the memory;
+    `value(array)`: a value of its own from an array of components.
+    """
 
     make: Callable[[Storage, tuple[int, ...]], Any]
+    value: Callable[[Any], Any]
 
 
 class Storage:

@@ -1,0 +1,175 @@
+"""Decorators and the objects they make: `kernel`, `func`, `pyfunc`, `data_oriented`.
+
+Owns: a kernel's table from signatures to launch plans. Must not know: how either is made.
+
+    @ti.kernel
+    def saxpy(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = a * x[i] + y[i]
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import FunctionType
+from typing import Any, TypeVar
+
+from vkchi.compiler import compile_kernel
+from vkchi.errors import ArgumentError, KernelRuntimeError, KernelSyntaxError
+from vkchi.fields.storage import ElementHook, Storage
+from vkchi.launch import Plan
+from vkchi.runtime import Runtime, current
+from vkchi.signature import Parameter, read_parameters, span_of_function
+
+C = TypeVar("C")
+
+
+class Kernel:
+    """A compiled-on-demand kernel. Calling it launches on the current device.
+
+    Raises CompilationError for mistakes in its body, ArgumentError for arguments that do not fit.
+    """
+
+    __vkchi_kind__ = "kernel"
+
+    def __init__(self, fn: FunctionType) -> None:
+        functools.update_wrapper(self, fn)
+        self.__vkchi_func__ = fn
+        self._is_method = looks_like_method(fn)
+        self._parameters: list[Parameter] | None = None
+        self._names = tuple(inspect.signature(fn).parameters)
+        self._runtime: Runtime | None = None
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        runtime = current()
+        if runtime is not self._runtime:
+            self._start_over(runtime)
+        parameters = self._parameters
+        if parameters is None:
+            parameters = self._parameters = read_parameters(self.__vkchi_func__, self._is_method)
+        if kwargs or len(args) != len(parameters):
+            args = self._arrange(args, kwargs)
+        try:
+            key = tuple([p.sign(a) for p, a in zip(parameters, args, strict=True)])
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = self._make_plan(runtime, parameters, args)
+            return plan.launch(args)
+        except ArgumentError as e:
+            raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else functools.partial(self, obj)
+
+    def _start_over(self, runtime: Runtime) -> None:
+        self._runtime, self._plans = runtime, {}
+
+    def _make_plan(
+        self, runtime: Runtime, parameters: list[Parameter], args: tuple[Any, ...]
+    ) -> Plan:
+        specs = tuple(p.spec(a) for p, a in zip(parameters, args, strict=True))
+        compiled = compile_kernel(
+            self.__vkchi_func__, specs, runtime.options, runtime.device.caps
+        )
+        return Plan(runtime, compiled, parameters, args, show_element)
+
+    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments in order, keywords and defaults filled in. Raises ArgumentError."""
+        try:
+            bound = inspect.signature(self.__vkchi_func__).bind(*args, **kwargs)
+        except TypeError as e:
+            takes = ", ".join(self._names) or "nothing"
+            raise ArgumentError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
+
+def show_element(storage: Storage) -> Any:
+    """What a kernel returns: a number, or a vector or matrix value."""
+    if storage.is_scalar:
+        return storage.read(())
+    return ElementHook.value(storage.read(()))
+
+
+class Func:
+    """A function that kernels inline. Python cannot call it."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, fn: FunctionType) -> None:
+        functools.update_wrapper(self, fn)
+        self.__vkchi_func__ = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self.__vkchi_func__.__name__
+        raise KernelRuntimeError(
+            f"{name}() is a ti.func: only kernels can call it; decorate it with ti.pyfunc or "
+            "ti.kernel to call it from Python"
+        )
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else BoundFunc(self, obj)
+
+
+class BoundFunc:
+    """A Func taken from an object: the frontend passes `__self__` as its first argument."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, func: Func, obj: Any) -> None:
+        self.__func__, self.__self__ = func, obj
+        self.__vkchi_func__ = func.__vkchi_func__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(*args, **kwargs)
+
+
+class PyFunc(Func):
+    """A function that kernels inline and Python can call as well."""
+
+    __vkchi_kind__ = "pyfunc"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__vkchi_func__(*args, **kwargs)
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else functools.partial(self, obj)
+
+
+def looks_like_method(fn: FunctionType) -> bool:
+    """Whether the function was defined in a class body: its qualified name says so."""
+    outer, _, _ = fn.__qualname__.rpartition(".")
+    return bool(outer) and not outer.endswith("<locals>")
+
+
+def kernel(fn: FunctionType) -> Kernel:
+    """Make a kernel of a function: its top-level `for` loops run in parallel on the device."""
+    return Kernel(checked_function(fn, "kernel"))
+
+
+def func(fn: FunctionType) -> Func:
+    """Make a function that kernels and other funcs can call; it is inlined."""
+    return Func(checked_function(fn, "func"))
+
+
+def pyfunc(fn: FunctionType) -> PyFunc:
+    """Make a function that both kernels and Python can call."""
+    return PyFunc(checked_function(fn, "pyfunc"))
+
+
+def checked_function(fn: Any, what: str) -> FunctionType:
+    """The plain function under the decorator. Raises KernelSyntaxError for anything else."""
+    inner = getattr(fn, "__vkchi_func__", fn)
+    if inner is not fn or not isinstance(fn, FunctionType):
+        raise KernelSyntaxError(
+            f"@ti.{what} goes on a plain function, not on {fn!r}",
+            span_of_function(inner) if isinstance(inner, FunctionType) else None,
+        )
+    return fn
+
+
+def data_oriented(cls: C) -> C:
+    """Mark a class whose methods are kernels and funcs. Source: Taichi's `ti.data_oriented`."""
+    return cls

@@ -1,0 +1,209 @@
+"""Launching a compiled kernel: the hot path from Python arguments to recorded dispatches.
+
+Owns: the packing of argument blocks, grid counts, temporaries and return values.
+Must not know: IR, Vulkan.
+
+Everything a call needs is found once, when the plan is made: a call binds its arguments into one
+flat list of numbers, and each dispatch picks its argument block out of that list.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+
+from vkchi.compiler import Compiled, Dispatch
+from vkchi.errors import InternalError
+from vkchi.fields.storage import Storage
+from vkchi.runtime import Runtime
+from vkchi.shader import Count, Slot
+from vkchi.signature import Bound, Parameter
+
+
+Place = tuple[str, str, int]
+FORMATS = {
+    "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i",
+}  # fmt: skip
+VALUE_FORMATS = {
+    "f64": "d", "f32": "f", "f16": "e", "i64": "q", "u64": "Q", "u32": "I", "u16": "I", "u8": "I",
+    "u1": "I", "i32": "i", "i16": "i", "i8": "i",
+}  # fmt: skip
+
+
+def slot_format(slot: Slot) -> str:
+    """The `struct` letter a slot is packed with."""
+    if slot.kind == "value":
+        return VALUE_FORMATS[slot.dtype]
+    return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
+
+
+def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
+    """A `struct` format that puts each slot at its offset and pads to the block's size."""
+    text, at = "<", 0
+    for slot in slots:
+        letter = slot_format(slot)
+        text += f"{slot.offset - at}x{letter}" if slot.offset > at else letter
+        at = slot.offset + struct.calcsize("<" + letter)
+    return text + (f"{size_bytes - at}x" if size_bytes > at else "")
+
+
+COUNT_TEXT = {
+    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "max": "max({}, {})",
+    "min": "min({}, {})", "floordiv": "({} // {})", "mod": "({} % {})", "neg": "(-{})",
+}  # fmt: skip
+
+
+def count_text(count: Count, places: dict[Place, int]) -> str:
+    """A grid count as a Python expression over the flat list `f`."""
+    kind, *rest = count
+    if kind == "const":
+        return str(int(rest[0]))
+    if kind == "arg":
+        return f"int(f[{places['value', rest[0], 0]}])"
+    if kind == "dim":
+        return f"f[{places['dim', rest[0], rest[1]]}]"
+    if kind not in COUNT_TEXT:
+        raise InternalError(f"grid counts have no {kind!r}")
+    return COUNT_TEXT[kind].format(*(count_text(c, places) for c in rest))
+
+
+def compile_count(count: Count, places: dict[Place, int]) -> Callable[[list[Any]], int]:
+    """A function from the flat list to the number of iterations."""
+    function: Callable[[list[Any]], int] = eval(f"lambda f: {count_text(count, places)}")
+    return function
+
+
+class Step:
+    """One dispatch, ready to be recorded."""
+
+    def __init__(self, plan: Plan, dispatch: Dispatch, places: dict[Place, int]) -> None:
+        shader = dispatch.shader
+        self.runtime, self.grid = plan.runtime, shader.grid
+        self.pipeline = plan.runtime.device.load(shader)
+        self.count = None
+        places = dict(places)
+        places["count", "", 0] = len(places)
+        if shader.grid.mode == "exact":
+            assert shader.grid.count is not None
+            self.count = compile_count(shader.grid.count, places)
+        keys = [(s.kind, s.param if s.kind != "count" else "", s.axis) for s in shader.slots]
+        self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
+        self.pick = pick_all([places[self._known(key, places)] for key in keys])
+        self.reads = fixed_keys(dispatch.reads, plan.arrays)
+        self.writes = fixed_keys(dispatch.writes, plan.arrays)
+        self.arg_reads = tuple(sorted(dispatch.reads - plan.arrays.keys()))
+        self.arg_writes = tuple(sorted(dispatch.writes - plan.arrays.keys()))
+
+    @staticmethod
+    def _known(key: Place, places: dict[Place, int]) -> Place:
+        if key not in places:
+            raise InternalError(f"no argument is bound to the slot {key}")
+        return key
+
+    def record(self, bound: Bound) -> None:
+        """Record the dispatch for these arguments; nothing if it has no iterations."""
+        gx, gy = 1, 1
+        flat = bound.flat
+        if self.count is not None:
+            count = self.count(flat)
+            if count <= 0:
+                return
+            flat = [*flat, count]
+            gx = -(-count // self.grid.block)
+            if gx > 65535:
+                gy = -(-gx // 65535)
+                gx = -(-gx // gy)
+        arrays = bound.arrays
+        reads, writes = self.reads, self.writes
+        if self.arg_reads:
+            reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
+        if self.arg_writes:
+            writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
+        block = self.pack(*self.pick(flat))
+        self.runtime.device.record(self.pipeline, block, gx, gy, reads, writes)
+
+
+def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """A function that picks these places out of a list, as a tuple."""
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
+
+
+def fixed_keys(names: frozenset[str], arrays: dict[str, Storage]) -> frozenset[int]:
+    """Buffer keys of the arrays that are the same for every launch."""
+    return frozenset(arrays[name].buffer.key for name in names if name in arrays)
+
+
+class Plan:
+    """A kernel compiled for one signature on one device."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        compiled: Compiled,
+        parameters: list[Parameter],
+        args: tuple[Any, ...],
+        show: Callable[[Storage], Any],
+    ) -> None:
+        self.runtime, self.parameters, self.show = runtime, parameters, show
+        self.compiled = compiled
+        self.arrays: dict[str, Storage] = {}
+        self.returns: list[Storage] = []
+        self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
+        self._find_arrays()
+        places = self._lay_out(args)
+        self.steps = [Step(self, d, places) for d in compiled.dispatches]
+        self.written = {name for d in compiled.dispatches for name in d.writes}
+
+    def _find_arrays(self) -> None:
+        for name, binding in self.compiled.lowered.bindings.items():
+            if binding[0] == "field":
+                self.arrays[name] = binding[1]
+            elif binding[0] == "return":
+                t = self.compiled.lowered.returns[binding[1]]
+                self.arrays[name] = Storage(self.runtime, t, ())
+                self.returns.append(self.arrays[name])
+        for name, array_type in self.compiled.temps.items():
+            self.arrays[name] = Storage(self.runtime, array_type.elem, ())
+
+    def _lay_out(self, args: tuple[Any, ...]) -> dict[Place, int]:
+        """Where each number stands in the flat list: constants, the seed, then the arguments."""
+        places: dict[Place, int] = {("trash", "", 0): 0}
+        self.constants: list[Any] = [self.runtime.device.trash.address]
+        for name, array in self.arrays.items():
+            places["ptr", name, 0] = len(self.constants)
+            self.constants.append(array.buffer.address)
+        self.seed_place = len(self.constants)
+        places["value", "seed", 0] = self.seed_place
+        self.constants.append(0)
+        at = len(self.constants)
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            for place in parameter.places(arg):
+                places[place] = at
+                at += 1
+        return places
+
+    def launch(self, args: tuple[Any, ...]) -> Any:
+        """Bind, record, and read what the kernel returns (which waits)."""
+        with self.runtime.lock:
+            bound = Bound(self.runtime, self.constants)
+            for parameter, arg in zip(self.parameters, args, strict=True):
+                parameter.bind(arg, bound)
+            if self.draws:
+                bound.flat[self.seed_place] = self.runtime.next_seed()
+            for step in self.steps:
+                step.record(bound)
+            for name, finish in bound.after:
+                if name in self.written:
+                    finish()
+            return self._result() if self.returns else None
+
+    def _result(self) -> Any:
+        values = [self.show(storage) for storage in self.returns]
+        return values[0] if len(values) == 1 else tuple(values)
+
+

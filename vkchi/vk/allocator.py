@@ -1,0 +1,178 @@
+"""The suballocator: parts of large memory blocks, handed out and taken back.
+
+Owns: the free lists, the growth of blocks, when an empty block is given back. Must not know:
+Vulkan. A block is whatever `make_block` returns; here it is only an identity. Not thread-safe: its
+owner holds a lock.
+
+The free parts of all blocks stand in one list sorted by (size, block, offset), from which the
+smallest that fits is taken; neighbours are found by their ends, so taking back is a few dictionary
+look-ups.
+
+    >>> a = Allocator(make_block=bytearray, drop_block=lambda block: None)
+    >>> span = a.allocate(1000)
+    >>> span.offset, span.size_bytes
+    (0, 1024)
+    >>> a.free(span)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from vkchi.vk.raw import OutOfMemory
+
+ALIGNMENT_BYTES = 256
+FIRST_BLOCK_BYTES = 64 << 20
+DOUBLINGS = 2
+
+
+class Span(NamedTuple):
+    """A part of block number `number`: `size_bytes` from `offset`, both multiples of 256."""
+
+    block: Any
+    number: int
+    offset: int
+    size_bytes: int
+
+
+class _Block:
+    """One block and its free parts, by start (`sizes`) and by end (`starts`)."""
+
+    __slots__ = ("block", "is_shared", "sizes", "starts", "total_bytes")
+
+    def __init__(self, block: Any, total_bytes: int, *, is_shared: bool) -> None:
+        self.block, self.total_bytes, self.is_shared = block, total_bytes, is_shared
+        self.sizes: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return self.sizes.get(0) == self.total_bytes
+
+
+class Allocator:
+    """Suballocator over blocks made by `make_block(size_bytes)`, given back to `drop_block`.
+
+    Blocks start at `block_bytes` and double up to four times that. A request of more than half a
+    block that fits no free part gets a block of its own, given back as soon as it is free. One
+    empty shared block is kept.
+    """
+
+    def __init__(
+        self,
+        make_block: Callable[[int], Any],
+        drop_block: Callable[[Any], None],
+        block_bytes: int = FIRST_BLOCK_BYTES,
+    ) -> None:
+        self._make_block, self._drop_block = make_block, drop_block
+        self._least_bytes = block_bytes
+        self._blocks: dict[int, _Block] = {}
+        self._free: list[tuple[int, int, int]] = []
+        self._next_number = 0
+        self.used_bytes = 0
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all blocks, used or not."""
+        return sum(block.total_bytes for block in self._blocks.values())
+
+    def allocate(self, size_bytes: int) -> Span:
+        """A span of at least `size_bytes`, never shared with another live span.
+
+        Raises OutOfMemory where `make_block` does.
+        """
+        size = round_up(max(size_bytes, 1), ALIGNMENT_BYTES)
+        number, offset = self._find_free(size) or (self._add_block_for(size), 0)
+        span = self._take(number, offset, size)
+        self.used_bytes += size
+        return span
+
+    def free(self, span: Span) -> None:
+        """Take back a span that `allocate` returned; each one once."""
+        block = self._blocks[span.number]
+        offset, size = span.offset, span.size_bytes
+        self.used_bytes -= size
+        after = offset + size
+        if after in block.sizes:
+            size += self._remove_free(span.number, after)
+        if offset in block.starts:
+            before = block.starts[offset]
+            size += self._remove_free(span.number, before)
+            offset = before
+        self._add_free(span.number, offset, size)
+        if block.is_empty:
+            self._give_back(span.number)
+
+    def drop_empty(self) -> None:
+        """Give back every empty block, the one kept in reserve as well."""
+        for number in [n for n, block in self._blocks.items() if block.is_empty]:
+            self._drop(number)
+
+    def _find_free(self, size: int) -> tuple[int, int] | None:
+        at = bisect_left(self._free, (size, -1, -1))
+        return self._free[at][1:] if at < len(self._free) else None
+
+    def _add_block_for(self, size: int) -> int:
+        """Number of a new block for `size` bytes; a smaller one where memory is short."""
+        shared = sum(block.is_shared for block in self._blocks.values())
+        total_bytes = self._least_bytes << min(shared, DOUBLINGS)
+        if 2 * size > total_bytes:
+            return self._add_block(size, is_shared=False)
+        while True:
+            try:
+                return self._add_block(total_bytes, is_shared=True)
+            except OutOfMemory:
+                total_bytes //= 2
+                if total_bytes < size:
+                    raise
+
+    def _add_block(self, total_bytes: int, *, is_shared: bool) -> int:
+        block = self._make_block(total_bytes)
+        number = self._next_number
+        self._next_number += 1
+        self._blocks[number] = _Block(block, total_bytes, is_shared=is_shared)
+        self._add_free(number, 0, total_bytes)
+        return number
+
+    def _take(self, number: int, offset: int, size: int) -> Span:
+        rest = self._remove_free(number, offset) - size
+        if rest:
+            self._add_free(number, offset + size, rest)
+        return Span(self._blocks[number].block, number, offset, size)
+
+    def _add_free(self, number: int, offset: int, size: int) -> None:
+        block = self._blocks[number]
+        block.sizes[offset] = size
+        block.starts[offset + size] = offset
+        insort(self._free, (size, number, offset))
+
+    def _remove_free(self, number: int, offset: int) -> int:
+        """Size of the free part at `offset`, which is free no more."""
+        block = self._blocks[number]
+        size = block.sizes.pop(offset)
+        del block.starts[offset + size]
+        del self._free[bisect_left(self._free, (size, number, offset))]
+        return size
+
+    def _give_back(self, number: int) -> None:
+        """Drop an empty block: always one that served a single span, else all but one."""
+        spare = any(b.is_empty for n, b in self._blocks.items() if n != number)
+        if spare or not self._blocks[number].is_shared:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        block = self._blocks[number]
+        self._remove_free(number, 0)
+        del self._blocks[number]
+        self._drop_block(block.block)
+
+
+def round_up(value: int, step: int) -> int:
+    """The least multiple of `step` that is not below `value`.
+
+    >>> round_up(257, 256)
+    512
+    """
+    return -(-value // step) * step

@@ -1,0 +1,136 @@
+"""A Vulkan instance, with the validation layer and its messages where they are asked for.
+
+Owns: the VkInstance and the debug messenger. Must not know: which device is chosen.
+
+    instance = open_instance(load_vulkan())
+    handles = instance.list_handles()
+    instance.close()
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi import env
+from vkchi.errors import DeviceError
+from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, Vulkan
+
+API_VERSION = (1 << 22) | (3 << 12)
+VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
+PORTABILITY = "VK_KHR_portability_enumeration"
+DEBUG_UTILS = "VK_EXT_debug_utils"
+VALIDATION_FEATURES = "VK_EXT_validation_features"
+WARNING_AND_ERROR = 0x1100
+GENERAL_VALIDATION_PERFORMANCE = 0x7
+
+
+class Instance:
+    """A VkInstance. `messages` collects what the validation layer says, as it says it."""
+
+    def __init__(self, vk: Vulkan) -> None:
+        self.vk = vk
+        self.messages: list[str] = []
+        self.has_validation = env.is_on("VKCHI_VALIDATE")
+        self._messenger: Any = None
+        self._callback = self._new_callback() if self.has_validation else None
+        self.handle = self._create()
+        if self.has_validation:
+            create = vk.find_function("vkCreateDebugUtilsMessengerEXT", self.handle)
+            self._messenger = vk.create(
+                create, self.handle, self._messenger_info(), "VkDebugUtilsMessengerEXT",
+                "listening to the validation layer",
+            )  # fmt: skip
+
+    def _create(self) -> Any:
+        vk, const = self.vk, self.vk.const
+        layers, extensions, chain, flags = [], [], vk.NULL, 0
+        if self.has_validation:
+            if VALIDATION_LAYER not in list_layers(vk):
+                raise DeviceError(
+                    f"VKCHI_VALIDATE is set but {VALIDATION_LAYER} is not installed: `apt-get "
+                    "install vulkan-validationlayers`, or unset VKCHI_VALIDATE"
+                )
+            layers, extensions = [VALIDATION_LAYER.encode()], [DEBUG_UTILS.encode()]
+            chain = self._messenger_info()
+            if env.flag("VKCHI_VALIDATE") == "sync":
+                extensions.append(VALIDATION_FEATURES.encode())
+                chain = self._synchronization_info(chain)
+        if PORTABILITY in list_extensions(vk):
+            extensions.append(PORTABILITY.encode())
+            flags = const.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
+        application = vk.new("VkApplicationInfo", pEngineName=b"vkchi", apiVersion=API_VERSION)
+        info = vk.new(
+            "VkInstanceCreateInfo", pNext=chain, flags=flags, pApplicationInfo=application,
+            enabledLayerCount=len(layers), ppEnabledLayerNames=layers,
+            enabledExtensionCount=len(extensions), ppEnabledExtensionNames=extensions,
+        )  # fmt: skip
+        out = vk.ffi.new("VkInstance *")
+        vk.check(vk.lib.vkCreateInstance(info, vk.NULL, out), "starting Vulkan")
+        return out[0]
+
+    def _messenger_info(self) -> Any:
+        return self.vk.new(
+            "VkDebugUtilsMessengerCreateInfoEXT",
+            messageSeverity=WARNING_AND_ERROR,
+            messageType=GENERAL_VALIDATION_PERFORMANCE,
+            pfnUserCallback=self._callback,
+        )
+
+    def _synchronization_info(self, chain: Any) -> Any:
+        sync = self.vk.const.VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
+        return self.vk.new(
+            "VkValidationFeaturesEXT", pNext=chain, enabledValidationFeatureCount=1,
+            pEnabledValidationFeatures=self.vk.ffi.new("VkValidationFeatureEnableEXT[]", [sync]),
+        )  # fmt: skip
+
+    def _new_callback(self) -> Any:
+        messages, ffi = self.messages, self.vk.ffi
+
+        def keep(_severity: int, _types: int, data: Any, _user: Any) -> int:
+            messages.append(ffi.string(data.pMessage).decode(errors="replace"))
+            return 0
+
+        return ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", keep)
+
+    def list_handles(self) -> list[Any]:
+        """The VkPhysicalDevice handles, in the loader's order.
+
+        Raises DeviceError where no driver answers.
+        """
+        vk = self.vk
+        count = vk.ffi.new("uint32_t *")
+        result = vk.lib.vkEnumeratePhysicalDevices(self.handle, count, vk.NULL)
+        if result == INCOMPATIBLE_DRIVER or (result >= 0 and not count[0]):
+            raise DeviceError("no Vulkan device was found: " + INSTALL_HINT)
+        return vk.enumerate(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
+
+    def close(self) -> None:
+        """Destroy the instance; its devices must be destroyed already."""
+        if self.handle is None:
+            return
+        if self._messenger is not None:
+            destroy = self.vk.find_function("vkDestroyDebugUtilsMessengerEXT", self.handle)
+            destroy(self.handle, self._messenger, self.vk.NULL)
+        self.vk.lib.vkDestroyInstance(self.handle, self.vk.NULL)
+        self.handle = self._messenger = None
+
+
+def open_instance(vk: Vulkan) -> Instance:
+    """A new Vulkan 1.3 instance.
+
+    Raises DeviceError without a driver, or without the validation layer when it is asked for.
+    """
+    return Instance(vk)
+
+
+def list_layers(vk: Vulkan) -> frozenset[str]:
+    """Names of the installed layers."""
+    found = vk.enumerate(vk.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
+    return frozenset(vk.ffi.string(layer.layerName).decode() for layer in found)
+
+
+def list_extensions(vk: Vulkan) -> frozenset[str]:
+    """Names of the instance extensions."""
+    call = vk.lib.vkEnumerateInstanceExtensionProperties
+    found = vk.enumerate(call, "VkExtensionProperties", vk.NULL)
+    return frozenset(vk.ffi.string(extension.extensionName).decode() for extension in found)

@@ -1,0 +1,54 @@
+"""A logical device and its one queue.
+
+Owns: the VkDevice, made with every feature of `physical.FEATURES` that is present. Must not know:
+what is submitted.
+
+    logical = open_logical(vk, physical)
+    logical.calls.vkDeviceWaitIdle(logical.handle)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
+from vkchi.vk.raw import DeviceCalls, Vulkan
+
+
+class Logical:
+    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it came from."""
+
+    def __init__(self, vk: Vulkan, physical: Physical, handle: Any, extensions: list[str]) -> None:
+        self.vk, self.physical, self.handle = vk, physical, handle
+        self.extensions = frozenset(extensions)
+        self.calls = DeviceCalls(vk, handle)
+        out = vk.ffi.new("VkQueue *")
+        self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
+        self.queue = out[0]
+
+    def close(self) -> None:
+        """Destroy the device; everything made on it must be destroyed already."""
+        if self.handle is not None:
+            self.calls.vkDestroyDevice(self.handle, self.vk.NULL)
+            self.handle = None
+
+
+def open_logical(vk: Vulkan, physical: Physical) -> Logical:
+    """A device with one compute queue. Raises DeviceError where the driver refuses."""
+    brought = [extension for _, extension, _ in FEATURES if extension]
+    wanted = [name for name in (*EXTENSIONS, *brought) if name in physical.extensions]
+    head, slots = new_feature_chain(vk, physical.extensions)
+    for struct, field in slots:
+        setattr(struct, field, field in physical.features)
+    queue = vk.new(
+        "VkDeviceQueueCreateInfo", queueFamilyIndex=physical.queue_family, queueCount=1,
+        pQueuePriorities=vk.ffi.new("float[]", [1.0]),
+    )  # fmt: skip
+    info = vk.new(
+        "VkDeviceCreateInfo", pNext=head, queueCreateInfoCount=1, pQueueCreateInfos=queue,
+        enabledExtensionCount=len(wanted),
+        ppEnabledExtensionNames=[name.encode() for name in wanted],
+    )  # fmt: skip
+    doing = f"opening {physical.name}"
+    handle = vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice", doing)
+    return Logical(vk, physical, handle, wanted)

@@ -1,0 +1,261 @@
+"""What a physical device is and has, read once into plain data.
+
+Owns: the table of feature structs (what is asked for, what is required), limits, memory types.
+Must not know: which device is chosen, what `Caps` are for.
+
+    >>> [row.name for row in read_all(vk, instance)]
+    ['llvmpipe (LLVM 15.0.6, 256 bits)']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vkchi.caps import Caps
+from vkchi.vk.raw import Vulkan
+
+PLAIN = "VkPhysicalDeviceFeatures2"
+
+# (struct, extension that brings it, fields): what is present is enabled, nothing else.
+FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("VkPhysicalDeviceVulkan11Features", "", ("storageBuffer16BitAccess",)),
+    (
+        "VkPhysicalDeviceVulkan12Features",
+        "",
+        (
+            "bufferDeviceAddress", "timelineSemaphore", "scalarBlockLayout", "hostQueryReset",
+            "shaderInt8", "shaderFloat16", "storageBuffer8BitAccess", "shaderBufferInt64Atomics",
+            "shaderSharedInt64Atomics", "shaderSubgroupExtendedTypes",
+        ),
+    ),
+    (
+        "VkPhysicalDeviceVulkan13Features",
+        "",
+        (
+            "synchronization2", "maintenance4", "subgroupSizeControl", "computeFullSubgroups",
+            "shaderZeroInitializeWorkgroupMemory",
+        ),
+    ),
+    (
+        "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT",
+        "VK_EXT_shader_atomic_float",
+        (
+            "shaderBufferFloat32Atomics", "shaderBufferFloat32AtomicAdd",
+            "shaderBufferFloat64Atomics", "shaderBufferFloat64AtomicAdd",
+            "shaderSharedFloat32Atomics", "shaderSharedFloat32AtomicAdd",
+        ),
+    ),
+    (
+        "VkPhysicalDeviceShaderAtomicFloat2FeaturesEXT",
+        "VK_EXT_shader_atomic_float2",
+        ("shaderBufferFloat32AtomicMinMax",),
+    ),
+)  # fmt: skip
+CORE_FEATURES = ("shaderInt16", "shaderInt64", "shaderFloat64")
+REQUIRED = (
+    "bufferDeviceAddress", "timelineSemaphore", "scalarBlockLayout", "hostQueryReset",
+    "synchronization2", "maintenance4",
+)  # fmt: skip
+
+# Extensions without a feature that are enabled where present.
+EXTENSIONS = (
+    "VK_KHR_portability_subset", "VK_EXT_external_memory_host", "VK_KHR_external_memory_fd",
+    "VK_KHR_external_semaphore_fd", "VK_EXT_memory_budget",
+)  # fmt: skip
+
+CAPS_OF_FEATURES = {
+    "int8": "shaderInt8",
+    "int16": "shaderInt16",
+    "int64": "shaderInt64",
+    "float16": "shaderFloat16",
+    "float64": "shaderFloat64",
+    "storage8": "storageBuffer8BitAccess",
+    "storage16": "storageBuffer16BitAccess",
+    "f32_atomic_add": "shaderBufferFloat32AtomicAdd",
+    "f32_atomic_add_shared": "shaderSharedFloat32AtomicAdd",
+    "f64_atomic_add": "shaderBufferFloat64AtomicAdd",
+    "f32_atomic_minmax": "shaderBufferFloat32AtomicMinMax",
+    "i64_atomics": "shaderBufferInt64Atomics",
+    "i64_atomics_shared": "shaderSharedInt64Atomics",
+}
+CAPS_OF_SUBGROUPS = {
+    "subgroup_vote": "VK_SUBGROUP_FEATURE_VOTE_BIT",
+    "subgroup_arithmetic": "VK_SUBGROUP_FEATURE_ARITHMETIC_BIT",
+    "subgroup_ballot": "VK_SUBGROUP_FEATURE_BALLOT_BIT",
+    "subgroup_shuffle": "VK_SUBGROUP_FEATURE_SHUFFLE_BIT",
+    "subgroup_shuffle_relative": "VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT",
+}
+KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
+VENDORS = {
+    0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x106B: "apple", 0x10005: "mesa",
+    0x1AE0: "google", 0x13B5: "arm", 0x5143: "qualcomm", 0x1010: "imgtec", 0x14E4: "broadcom",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MemoryType:
+    """One memory type: its flags (VkMemoryPropertyFlags), its heap and that heap's bytes."""
+
+    flags: int
+    heap: int
+    heap_bytes: int
+
+
+@dataclass(frozen=True)
+class Physical:
+    """One physical device. `queue_family` is the best for compute, -1 where there is none."""
+
+    handle: Any
+    name: str
+    kind: str
+    vendor: str
+    driver: str
+    api: tuple[int, int, int]
+    uuid: bytes
+    features: frozenset[str]
+    extensions: frozenset[str]
+    memory_types: tuple[MemoryType, ...]
+    queue_family: int
+    timestamp_bits: int
+    timestamp_ns: float
+    allocation_limit_bytes: int
+    host_pointer_alignment: int
+    can_require_subgroup_size: bool
+    caps: Caps
+
+    def list_lacks(self) -> list[str]:
+        """What vkchi needs and the device has not; empty where it can be used."""
+        if self.api < (1, 3, 0):
+            return ["Vulkan 1.3 (it has {}.{})".format(*self.api)]
+        lacks = [name for name in REQUIRED if name not in self.features]
+        return lacks + ([] if self.queue_family >= 0 else ["a compute queue"])
+
+
+def read_all(vk: Vulkan, handles: list[Any]) -> list[Physical]:
+    """All physical devices, in the order of the handles."""
+    return [read_physical(vk, handle) for handle in handles]
+
+
+def read_physical(vk: Vulkan, handle: Any) -> Physical:
+    """Everything vkchi asks a physical device, in one record."""
+    extensions = _list_extensions(vk, handle)
+    plain, in11, in12, in13, host = _read_properties(vk, handle, extensions)
+    features = _read_features(vk, handle, extensions) if _split(plain.apiVersion) >= (1, 3) else []
+    family, timestamp_bits = _find_compute_family(vk, handle)
+    text = vk.ffi.string
+    limits = plain.limits
+    stages = in13.requiredSubgroupSizeStages
+    return Physical(
+        handle=handle,
+        name=text(plain.deviceName).decode(errors="replace"),
+        kind=KINDS.get(plain.deviceType, "other"),
+        vendor=VENDORS.get(plain.vendorID, f"vendor {plain.vendorID:#x}"),
+        driver=f"{text(in12.driverName).decode()} {text(in12.driverInfo).decode()}".strip(),
+        api=_split(plain.apiVersion),
+        uuid=bytes(in11.deviceUUID),
+        features=frozenset(features),
+        extensions=extensions,
+        memory_types=_read_memory_types(vk, handle),
+        queue_family=family,
+        timestamp_bits=timestamp_bits,
+        timestamp_ns=limits.timestampPeriod,
+        allocation_limit_bytes=min(in11.maxMemoryAllocationSize, in13.maxBufferSize),
+        host_pointer_alignment=host.minImportedHostPointerAlignment,
+        can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
+        caps=_read_caps(vk, features, limits, in11, in12),
+    )
+
+
+def _split(version: int) -> tuple[int, int, int]:
+    return version >> 22 & 0x7F, version >> 12 & 0x3FF, version & 0xFFF
+
+
+def _list_extensions(vk: Vulkan, handle: Any) -> frozenset[str]:
+    call = vk.lib.vkEnumerateDeviceExtensionProperties
+    found = vk.enumerate(call, "VkExtensionProperties", handle, vk.NULL)
+    return frozenset(vk.ffi.string(extension.extensionName).decode() for extension in found)
+
+
+def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tuple[Any, ...]:
+    host = vk.new("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+    in13 = vk.new("VkPhysicalDeviceVulkan13Properties")
+    in12 = vk.new("VkPhysicalDeviceVulkan12Properties", pNext=in13)
+    in11 = vk.new("VkPhysicalDeviceVulkan11Properties", pNext=in12)
+    both = vk.new("VkPhysicalDeviceProperties2", pNext=in11)
+    if "VK_EXT_external_memory_host" in extensions:
+        in13.pNext = host
+    vk.lib.vkGetPhysicalDeviceProperties2(handle, both)
+    plain = vk.ffi.new("VkPhysicalDeviceProperties *", both.properties)
+    return plain, in11, in12, in13, host
+
+
+def new_feature_chain(
+    vk: Vulkan, extensions: frozenset[str]
+) -> tuple[Any, list[tuple[Any, str]]]:
+    """(head, slots): an empty VkPhysicalDeviceFeatures2 chained to all structs of `FEATURES` that
+    the extensions allow, and (struct, field) of every feature in it."""
+    head = vk.new(PLAIN)
+    slots: list[tuple[Any, str]] = [(head.features, name) for name in CORE_FEATURES]
+    last = head
+    for name, extension, fields in FEATURES:
+        if not extension or extension in extensions:
+            struct = vk.new(name)
+            last.pNext = struct
+            last = struct
+            slots += [(struct, field) for field in fields]
+    return head, slots
+
+
+def _read_features(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> list[str]:
+    head, slots = new_feature_chain(vk, extensions)
+    vk.lib.vkGetPhysicalDeviceFeatures2(handle, head)
+    return [field for struct, field in slots if getattr(struct, field)]
+
+
+def _find_compute_family(vk: Vulkan, handle: Any) -> tuple[int, int]:
+    """(index, valid timestamp bits) of the first family with compute, graphics ones first.
+
+    The family that also draws is the one all drivers have tuned; async compute queues bring
+    nothing where one queue is used.
+    """
+    const, call = vk.const, vk.lib.vkGetPhysicalDeviceQueueFamilyProperties
+    families = list(enumerate(vk.enumerate(call, "VkQueueFamilyProperties", handle)))
+    both = const.VK_QUEUE_COMPUTE_BIT | const.VK_QUEUE_GRAPHICS_BIT
+    for wanted in (both, const.VK_QUEUE_COMPUTE_BIT):
+        for index, family in families:
+            if family.queueFlags & wanted == wanted:
+                return index, family.timestampValidBits
+    return -1, 0
+
+
+def _read_memory_types(vk: Vulkan, handle: Any) -> tuple[MemoryType, ...]:
+    found = vk.ffi.new("VkPhysicalDeviceMemoryProperties *")
+    vk.lib.vkGetPhysicalDeviceMemoryProperties(handle, found)
+    types = (found.memoryTypes[i] for i in range(found.memoryTypeCount))
+    return tuple(
+        MemoryType(t.propertyFlags, t.heapIndex, found.memoryHeaps[t.heapIndex].size) for t in types
+    )
+
+
+def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: Any) -> Caps:
+    in_compute = in11.subgroupSupportedStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
+    operations = in11.subgroupSupportedOperations if in_compute else 0
+    subgroups = {
+        name: bool(operations & getattr(vk.const, bit)) for name, bit in CAPS_OF_SUBGROUPS.items()
+    }
+    arithmetic = {name: feature in features for name, feature in CAPS_OF_FEATURES.items()}
+    return Caps(
+        **arithmetic,
+        **subgroups,
+        subgroup_size=in11.subgroupSize,
+        signed_zero_inf_nan_f32=bool(in12.shaderSignedZeroInfNanPreserveFloat32),
+        push_constant_bytes=limits.maxPushConstantsSize,
+        workgroup_invocations=limits.maxComputeWorkGroupInvocations,
+        workgroup_count=(
+            limits.maxComputeWorkGroupCount[0],
+            limits.maxComputeWorkGroupCount[1],
+            limits.maxComputeWorkGroupCount[2],
+        ),
+        shared_bytes=limits.maxComputeSharedMemorySize,
+    )

@@ -1,0 +1,181 @@
+"""The `vulkan` package's raw functions, structs and constants, and the check of every result.
+
+Owns: finding the loader, making structs, turning a VkResult into a `DeviceError`. Must not know:
+what is called or why. Importing this module does not load Vulkan; `load_vulkan` does.
+
+The package's own wrappers build structs and raise their own exceptions; the raw functions under
+them cost a third as much, so all of vkchi uses those. A struct is made by its Vulkan name, its
+sType is derived from the name:
+
+    vk = load_vulkan()
+    info = vk.new("VkFenceCreateInfo", flags=0)
+    vk.check(vk.lib.vkCreateFence(device, info, vk.NULL, out), "making a fence")
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from vkchi.errors import DeviceError
+
+INSTALL_HINT = (
+    "install one for your GPU, or a software one: `apt-get install mesa-vulkan-drivers` on "
+    "Debian and Ubuntu, or `scripts/vulkan-driver` in a source checkout of vkchi"
+)
+SUCCESS, TIMEOUT, INCOMPLETE = 0, 2, 5
+OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST = -1, -2, -4
+INCOMPATIBLE_DRIVER = -9
+
+SENTENCES: dict[int, str] = {
+    -1: "the host ran out of memory while {doing}",
+    -2: "the device ran out of memory while {doing}",
+    -3: "the Vulkan driver could not start while {doing}; is the device in use or its driver broken?",
+    -4: "the device was lost while {doing}: a kernel ran too long for the driver, or wrote where it "
+    "must not; start again with init()",
+    -5: "the driver could not map memory while {doing}",
+    -6: "a Vulkan layer is missing while {doing}",
+    -7: "a Vulkan extension is missing while {doing}",
+    -8: "the device lacks a feature needed for {doing}",
+    -9: "no Vulkan driver was found: " + INSTALL_HINT,
+    -10: "the driver has no room for more objects while {doing}",
+}
+
+
+class OutOfMemory(DeviceError):
+    """An allocation failed; caught by the heap, which frees what it can and tries again."""
+
+
+class Vulkan:
+    """Functions, structs and constants of the Vulkan loader.
+
+    `ffi` and `lib` are cffi's; `const` is the module that holds every VK_ constant.
+    """
+
+    def __init__(self, const: Any, ffi: Any) -> None:
+        self.const, self.ffi, self.lib = const, ffi, const.lib
+        self.NULL = ffi.NULL
+        self._kept: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+    def new(self, name: str, **fields: Any) -> Any:
+        """Pointer to a new struct called `name`, its sType set, keeping what it points to alive.
+
+        A `bytes` value becomes a C string, a list an array of the field's item type.
+        """
+        struct = self.ffi.new(name + " *")
+        types = dict(self.ffi.typeof(name).fields)
+        if "sType" in types:
+            struct.sType = getattr(self.const, name_structure_type(name))
+        kept = []
+        for field, value in fields.items():
+            if isinstance(value, (bytes, list)):
+                value = self._new_array(types[field].type, value)
+            setattr(struct, field, value)
+            kept.append(value)
+        self._kept[struct] = kept
+        return struct
+
+    def _new_array(self, pointer_type: Any, values: bytes | list[Any]) -> Any:
+        if isinstance(values, bytes):
+            return self.ffi.new("char[]", values)
+        if not values:
+            return self.NULL
+        strings = [self.ffi.new("char[]", v) if isinstance(v, bytes) else v for v in values]
+        if pointer_type.item.kind == "struct":
+            strings = [value[0] for value in strings]
+        array = self.ffi.new(self.ffi.typeof(f"{pointer_type.item.cname}[]"), strings)
+        self._kept[array] = [values, strings]
+        return array
+
+    def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
+        """The handle of type `kind` that `function(owner, info, NULL, out)` makes."""
+        out = self.ffi.new(kind + " *")
+        self.check(function(owner, info, self.NULL, out), doing)
+        return out[0]
+
+    def enumerate(self, function: Any, kind: str, *owner: Any) -> list[Any]:
+        """All items of a call that takes a count and an array, and may return VK_INCOMPLETE."""
+        count = self.ffi.new("uint32_t *")
+        while True:
+            self._check_if_result(function(*owner, count, self.NULL), function)
+            items = self.ffi.new(kind + "[]", max(count[0], 1))
+            result = function(*owner, count, items)
+            if result != INCOMPLETE:
+                self._check_if_result(result, function)
+                return [self._copy_item(items[i]) for i in range(count[0])]
+
+    def _copy_item(self, item: Any) -> Any:
+        """A handle itself; a struct as a pointer that owns its bytes (an array's item does not)."""
+        kind = self.ffi.typeof(item)
+        return self.ffi.new(kind.cname + " *", item) if kind.kind == "struct" else item
+
+    def _check_if_result(self, result: int | None, function: Any) -> None:
+        if result is not None:
+            self.check(result, f"listing ({function})")
+
+    def check(self, result: int, doing: str) -> None:
+        """Raise DeviceError, with one sentence about `doing`, unless the result is a success."""
+        if result >= SUCCESS:
+            return
+        sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")
+        short = result in (OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY)
+        raise (OutOfMemory if short else DeviceError)(sentence.format(doing=doing))
+
+    def name_result(self, result: int) -> str:
+        """`VK_ERROR_...` for a VkResult."""
+        names = (n for n, v in vars(self.const).items() if n.startswith("VK_ERROR_") and v == result)
+        return next(names, f"VkResult {result}")
+
+    def find_function(self, name: str, instance: Any) -> Any:
+        """Instance-level extension function `name`. Raises DeviceError where it is absent."""
+        address = self.lib.vkGetInstanceProcAddr(instance, name.encode())
+        if address == self.NULL:
+            raise DeviceError(f"the Vulkan driver has no function {name}")
+        return self.ffi.cast("PFN_" + name, address)
+
+
+class DeviceCalls:
+    """Functions of one logical device, found when first used: `calls.vkCmdDispatch(...)`.
+
+    Pointers from vkGetDeviceProcAddr skip the loader's trampoline.
+    """
+
+    def __init__(self, vk: Vulkan, device: Any) -> None:
+        self._vk, self._device = vk, device
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("vk"):
+            raise AttributeError(name)
+        address = self._vk.lib.vkGetDeviceProcAddr(self._device, name.encode())
+        if address == self._vk.NULL:
+            raise DeviceError(f"the Vulkan driver has no function {name}")
+        function = self._vk.ffi.cast("PFN_" + name, address)
+        setattr(self, name, function)
+        return function
+
+
+def name_structure_type(name: str) -> str:
+    """`VK_STRUCTURE_TYPE_...` of a struct name.
+
+    >>> name_structure_type("VkPhysicalDeviceVulkan12Features")
+    'VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES'
+    """
+    breaks = r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    words = re.sub(breaks, "_", name[2:]).upper()
+    return "VK_STRUCTURE_TYPE_" + re.sub(r"VULKAN_1(\d)", r"VULKAN_1_\1", words)
+
+
+def load_vulkan() -> Vulkan:
+    """The Vulkan loader of this machine. Raises DeviceError where there is none."""
+    try:
+        const = importlib.import_module("vulkan._vulkan")
+    except ModuleNotFoundError as error:
+        raise DeviceError("the Python package `vulkan` is missing: pip install vulkan") from error
+    except OSError as error:
+        raise DeviceError(
+            "no Vulkan loader (libvulkan) was found: `apt-get install libvulkan1 "
+            "mesa-vulkan-drivers` on Debian and Ubuntu, or the Vulkan SDK elsewhere"
+        ) from error
+    return Vulkan(const, const.ffi)
