@@ -173,6 +173,7 @@ class Array(Type):
         stored: Scalar | None = None,
     ) -> Array:
         stored = stored or stored_scalar(elem)
+        shape = () if ndim == 0 else shape  # nothing to learn at launch
         key = (cls, elem, ndim, shape, layout, space, stored)
         found = cls._interned.get(key)
         if found is None:

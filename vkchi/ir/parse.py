@@ -1,0 +1,277 @@
+"""Reads the text form of IR (see `text`), checking its form only: `verify` judges what it says.
+
+So ill-typed IR, unknown ops and uses before definitions can be read, for tests of the verifier.
+Every op gets the span of its line. Must not know: the op table.
+
+    >>> parse_func("func @f(%a: i32) {\\n %b = neg %a : i32\\n yield\\n}").name
+    'f'
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from vkchi.errors import CompilationError
+from vkchi.ir.core import Func, Op, Param, Program, Region, Value
+from vkchi.ir.literal import LITERAL, NAME, TYPE, attr_of, name_of, number_bits, type_named
+from vkchi.span import Span
+from vkchi.types import Scalar, Tensor, Type
+
+T = TypeVar("T")
+_BLANK = re.compile(r"(?:[ \t\r]|;[^\n]*)*")
+_BLANK_LINES = re.compile(r"(?:\s|;[^\n]*)*")
+_KIND = re.compile(r"[A-Za-z_]\w*")
+_ATTR = re.compile(r'(?:[^"\[\]\n]|"(?:[^"\\]|\\.)*")*')
+
+
+def parse(text: str, file: str = "<text>") -> Program:
+    """All Funcs of a text, as a Program named after the first. Raises CompilationError."""
+    parser = Parser(text, file)
+    funcs = []
+    while not parser.at_end():
+        funcs.append(parser.func())
+    if not funcs:
+        raise parser.error("there is no func here")
+    return Program(funcs[0].name, tuple(funcs))
+
+
+def parse_func(text: str, file: str = "<text>") -> Func:
+    """The only Func of a text. Raises CompilationError."""
+    program = parse(text, file)
+    if len(program.funcs) != 1:
+        raise CompilationError(f"{file}: one func expected, not {len(program.funcs)}")
+    return program.funcs[0]
+
+
+class _Unknown(Value):
+    """Stands for a name that has not been defined yet; replaced at the end of the Func."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, name: str, span: Span) -> None:
+        self.name, self.span = name, span
+
+
+class Parser:
+    """Reads from `at` on. `values` are the names of the Func being read."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text, self.file, self.at = text, file, 0
+        self.starts = [0, *(m.end() for m in re.finditer("\n", text))]
+        self.values: dict[str, Value] = {}
+        self.incomplete: list[Op] = []
+
+    # --- characters
+
+    def span(self, begin: int, end: int) -> Span:
+        """The source place of text[begin:end], up to the end of the first line."""
+        line = bisect_right(self.starts, begin)
+        start = self.starts[line - 1]
+        return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
+
+    def error(self, sentence: str, begin: int | None = None) -> CompilationError:
+        """The error at `begin`, or here, to be raised."""
+        begin = self.at if begin is None else begin
+        return CompilationError(sentence, self.span(begin, max(self.at, begin)))
+
+    def blank(self, pattern: re.Pattern[str] = _BLANK) -> None:
+        """Skip spaces and comments; with _BLANK_LINES, ends of lines too."""
+        found = pattern.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+
+    def at_end(self) -> bool:
+        """Whether nothing follows."""
+        self.blank(_BLANK_LINES)
+        return self.at == len(self.text)
+
+    def has(self, mark: str) -> bool:
+        """Whether `mark` comes next; if so, read it."""
+        self.blank()
+        if not self.text.startswith(mark, self.at):
+            return False
+        self.at += len(mark)
+        return True
+
+    def need(self, mark: str) -> None:
+        """Read `mark`, which must come next."""
+        if not self.has(mark):
+            raise self.error(f"`{mark}` expected")
+
+    def read(self, pattern: re.Pattern[str], what: str, convert: Callable[[str], T]) -> T:
+        """Read what the pattern describes, converted; its ValueError becomes an error here."""
+        self.blank()
+        begin, found = self.at, pattern.match(self.text, self.at)
+        if found is None or not found[0]:
+            raise self.error(f"{what} expected")
+        self.at = found.end()
+        try:
+            return convert(found[0])
+        except ValueError as e:
+            raise self.error(str(e), begin) from None
+
+    def listed(self, item: Callable[[], T], end: str | None = None) -> list[T]:
+        """Items with commas between, and `end` after them; if it comes at once there are none."""
+        if end is not None and self.has(end):
+            return []
+        items = [item()]
+        while self.has(","):
+            items.append(item())
+        if end is not None:
+            self.need(end)
+        return items
+
+    # --- names and values
+
+    def type(self) -> Type:
+        """A type."""
+        return self.read(TYPE, "a type", type_named)
+
+    def new_name(self) -> tuple[str, int]:
+        """A name to be defined, with its position."""
+        self.need("%")
+        begin = self.at - 1
+        name = self.read(NAME, "a name", name_of)
+        if name in self.values:
+            raise self.error(f"%{name} is defined twice", begin)
+        return name, begin
+
+    def define(self, name: str, v: Value) -> None:
+        """Give `name` to v."""
+        self.values[name] = v
+        v.name = name
+
+    def param(self) -> Param:
+        """A parameter with its type."""
+        name, _ = self.new_name()
+        self.need(":")
+        p = Param(self.type(), name)
+        self.define(name, p)
+        return p
+
+    def use(self) -> Value:
+        """A value by name; perhaps one that is defined later."""
+        self.need("%")
+        begin = self.at - 1
+        name = self.read(NAME, "a name", name_of)
+        return self.values.get(name) or _Unknown(name, self.span(begin, self.at))
+
+    # --- structure
+
+    def func(self) -> Func:
+        """One Func; the names start anew."""
+        self.values, self.incomplete = {}, []
+        begin = self.at
+        self.need("func")
+        self.need("@")
+        name = self.read(NAME, "a name", name_of)
+        self.need("(")
+        params = tuple(self.listed(self.param, ")"))
+        span = self.span(begin, self.at)
+        self.need("{")
+        body = self.region()
+        for op in self.incomplete:
+            op.args = tuple([self._known(v) for v in op.args])
+        return Func(name, params, body, span)
+
+    def _known(self, v: Value) -> Value:
+        if not isinstance(v, _Unknown):
+            return v
+        if v.name not in self.values:
+            raise CompilationError(f"%{v.name} is not defined", v.span)
+        return self.values[v.name]
+
+    def region(self) -> Region:
+        """What stands after `{`, and the `}`."""
+        self.blank(_BLANK_LINES)
+        params = []
+        if self.has("^"):
+            self.need("(")
+            params = self.listed(self.param, ")")
+        ops: list[Op] = []
+        self.blank(_BLANK_LINES)
+        while not self.has("}"):
+            if self.at == len(self.text):
+                raise self.error("`}` expected")
+            ops.append(self.op())
+            self.blank(_BLANK_LINES)
+        return Region(tuple(params), ops)
+
+    def op(self) -> Op:
+        """One op, up to the end of its line or of its last region."""
+        begin = self.at
+        results = self.results()
+        kind = self.read(_KIND, "an op", str)
+        literal = self.literal() if kind == "const" else None
+        args = tuple(self.listed(self.use)) if self.next_is("%") else ()
+        attr = self.attr()
+        types = self.listed(self.type) if self.has(":") else []
+        if len(types) != len(results):
+            raise self.error(f"{len(results)} results, but {len(types)} types", begin)
+        if literal is not None:
+            attr = self.constant(literal, types)
+        span = self.span(begin, self.at)
+        regions = []
+        while self.has("{"):
+            regions.append(self.region())
+        self.need_end()
+        single = types[0] if types and not regions else None
+        op = Op(kind, args, attr, single, span, "", tuple(regions), () if single else tuple(types))
+        if any(isinstance(v, _Unknown) for v in args):
+            self.incomplete.append(op)
+        for name, v in zip(results, op.results, strict=True):
+            self.define(name, v)
+        return op
+
+    def next_is(self, mark: str) -> bool:
+        """Whether `mark` comes next, without reading it."""
+        self.blank()
+        return self.text.startswith(mark, self.at)
+
+    def need_end(self) -> None:
+        """An op ends with its line, or before the `}` of its region."""
+        self.blank()
+        if self.at < len(self.text) and self.text[self.at] not in "\n}":
+            raise self.error("end of line expected")
+
+    def results(self) -> list[str]:
+        """The names before `=`, if any."""
+        if not self.next_is("%"):
+            return []
+        names = self.listed(self.new_name)
+        self.need("=")
+        for k, (name, begin) in enumerate(names):
+            if any(name == other for other, _ in names[:k]):
+                raise self.error(f"%{name} is defined twice", begin)
+        return [name for name, _ in names]
+
+    def attr(self) -> Any:
+        """What stands in brackets, or None."""
+        if not self.has("["):
+            return None
+        value = self.read(_ATTR, "an attribute", attr_of)
+        self.need("]")
+        return value
+
+    def literal(self) -> tuple[int, list[str] | str]:
+        """The number or the list of numbers of a constant, with its position."""
+        self.blank()
+        begin = self.at
+        if self.has("["):
+            return begin, self.listed(lambda: self.read(LITERAL, "a number", str), "]")
+        return begin, self.read(LITERAL, "a number", str)
+
+    def constant(self, literal: tuple[int, list[str] | str], types: list[Type]) -> Any:
+        """The attr of a constant whose type is now known."""
+        begin, text = literal
+        t = types[0] if len(types) == 1 else None
+        try:
+            if isinstance(t, Tensor) and isinstance(text, list):
+                return tuple(number_bits(word, t.elem) for word in text)
+            if isinstance(t, Scalar) and isinstance(text, str):
+                return number_bits(text, t)
+        except ValueError as e:
+            raise self.error(str(e), begin) from None
+        raise self.error("a constant is a number, or a list of numbers for a tensor type", begin)

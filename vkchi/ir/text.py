@@ -1,0 +1,135 @@
+"""How IR looks: printing. `parse` reads it back; `parse(print_func(f))` prints the same text.
+
+    func @saxpy(%a: f32, %x: array<f32[?]>) {
+      %n = shape %x [0] : i32
+      %c0 = const 0 : i32
+      parallel %c0, %n [128] {
+        ^(%i: i32)
+        %p = elem %x, %i : ptr<f32 global>
+        %v = load %p : f32
+        store %p, %v
+        yield
+      }
+      yield
+    }
+
+One form serves every op: `results = kind args [attr] : result types { regions }`; only a `const`
+writes its attr, as a number, where others have arguments. Names are the values' hints (without
+one: the kind, and for constants the number), made unique by a counter per name in order of
+appearance, so that a change of the IR is a local change of the text. `;` starts a comment. Spans
+are not printed.
+
+Owns: names and the shape of lines. Must not know: any op but `const`.
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value
+from vkchi.ir.literal import attr_text, constant_text, name_text
+from vkchi.ir.parse import parse, parse_func
+from vkchi.types import Scalar
+
+__all__ = ["parse", "parse_func", "print_func", "print_op", "print_program"]
+
+_INDENT = "  "
+_LONG_CONSTANT = 8  # a constant of more characters is not named after its number
+
+
+def print_program(program: Program) -> str:
+    """The text of every Func, in launch order, with an empty line between."""
+    return "\n".join(print_func(fn) for fn in program.funcs)
+
+
+def print_func(fn: Func) -> str:
+    """The text of one Func, ending in a newline."""
+    p = Printer(fn)
+    params = ", ".join(map(p.param, fn.params))
+    p.lines.append(f"func @{name_text(fn.name)}({params}) {{")
+    p.region(fn.body, _INDENT)
+    return "\n".join([*p.lines, "}\n"])
+
+
+def print_op(op: Op, fn: Func | None = None) -> str:
+    """One op without its regions; with the names that it has in the text of `fn`, if given."""
+    p = Printer(fn)
+    if fn is not None:
+        p.region(fn.body, "")
+    return p.head(op)
+
+
+class Printer:
+    """Writes `lines`. A value gets its name where it first appears."""
+
+    def __init__(self, fn: Func | None = None) -> None:
+        self.lines: list[str] = []
+        params = fn.params if fn is not None else ()
+        self.names: dict[Value, str] = {p: p.name for p in params}
+        self.taken = {p.name for p in params}
+        self.counts: dict[str, int] = {}
+
+    def name(self, v: Value) -> str:
+        """The value's unique name with its `%`."""
+        name = self.names.get(v)
+        if name is None:
+            name = self.names[v] = self._unique(v.name or _default_name(v))
+            self.taken.add(name)
+        return f"%{name_text(name)}"
+
+    def _unique(self, hint: str) -> str:
+        if hint not in self.taken:
+            return hint
+        base, _, number = hint.rpartition(".")
+        stem = base if base and number.isdigit() else hint
+        k = self.counts.get(stem, 0) + 1
+        while f"{stem}.{k}" in self.taken:
+            k += 1
+        self.counts[stem] = k
+        return f"{stem}.{k}"
+
+    def param(self, p: Param) -> str:
+        """A parameter with its type."""
+        return f"{self.name(p)}: {p.type}"
+
+    def head(self, op: Op) -> str:
+        """The op's line up to its regions."""
+        results = ", ".join(map(self.name, op.results))
+        words = [f"{results} =", op.kind] if results else [op.kind]
+        if op.kind == "const":
+            words.append(constant_text(op.attr, op.type))
+        if op.args:
+            words.append(", ".join(map(self.name, op.args)))
+        if op.kind != "const" and op.attr is not None:
+            words.append(f"[{attr_text(op.attr)}]")
+        if results:
+            words.append(": " + ", ".join(str(v.type) for v in op.results))
+        return " ".join(words)
+
+    def region(self, region: Region, indent: str) -> None:
+        """The region's parameters and ops, one per line."""
+        if region.params:
+            self.lines.append(f"{indent}^({', '.join(map(self.param, region.params))})")
+        for op in region.ops:
+            self.op(op, indent)
+
+    def op(self, op: Op, indent: str) -> None:
+        """The op's lines, regions included."""
+        line = indent + self.head(op)
+        for region in op.regions:
+            self.lines.append(line + " {")
+            self.region(region, indent + _INDENT)
+            line = indent + "}"
+        self.lines.append(line)
+
+
+def _default_name(v: Value) -> str:
+    if isinstance(v, Param):
+        return "arg"
+    op = v.op if isinstance(v, Result) else v
+    if not isinstance(op, Op):
+        return "value"
+    if op.kind != "const" or not isinstance(op.type, Scalar):
+        return op.name or op.kind
+    text = constant_text(op.attr, op.type)
+    if len(text) > _LONG_CONSTANT:
+        return "const"
+    return text if op.type.kind == "b" else "c" + text.replace(".", "_").replace("-", "m")
