@@ -1,21 +1,21 @@
 # Every target works alone, on a fresh machine; what is installed already is not installed again.
 
 PY := .venv/bin/python
-DEMO := examples/demo.py
 
 .PHONY: help demo test check bench format clean
 
 help:
-	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run $(DEMO)"
+	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run both examples"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make check   lint and types alone"
-	@echo "make bench   the benchmarks, on the default device"
+	@echo "make bench   the benchmarks, on the default device (beside Taichi: see benchmarks/README.md)"
 	@echo "make format  rewrite the sources as ruff format wants them"
 
 demo:
 	@scripts/environment cli,gui
 	@scripts/vulkan-driver
-	$(PY) $(DEMO)
+	$(PY) examples/padding.py --out out
+	$(PY) examples/depthwise_conv.py
 
 test: check
 	@scripts/vulkan-driver --tests

@@ -108,5 +108,3 @@ class _Clock:
         if self.on:
             print(f"vkchi: {self.name}: {step} {1e3 * (now - self.last):.2f} ms", file=sys.stderr)
         self.last = now
-
-

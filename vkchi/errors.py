@@ -3,7 +3,7 @@
 Owns: the classes (their Taichi names are aliases made in `vkchi/__init__.py`) and the message form
 of docs/design.md part 8. Must not know: the frontend, the IR.
 
-    raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and vector of 3")
+    raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and u1")
 """
 
 from __future__ import annotations

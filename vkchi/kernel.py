@@ -70,9 +70,7 @@ class Kernel:
         self, runtime: Runtime, parameters: list[Parameter], args: tuple[Any, ...]
     ) -> Plan:
         specs = tuple(p.spec(a) for p, a in zip(parameters, args, strict=True))
-        compiled = compile_kernel(
-            self.__vkchi_func__, specs, runtime.options, runtime.device.caps
-        )
+        compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

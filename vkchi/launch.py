@@ -14,14 +14,12 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-
 from vkchi.compiler import Compiled, Dispatch
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
 from vkchi.shader import Count, Slot
 from vkchi.signature import Bound, Parameter
-
 
 Place = tuple[str, str, int]
 FORMATS = {
@@ -205,5 +203,3 @@ class Plan:
     def _result(self) -> Any:
         values = [self.show(storage) for storage in self.returns]
         return values[0] if len(values) == 1 else tuple(values)
-
-

@@ -1,6 +1,7 @@
 """The one current runtime: what `init` makes, `reset` frees, and everything above asks for.
 
-Owns: the device of this process and the options it was made with. Must not know: kernels, fields, IR.
+Owns: the device of this process and the options it was made with. Must not know: kernels,
+fields, IR.
 
     >>> init(arch=cpu); current().device.info.name
     'llvmpipe (LLVM 15.0.6, 256 bits)'
@@ -41,21 +42,24 @@ ARCHES = {
 }  # fmt: skip
 
 # Options of Taichi's `init` that change nothing here: accepted, so that programs run unmodified.
-ACCEPTED = frozenset(
-    """advanced_optimization ad_stack_size allow_nv_shader_extension cc check_out_of_bound
+ACCEPTED_NAMES = """
+    advanced_optimization ad_stack_size allow_nv_shader_extension cc check_out_of_bound
     cfg_optimization cpu_max_num_threads debug_mode default_cpu_block_dim default_gpu_block_dim
     demote_dense_struct_fors detect_read_only device_memory_GB device_memory_fraction
     dynamic_index experimental_features flatten_if force_scalarize_matrix gdb_trigger
     half2_vectorization kernel_profiler log_level lower_access make_block_local
-    make_mesh_block_local make_thread_local max_block_dim max_vector_width move_loop_invariant_outside_if
+    make_mesh_block_local make_thread_local max_block_dim max_vector_width
+    move_loop_invariant_outside_if
     num_compile_threads offline_cache offline_cache_cleaning_policy offline_cache_file_path
     offline_cache_max_size_of_files opt_level packed print_accessor_ir print_ir
     print_ir_dbg_info print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir
-    print_kernel_llvm_ir_optimized print_kernel_nvptx print_preprocessed_ir quant_opt_atomic_demotion
+    print_kernel_llvm_ir_optimized print_kernel_nvptx print_preprocessed_ir
+    quant_opt_atomic_demotion
     quant_opt_store_fusion real_matrix real_matrix_scalarize require_version saturating_grid_dim
     short_circuit_operators simplify_after_lower_access simplify_before_lower_access timeline
-    unrolling_limit use_mesh vk_api_version verbose verbose_kernel_launches wait_signal""".split()
-)
+    unrolling_limit use_mesh vk_api_version verbose verbose_kernel_launches wait_signal
+"""
+ACCEPTED = frozenset(ACCEPTED_NAMES.split())
 
 
 @dataclass

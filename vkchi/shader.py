@@ -3,20 +3,36 @@ device and what a cache can store.
 
 Owns: the records. Must not know: ops, Vulkan.
 
-The argument block is what a launch writes: 8-byte pointers first, then 4- and 8-byte values, each at
-`offset`. It travels as push constants when `size_bytes` fits the device, otherwise in a buffer whose
-address is the only push constant (`indirect`).
+The argument block is what a launch writes: 8-byte pointers first, then 4- and 8-byte values, each
+at `offset`. It travels as push constants when `size_bytes` fits the device, otherwise in a buffer
+whose address is the only push constant (`indirect`).
 
 A grid count is a nested tuple evaluated on the host at launch:
-`("const", 5)`, `("arg", name)`, `("dim", name, axis)`, `("add" | "sub" | "mul" | "max", a, b)`.
+`("const", 5)`, `("arg", name)` a scalar argument, `("item", name, k)` component k of a tensor
+argument, `("dim", name, axis)` an extent of an array, `("wrap", type, a)` a as the integer type
+called `type` holds it, and the rows of `COUNT_OPS`. Numbers are Python's, so that what can overflow
+in the kernel's own type is wrapped where it matters. Dividing by zero gives 0.
+
+    >>> compile_count(("max", ("sub", ("arg", "n"), ("const", 1)), ("const", 0)), read)(values)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from vkchi.errors import InternalError
+
 Count = tuple[Any, ...]
+# Where a count's leaf stands among the launch's values, as a Python expression over `f`:
+# called with ("arg", name, 0), ("item", name, component) or ("dim", name, axis).
+Read = Callable[[str, str, int], str]
+COUNT_OPS = {
+    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "neg": "(-{})",
+    "max": "max({}, {})", "min": "min({}, {})", "floordiv": "div({}, {})", "mod": "mod({}, {})",
+}  # fmt: skip
+MAX_GROUPS = 65535  # in x, on every device; what goes beyond stands in y
 
 
 class Slot(NamedTuple):
@@ -62,3 +78,59 @@ class Shader:
     indirect: bool
     grid: Grid
     needs: tuple[str, ...]
+
+
+def floor_divide(a: int, b: int) -> int:
+    """`a // b`; 0 if b is."""
+    return a // b if b else 0
+
+
+def floor_modulo(a: int, b: int) -> int:
+    """`a % b`; 0 if b is."""
+    return a % b if b else 0
+
+
+def count_text(count: Count, read: Read) -> str:
+    """A count as a Python expression over `f`, `div` and `mod`. Raises InternalError."""
+    kind, *rest = count
+    if kind == "const":
+        return str(int(rest[0]))
+    if kind in ("arg", "item", "dim"):
+        return read(kind, rest[0], rest[1] if len(rest) > 1 else 0)
+    if kind == "wrap":
+        return wrap_text(rest[0], count_text(rest[1], read))
+    if kind not in COUNT_OPS:
+        raise InternalError(f"grid counts have no {kind!r}")
+    return COUNT_OPS[kind].format(*(count_text(c, read) for c in rest))
+
+
+def wrap_text(type_name: str, text: str) -> str:
+    """The expression `text` reduced to the range of an integer type."""
+    bits = int(type_name[1:])
+    mask, half = (1 << bits) - 1, 1 << (bits - 1)
+    if type_name[0] == "u":
+        return f"({text} & {mask})"
+    return f"((({text} + {half}) & {mask}) - {half})"
+
+
+def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
+    """A function from the launch's values (any object that `read` writes expressions about, as
+    `f`) to the number of iterations, which may be negative for none. Raises InternalError."""
+    text = f"lambda f: {count_text(count, read)}"
+    function: Callable[[Any], int] = eval(text, {"div": floor_divide, "mod": floor_modulo})
+    return function
+
+
+def read_mapping(kind: str, name: str, axis: int) -> str:
+    """A `Read` for values in a mapping by name: numbers of scalars, sequences of extents of arrays
+    and of components of tensors."""
+    return f"f[{name!r}]" if kind == "arg" else f"f[{name!r}][{axis}]"
+
+
+def split_groups(groups: int) -> tuple[int, int]:
+    """Groups in x and y; x times y is at least `groups`, and more only where no exact pair exists
+    for the least y."""
+    if groups <= MAX_GROUPS:
+        return groups, 1
+    y = -(-groups // MAX_GROUPS)
+    return -(-groups // y), y

@@ -97,7 +97,9 @@ class ScalarParameter(Parameter):
         t: Scalar = self.type
         if t.kind == "b":
             return int(value != 0)
-        low, high = (-(1 << t.bits - 1), (1 << t.bits - 1) - 1) if t.kind == "i" else (0, (1 << t.bits) - 1)
+        low, high = (
+            (-(1 << t.bits - 1), (1 << t.bits - 1) - 1) if t.kind == "i" else (0, (1 << t.bits) - 1)
+        )
         if not low <= value <= high:
             raise self.refuse(value, f"{value} does not fit {t}")
         return value
@@ -115,7 +117,9 @@ class TensorParameter(Parameter):
         t: Tensor = self.type
         try:
             values = np.asarray(arg.to_numpy() if hasattr(arg, "to_numpy") else arg)
-            flat = values.astype(t.elem.dtype, casting="same_kind" if t.elem.kind != "f" else "unsafe")
+            flat = values.astype(
+                t.elem.dtype, casting="same_kind" if t.elem.kind != "f" else "unsafe"
+            )
         except (TypeError, ValueError):
             raise self.refuse(arg, f"{t} is needed, not {describe(arg)}") from None
         if flat.shape != t.shape:
@@ -260,7 +264,7 @@ def describe(arg: Any) -> str:
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
     """Handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
-    found = []
+    found: list[Parameter] = []
     for k, p in enumerate(inspect.signature(fn).parameters.values()):
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY, p.KEYWORD_ONLY):
             raise KernelSyntaxError(
@@ -280,7 +284,7 @@ def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
     if note is template or isinstance(note, template):
         return TemplateParameter(p.name, None)
     if note is ndarray or isinstance(note, ndarray):
-        return ArrayParameter(p.name, ndarray() if note is ndarray else note)
+        return ArrayParameter(p.name, note if isinstance(note, ndarray) else ndarray())
     t = cook(note)
     if isinstance(t, Scalar):
         return ScalarParameter(p.name, t)
@@ -307,5 +311,3 @@ def span_of_function(fn: pytypes.FunctionType) -> Span:
     """The line a function starts on."""
     code = fn.__code__
     return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1, fn.__name__)
-
-

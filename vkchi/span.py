@@ -1,6 +1,6 @@
 """Source spans: where a value came from in the user's files, and how to show it.
 
-Owns: the `Span` record and caret rendering. Must not know: what a kernel, an op or an error class is.
+Owns: the `Span` record and caret rendering. Must not know: kernels, ops, errors.
 
     >>> Span("mpm.py", 41, 13, 41, 17).place
     'mpm.py:41:13'

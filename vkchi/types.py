@@ -316,7 +316,9 @@ def matrix(n: int | None = None, m: int | None = None, dtype: Any = None) -> Ten
 def _number(dtype: Any, who: str) -> Scalar:
     t = cook(float if dtype is None else dtype)
     if not isinstance(t, Scalar):
-        raise TypeError(f"ti.types.{who}: dtype must be a number type such as ti.f32, not {dtype!r}")
+        raise TypeError(
+            f"ti.types.{who}: dtype must be a number type such as ti.f32, not {dtype!r}"
+        )
     return t
 
 

@@ -127,15 +127,13 @@ def make_field(
         )
     extents = cook_shape(shape)
     cls = ScalarField if isinstance(elem, Scalar) else MatrixField
-    layout = soa_layout(extents, elem.size) if _is_soa(order, elem) else None  # type: ignore[union-attr]
+    layout = None
+    if order is Order.SOA and isinstance(elem, Tensor):
+        layout = soa_layout(extents, elem.size)
     made = cls(runtime, elem, extents, layout)
     if needs_grad:
         made.grad = cls(runtime, elem, extents, layout)
     return made
-
-
-def _is_soa(order: Order, elem: Scalar | Tensor) -> bool:
-    return order is Order.SOA and isinstance(elem, Tensor)
 
 
 IGNORED = ("name", "order", "dynamic_index")

@@ -1,7 +1,7 @@
 """Typed memory on a device, seen from Python: what fields and ndarrays have in common.
 
-Owns: reading and writing elements, bulk copies to and from numpy and torch, fill. Where the device's
-memory is the host's, `host` is a numpy view of it and an access is a wait and a memory access.
+Owns: reading and writing elements, bulk copies to and from numpy and torch, fill. Where the
+device's memory is the host's, `host` is a numpy view of it and an access touches memory only.
 Must not know: kernels, IR, how a layout was made.
 
     s = Storage(runtime, f32, (4,)); s[1] = 2.0; s.to_numpy()     # array([0., 2., 0., 0.])
@@ -73,7 +73,7 @@ class Storage:
         return u8 if self.device.caps.storage8 else u32
 
     def _map(self) -> np.ndarray[Any, Any] | None:
-        """A numpy view of the memory with shape `shape + element shape`, if the host can reach it."""
+        """A numpy view of shape `shape + element shape`, if the host can reach the memory."""
         if self.buffer.view is None:
             return None
         flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
@@ -96,9 +96,7 @@ class Storage:
     @property
     def array_type(self) -> Array:
         """The type kernels see for memory of static shape and this layout."""
-        return Array.of(
-            self.elem, len(self.shape), self.shape, self.layout, stored=self.stored
-        )
+        return Array.of(self.elem, len(self.shape), self.shape, self.layout, stored=self.stored)
 
     # --- whole contents --------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The objects CHI IR is made of. This docstring is the specification.
 
-- A `Func` is one piece of straight code with structured control flow: parameters and a body `Region`.
-  A `Program` is a tuple of Funcs run in order; before `split_dispatches` it has one Func, whose body
+- A `Func` is straight code with structured control flow: parameters and a body `Region`. A
+  `Program` is a tuple of Funcs run in order; before `split_dispatches` it has one Func, whose body
   may hold several `parallel` ops among serial code; after it every Func is one dispatch.
 - A `Region` is a list of ops ending in `yield`, with parameters of its own (loop index, carried
   values). A region sees the values defined before its op in the enclosing regions.

@@ -1,4 +1,4 @@
-"""What ops mean where numpy has no function of that exact meaning. Arrays in, arrays out, same dtype.
+"""What ops mean where numpy has no function of that exact meaning: arrays in, arrays out.
 
 Owns: Python's floor division and remainder, shifts with wrapped amounts, saturating casts, bit
 counts. Must not know: ops, types other than numpy's.
@@ -15,13 +15,13 @@ import numpy as np
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """Quotient rounded down, as Python's `//`. Dividing by zero gives 0 here, anything on a device."""
+    """Quotient rounded down, as Python's `//`. By zero: 0 here, anything on a device."""
     safe = np.where(b == 0, np.ones_like(b), b)
     return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, safe)).astype(a.dtype)
 
 
 def mod(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the divisor, as Python's `%`; for floats `a - b * floor(a / b)`."""
+    """Remainder with the sign of the divisor; for floats `a - b * floor(a / b)`."""
     if a.dtype.kind == "f":
         return (a - b * np.floor(a / b)).astype(a.dtype)
     safe = np.where(b == 0, np.ones_like(b), b)

@@ -1,10 +1,10 @@
 """THE OP TABLE: one row per op. Everything that must know all ops reads it from here.
 
-A row gives the signature (`sig.py` explains the language; ops on memory and control have an `infer`
-function instead), the numpy meaning, which *is* the semantics, the effect, what `attr` holds, and a
-line of documentation. Adding an op: a row here, one in `spirv/lower.py`, one in `autodiff/rules.py`,
-and one in `frontend/intrinsics.py` if users call it; `tests/unit/test_tables.py` names what was
-forgotten. Must not know: builders, passes, SPIR-V.
+A row gives the signature (`sig.py` explains the language; ops on memory and control have an
+`infer` function instead), the numpy meaning, which *is* the semantics, the effect, what `attr`
+holds, and a line of documentation. Adding an op: a row here, one in `spirv/lower.py`, one in
+`autodiff/rules.py`, and one in `frontend/intrinsics.py` if users call it;
+`tests/unit/test_tables.py` names what was forgotten. Must not know: builders, passes, SPIR-V.
 
     >>> TABLE["add"].effect is Effect.PURE
     True
@@ -135,6 +135,7 @@ for _name, _sig, _numpy, _doc in _ELEMENTWISE:
 ELEMENTWISE = frozenset(row[0] for row in _ELEMENTWISE) | {"select", "cast", "bitcast"}
 
 
+# fmt: on
 # --- conversions and tensors ---------------------------------------------------------------------
 
 
@@ -223,12 +224,20 @@ def _insert_at(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | No
     return t
 
 
+def _multiply(a: Tensor, b: Tensor) -> bool:
+    fits = len(a.shape) == 2 and a.shape[1] == b.shape[0]
+    return fits and a.elem is b.elem and a.elem.kind != "b"
+
+
+def _are_vectors(a: Tensor, b: Tensor) -> bool:
+    return len(a.shape) == len(b.shape) == 1 and a.elem is b.elem and a.elem.kind != "b"
+
+
 def _matmul(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if len(ts) == 2:
         a, b = ts
-        if isinstance(a, Tensor) and isinstance(b, Tensor) and len(a.shape) == 2:
-            if a.elem is b.elem and a.shape[1] == b.shape[0] and a.elem.kind != "b":
-                return with_shape(a.elem, (a.shape[0], *b.shape[1:]))
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and _multiply(a, b):
+            return with_shape(a.elem, (a.shape[0], *b.shape[1:]))
     raise SignatureError(f"cannot multiply {_list(ts)} as matrices")
 
 
@@ -242,9 +251,8 @@ def _transpose(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | No
 def _outer(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if len(ts) == 2:
         a, b = ts
-        if isinstance(a, Tensor) and isinstance(b, Tensor) and len(a.shape) == len(b.shape) == 1:
-            if a.elem is b.elem and a.elem.kind != "b":
-                return Tensor.of(a.elem, (a.size, b.size))
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and _are_vectors(a, b):
+            return Tensor.of(a.elem, (a.size, b.size))
     raise SignatureError(f"takes two vectors of one number type, not {_list(ts)}")
 
 
@@ -253,15 +261,46 @@ def _list(ts: tuple[Type, ...]) -> str:
 
 
 _add("const", _const, None, "a constant", attr="bits: int, or a tuple of ints for a tensor")
-_add("select", _select, lambda c, a, b: np.where(c, a, b), "per component: second where first, else third")
+_add(
+    "select",
+    _select,
+    lambda c, a, b: np.where(c, a, b),
+    "per component: second where first, else third",
+)
 _add("cast", _cast, meaning.cast, "numeric conversion")
-_add("bitcast", _bitcast, lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)), "same bits, other type")
+_add(
+    "bitcast",
+    _bitcast,
+    lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
+    "same bits, other type",
+)
 _add("splat", _splat, lambda a, shape: np.full(shape, a), "a tensor filled with a scalar")
-_add("pack", _pack, lambda *xs, shape: np.stack(xs).reshape(shape), "a tensor of components, row by row")
-_add("extract", _extract, lambda v, k: v.reshape(-1)[k], "component `attr`, counted row by row", attr="component: int")
-_add("extract_at", _extract_at, lambda v, k: v.reshape(-1)[np.clip(k, 0, v.size - 1)], "component at a computed place, clamped")
+_add(
+    "pack",
+    _pack,
+    lambda *xs, shape: np.stack(xs).reshape(shape),
+    "a tensor of components, row by row",
+)
+_add(
+    "extract",
+    _extract,
+    lambda v, k: v.reshape(-1)[k],
+    "component `attr`, counted row by row",
+    attr="component: int",
+)
+_add(
+    "extract_at",
+    _extract_at,
+    lambda v, k: v.reshape(-1)[np.clip(k, 0, v.size - 1)],
+    "component at a computed place, clamped",
+)
 _add("insert", _insert, None, "the tensor with component `attr` replaced", attr="component: int")
-_add("insert_at", _insert_at, None, "the tensor with a component at a computed place replaced; none if outside")
+_add(
+    "insert_at",
+    _insert_at,
+    None,
+    "the tensor with a component at a computed place replaced; none if outside",
+)
 _add("matmul", _matmul, meaning.matmul, "matrix times matrix or vector")
 _add("transpose", _transpose, np.transpose, "the matrix with rows and columns exchanged")
 _add("outer", _outer, np.multiply.outer, "outer product of two vectors")
@@ -341,8 +380,20 @@ def _shared(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return given
 
 
-_add("elem", _elem, None, "the place of an element; indices outside lead to a harmless place")
-_add("member", _member, None, "the place of component `attr` of a tensor element", attr="component: int")
+_add(
+    "elem",
+    _elem,
+    None,
+    "the place of an element; indices outside lead to a harmless place",
+    attr="inside: the word `inside` if the indices are proved in range, or None",
+)
+_add(
+    "member",
+    _member,
+    None,
+    "the place of component `attr` of a tensor element",
+    attr="component: int",
+)
 _add("member_at", _member_at, None, "the place of a component at a computed, clamped index")
 _add("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int")
 _add("local", _local, None, "a private place holding a first value", Effect.ALLOC)
@@ -350,13 +401,30 @@ _add("shared", _shared, None, "an array shared by the workgroup, not initialised
 _add("load", _load, None, "the value at a place", Effect.READ)
 _add("store", _store, None, "put a value at a place", Effect.WRITE)
 ATOMICS: dict[str, Callable[..., Any]] = {
-    "atomic_add": np.add, "atomic_min": np.fmin, "atomic_max": np.fmax, "atomic_mul": np.multiply,
-    "atomic_and": np.bitwise_and, "atomic_or": np.bitwise_or, "atomic_xor": np.bitwise_xor,
+    "atomic_add": np.add,
+    "atomic_min": np.fmin,
+    "atomic_max": np.fmax,
+    "atomic_mul": np.multiply,
+    "atomic_and": np.bitwise_and,
+    "atomic_or": np.bitwise_or,
+    "atomic_xor": np.bitwise_xor,
 }
 for _name, _numpy in ATOMICS.items():
-    _add(_name, _atomic, _numpy, f"{_name[7:]} into a place, per component; gives the old value", Effect.ATOMIC)
+    _add(
+        _name,
+        _atomic,
+        _numpy,
+        f"{_name[7:]} into a place, per component; gives the old value",
+        Effect.ATOMIC,
+    )
 _add("atomic_exchange", _atomic, lambda old, new: new, "put a value, get the old one", Effect.WRITE)
-_add("atomic_cas", _atomic, None, "put the third value if the second stands there; the old value", Effect.WRITE)
+_add(
+    "atomic_cas",
+    _atomic,
+    None,
+    "put the third value if the second stands there; the old value",
+    Effect.WRITE,
+)
 
 
 # --- invocations, randomness, synchronisation ----------------------------------------------------
@@ -367,15 +435,33 @@ _add("group_index", " -> i32", None, "index of this workgroup in the dispatch")
 _add("group_size", " -> i32", None, "invocations of a workgroup")
 _add("grid_size", " -> i32", None, "invocations of the dispatch")
 _add("random", " -> u32", None, "32 fresh random bits of this invocation's stream", Effect.WRITE)
-_add("barrier", "", None, "all invocations of the workgroup arrive, and see its shared memory", Effect.SYNC)
+_add(
+    "barrier",
+    "",
+    None,
+    "all invocations of the workgroup arrive, and see its shared memory",
+    Effect.SYNC,
+)
 _add("fence", "", None, "order this invocation's memory accesses for the others", Effect.SYNC)
 _add("subgroup_size", " -> i32", None, "invocations of a subgroup")
 _add("subgroup_index", " -> i32", None, "index of this invocation in its subgroup")
 _add("subgroup_elect", " -> u1", None, "true in one active invocation of the subgroup", Effect.SYNC)
 for _name in ("add", "mul", "min", "max"):
-    _add(f"subgroup_{_name}", "T:num.scalar -> T", None, f"{_name} over the subgroup's active invocations", Effect.SYNC)
+    _add(
+        f"subgroup_{_name}",
+        "T:num.scalar -> T",
+        None,
+        f"{_name} over the subgroup's active invocations",
+        Effect.SYNC,
+    )
 for _name in ("and", "or", "xor"):
-    _add(f"subgroup_{_name}", "T:bits.scalar -> T", None, f"{_name} over the subgroup's active invocations", Effect.SYNC)
+    _add(
+        f"subgroup_{_name}",
+        "T:bits.scalar -> T",
+        None,
+        f"{_name} over the subgroup's active invocations",
+        Effect.SYNC,
+    )
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -386,7 +472,26 @@ def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
 
 
 _add("if", _control, None, "(cond) {then} {else}: the regions yield the results", Effect.CONTROL)
-_add("for", _control, None, "(begin, end, *first) {(i, *carried)}: the region yields the next carried values; the results are the last", Effect.CONTROL)
-_add("while", _control, None, "(*first) {(*carried) yields u1} {(*carried) yields the next}: the results are the carried values when the first region yields false", Effect.CONTROL)
-_add("parallel", _control, None, "(begin, end) {(i)}: every i at once, in no order; only in a Func's body", Effect.CONTROL, attr="block size: int, or None for any mapping")
+_add(
+    "for",
+    _control,
+    None,
+    "(begin, end, *first) {(i, *carried)}: yields the next carried values; results: the last",
+    Effect.CONTROL,
+)
+_add(
+    "while",
+    _control,
+    None,
+    "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",
+    Effect.CONTROL,
+)
+_add(
+    "parallel",
+    _control,
+    None,
+    "(begin, end) {(i)}: every i at once, in no order; only in a Func's body",
+    Effect.CONTROL,
+    attr="block size: int, or None for any mapping",
+)
 _add("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)

@@ -1,9 +1,9 @@
 """The signature language of the op table: parse once, then infer a result type from argument types.
 
-`"T:num, T -> T"`: two arguments of one numeric type, the result likewise. An item is a variable with
-a class (`T:num`), a variable seen before (`T`), `B(T)` (u1 of T's shape), `E(T)` (T's scalar), `R`
-(given by the maker of the op), or a scalar type's name. Classes: num (i u f), int (i u), float, bits
-(i u b), any; with `.scalar` or `.tensor` appended to restrict the shape.
+`"T:num, T -> T"`: two arguments of one numeric type, the result likewise. An item is a variable
+with a class (`T:num`), a variable seen before (`T`), `B(T)` (u1 of T's shape), `E(T)` (T's
+scalar), `R` (given by the maker of the op), or a scalar type's name. Classes: num (i u f), int
+(i u), float, bits (i u b), any; with `.scalar` or `.tensor` appended to restrict the shape.
 
 Must not know: which ops there are.
 

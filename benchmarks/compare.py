@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""compare.py "PY_A TARGET_A ARCH_A" "PY_B TARGET_B ARCH_B" [--rounds 3] [NAME...]: programs.py for both in turn.
+
+Prints per program the two medians and A/B (above 1: B is faster), then geometric means of the ratios, for run
+times and for first-call (compile + run) times. One run of each in turn per round, so that a drift hits both.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+ap = argparse.ArgumentParser()
+ap.add_argument("a")
+ap.add_argument("b")
+ap.add_argument("names", nargs="*")
+ap.add_argument("--rounds", type=int, default=3)
+ap.add_argument("--out")
+ap.add_argument("--script", default="programs.py")
+args = ap.parse_args()
+here = os.path.dirname(os.path.abspath(__file__))
+runs = {"a": [], "b": []}
+for _ in range(args.rounds):
+    for key in "ab":
+        py, target, arch = getattr(args, key).split()
+        p = subprocess.run(
+            [py, f"{here}/{args.script}", target, arch, *args.names], capture_output=True, text=True
+        )
+        try:
+            runs[key].append(json.loads(p.stdout.strip().splitlines()[-1]))
+        except Exception:
+            print(p.stdout[-500:], p.stderr[-1500:], file=sys.stderr)
+names = [k for k in dict.fromkeys(k for r in runs["a"] + runs["b"] for k in r)]
+
+
+def med(key, name):
+    v = [r.get(name) for r in runs[key]]
+    nums = [x for x in v if isinstance(x, (int, float))]
+    return (statistics.median(nums) if len(nums) == len(v) and v else None), next(
+        (x for x in v if isinstance(x, str)), None
+    )
+
+
+ratios = {"run": [], "first": []}
+print(
+    f"{'program':28s} {'A: ' + args.a.split()[1] + ' ' + args.a.split()[2]:>20s} {'B: ' + args.b.split()[1] + ' ' + args.b.split()[2]:>20s}    A/B"
+)
+for n in names:
+    (a, ea), (b, eb) = med("a", n), med("b", n)
+    if a and b:
+        r = a / b
+        print(f"{n:28s} {a * 1e3:17.4f} ms {b * 1e3:17.4f} ms {r:6.2f}")
+        ratios["first" if n.startswith("first/") or n in ("import", "init") else "run"].append(r)
+    else:
+        print(f"{n:28s} {ea or a!s:>20.60s} {eb or b!s:>20.60s}")
+for k, v in ratios.items():
+    if v:
+        print(f"geomean {k}: {math.exp(sum(map(math.log, v)) / len(v)):.2f} over {len(v)}")
+if args.out:
+    json.dump(runs, open(args.out, "w"))

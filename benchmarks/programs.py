@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""Same programs, timed on one target: programs.py TARGET ARCH [NAME...] prints a JSON of seconds per program.
+
+TARGET is a package with Taichi's API (taichi, quadrants, vkchi). Every figure is the minimum of several
+repetitions, each ended by sync(). `compile/*` are first-call times in this process without an offline cache,
+`warm/*` with one (run the process twice), `launch/*` seconds per launch of an empty-ish kernel.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+target, arch, *only = sys.argv[1:]
+t0 = time.perf_counter()
+ti = importlib.import_module(target)
+t_import = time.perf_counter() - t0
+OUT = {"import": t_import}
+CACHE = os.environ.get("BENCH_CACHE", "0") == "1"
+opts = dict(arch=getattr(ti, arch), offline_cache=CACHE, random_seed=1)
+t0 = time.perf_counter()
+ti.init(**opts)
+OUT["init"] = time.perf_counter() - t0
+PROGRAMS = {}
+
+
+def program(f):
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def best(fn, reps=5, inner=1):
+    t0 = time.perf_counter()
+    fn()
+    ti.sync()
+    first = time.perf_counter() - t0
+    out = 1e30
+    for _ in range(reps):
+        t0 = time.perf_counter()
+        for _ in range(inner):
+            fn()
+        ti.sync()
+        out = min(out, (time.perf_counter() - t0) / inner)
+    return first, out
+
+
+@program
+def saxpy():
+    n = 1 << 22
+    x = ti.field(ti.f32, shape=n)
+    y = ti.field(ti.f32, shape=n)
+    x.fill(1)
+
+    @ti.kernel
+    def k(a: ti.f32):
+        for i in x:
+            y[i] = a * x[i] + y[i]
+
+    first, b = best(lambda: k(2.0), inner=5)
+    assert abs(y[5] - 2.0 * 26) < 1e-3, y[5]
+    return first, b
+
+
+@program
+def saxpy_ndarray():
+    n = 1 << 22
+    x = ti.ndarray(ti.f32, shape=n)
+    y = ti.ndarray(ti.f32, shape=n)
+    x.fill(1)
+    y.fill(0)
+
+    @ti.kernel
+    def k(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = a * x[i] + y[i]
+
+    first, b = best(lambda: k(2.0, x, y), inner=5)
+    assert abs(y.to_numpy()[5] - 2.0 * 26) < 1e-3
+    return first, b
+
+
+@program
+def reduce_sum():
+    n = 1 << 22
+    x = ti.field(ti.f32, shape=n)
+    s = ti.field(ti.f32, shape=())
+    x.fill(0.25)
+
+    @ti.kernel
+    def k():
+        for i in x:
+            s[None] += x[i]
+
+    r = best(k)
+    s[None] = 0
+    k()
+    assert abs(s[None] - n / 4) < 1e-3 * n, s[None]
+    return r
+
+
+@program
+def histogram():
+    n = 1 << 22
+    x = ti.field(ti.i32, shape=n)
+    h = ti.field(ti.i32, shape=256)
+    x.from_numpy(np.random.default_rng(1).integers(0, 256, n, dtype=np.int32))
+
+    @ti.kernel
+    def k():
+        for i in x:
+            h[x[i]] += 1
+
+    r = best(k)
+    h.fill(0)
+    k()
+    assert h.to_numpy().sum() == n
+    return r
+
+
+@program
+def jacobi():
+    n = 1024
+    a = ti.field(ti.f32, shape=(n, n))
+    b = ti.field(ti.f32, shape=(n, n))
+    a.from_numpy(np.random.default_rng(2).random((n, n), dtype=np.float32))
+
+    @ti.kernel
+    def k():
+        for i, j in ti.ndrange((1, n - 1), (1, n - 1)):
+            b[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
+
+    r = best(k, inner=5)
+    A = a.to_numpy()
+    ref = 0.25 * (A[:-2, 1:-1] + A[2:, 1:-1] + A[1:-1, :-2] + A[1:-1, 2:])
+    np.testing.assert_allclose(b.to_numpy()[1:-1, 1:-1], ref, rtol=1e-5)
+    return r
+
+
+@program
+def nbody():
+    n = 8192
+    x = ti.Vector.field(2, ti.f32, n)
+    y = ti.Vector.field(2, ti.f32, n)
+    X = np.random.default_rng(3).random((n, 2), dtype=np.float32)
+    x.from_numpy(X)
+
+    @ti.kernel
+    def k():
+        for i in x:
+            p = x[i]
+            f = ti.Vector([0.0, 0.0])
+            for j in range(n):
+                d = x[j] - p
+                r = ti.rsqrt(d.dot(d) + 1e-3)
+                f += d * r * r * r
+            y[i] = f
+
+    res = best(k, reps=3)
+    d = X[None, :, :].astype(np.float64) - X[:16, None, :]
+    ref = (d / (np.sum(d * d, -1, keepdims=True) + 1e-3) ** 1.5).sum(1)
+    np.testing.assert_allclose(y.to_numpy()[:16], ref, rtol=2e-3)
+    return res
+
+
+@program
+def mandelbrot():
+    n = 512
+    img = ti.field(ti.f32, shape=(2 * n, n))
+
+    @ti.func
+    def csqr(z):
+        return ti.Vector([z[0] ** 2 - z[1] ** 2, 2 * z[0] * z[1]])
+
+    @ti.kernel
+    def paint(t: ti.f32):
+        for i, j in img:
+            c = ti.Vector([-0.8, ti.cos(t) * 0.2])
+            z = ti.Vector([i / n - 1, j / n - 0.5]) * 2
+            it = 0
+            while z.norm() < 20 and it < 50:
+                z = csqr(z) + c
+                it += 1
+            img[i, j] = 1 - it * 0.02
+
+    return best(lambda: paint(0.3), reps=3)
+
+
+@program
+def mpm88():
+    n_particles, n_grid = 8192, 128
+    dx, dt = 1 / n_grid, 2e-4
+    p_rho, p_vol, gravity, bound, E = 1, (dx * 0.5) ** 2, 9.8, 3, 400
+    p_mass = p_vol * p_rho
+    x = ti.Vector.field(2, float, n_particles)
+    v = ti.Vector.field(2, float, n_particles)
+    C = ti.Matrix.field(2, 2, float, n_particles)
+    J = ti.field(float, n_particles)
+    gv = ti.Vector.field(2, float, (n_grid, n_grid))
+    gm = ti.field(float, (n_grid, n_grid))
+
+    @ti.kernel
+    def substep():
+        for i, j in gm:
+            gv[i, j] = [0, 0]
+            gm[i, j] = 0
+        for p in x:
+            Xp = x[p] / dx
+            base = int(Xp - 0.5)
+            fx = Xp - base
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            stress = -dt * 4 * E * p_vol * (J[p] - 1) / dx**2
+            affine = ti.Matrix([[stress, 0], [0, stress]]) + p_mass * C[p]
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                offset = ti.Vector([i, j])
+                dpos = (offset - fx) * dx
+                weight = w[i].x * w[j].y
+                gv[base + offset] += weight * (p_mass * v[p] + affine @ dpos)
+                gm[base + offset] += weight * p_mass
+        for i, j in gm:
+            if gm[i, j] > 0:
+                gv[i, j] /= gm[i, j]
+            gv[i, j].y -= dt * gravity
+            if i < bound and gv[i, j].x < 0:
+                gv[i, j].x = 0
+            if i > n_grid - bound and gv[i, j].x > 0:
+                gv[i, j].x = 0
+            if j < bound and gv[i, j].y < 0:
+                gv[i, j].y = 0
+            if j > n_grid - bound and gv[i, j].y > 0:
+                gv[i, j].y = 0
+        for p in x:
+            Xp = x[p] / dx
+            base = int(Xp - 0.5)
+            fx = Xp - base
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            new_v = ti.Vector.zero(float, 2)
+            new_C = ti.Matrix.zero(float, 2, 2)
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                offset = ti.Vector([i, j])
+                dpos = (offset - fx) * dx
+                weight = w[i].x * w[j].y
+                g_v = gv[base + offset]
+                new_v += weight * g_v
+                new_C += 4 * weight * g_v.outer_product(dpos) / dx**2
+            v[p] = new_v
+            x[p] += dt * v[p]
+            J[p] *= 1 + dt * new_C.trace()
+            C[p] = new_C
+
+    rng = np.random.default_rng(4)
+    x.from_numpy((rng.random((n_particles, 2)) * 0.4 + 0.2).astype(np.float32))
+    v.from_numpy(np.tile(np.array([0, -1], np.float32), (n_particles, 1)))
+    J.fill(1)
+    r = best(substep, reps=5, inner=10)
+    assert np.isfinite(x.to_numpy()).all()
+    return r
+
+
+@program
+def matmul_shared():
+    n, B = 512, 16
+    a = ti.field(ti.f32, (n, n))
+    b = ti.field(ti.f32, (n, n))
+    c = ti.field(ti.f32, (n, n))
+    rng = np.random.default_rng(5)
+    A, Bm = rng.random((n, n), dtype=np.float32), rng.random((n, n), dtype=np.float32)
+    a.from_numpy(A)
+    b.from_numpy(Bm)
+
+    @ti.kernel
+    def k():
+        for i, j in ti.ndrange(n, n):
+            s = 0.0
+            for q in range(n):
+                s += a[i, q] * b[q, j]
+            c[i, j] = s
+
+    r = best(k, reps=3)
+    np.testing.assert_allclose(c.to_numpy(), A @ Bm, rtol=1e-4)
+    return r
+
+
+@program
+def ad_gravity():
+    N = 2048
+    x = ti.Vector.field(2, dtype=ti.f32, shape=N, needs_grad=True)
+    U = ti.field(dtype=ti.f32, shape=(), needs_grad=True)
+
+    @ti.kernel
+    def compute_U():
+        for i, j in ti.ndrange(N, N):
+            r = x[i] - x[j]
+            U[None] += -1 / r.norm(1e-3)
+
+    X = np.random.default_rng(6).random((N, 2), dtype=np.float32)
+    x.from_numpy(X)
+
+    def step():
+        with ti.ad.Tape(loss=U):
+            compute_U()
+
+    r = best(step, reps=3)
+    d = X[:8, None, :].astype(np.float64) - X[None]
+    ref = 2 * (d / (np.sum(d * d, -1, keepdims=True) + 1e-3) ** 1.5).sum(1)
+    np.testing.assert_allclose(x.grad.to_numpy()[:8], ref, rtol=5e-3, atol=5e-1)
+    return r
+
+
+@program
+def seed_padding():
+    th, tw, ph, pw, sx = 160, 160, 320, 320, 40
+    H, W = th + 2 * ph, tw + 2 * pw
+    shift_x, shift_y = (tw, 0), (sx, th)
+    tile = np.random.default_rng(7).random((th, tw), dtype=np.float32)
+    img = np.zeros((H, W), np.float32)
+
+    @ti.kernel
+    def pad(image_pixels: ti.types.ndarray(), tile: ti.types.ndarray()):
+        for row, col in ti.ndrange(H, W):
+            x1, y1 = ti.math.ivec2(col - pw, H - 1 - row + ph)
+            v: ti.i32 = ti.floor(y1 / th)
+            u: ti.i32 = ti.floor((x1 - v * shift_y[0]) / tw)
+            x2, y2 = ti.math.ivec2(
+                x1 - u * shift_x[0] - v * shift_y[0], y1 - u * shift_x[1] - v * shift_y[1]
+            )
+            x, y = ti.math.ivec2(th - 1 - y2, x2)
+            image_pixels[row, col] = tile[x, y]
+
+    d_img = ti.ndarray(ti.f32, (H, W))
+    d_tile = ti.ndarray(ti.f32, (th, tw))
+    d_tile.from_numpy(tile)
+    return best(lambda: pad(d_img, d_tile), inner=5)
+
+
+@program
+def seed_depthwise_v0():
+    B, C, T = 4, 96, 256
+    rng = np.random.default_rng(8)
+    w_, k_ = rng.random((C, 1, T), dtype=np.float32), rng.random((B, C, 2 * T), dtype=np.float32)
+    k_[:, :, : T - 1] = 0
+    out, w, k = (
+        ti.ndarray(ti.f32, (B, C, T)),
+        ti.ndarray(ti.f32, (C, 1, T)),
+        ti.ndarray(ti.f32, (B, C, 2 * T)),
+    )
+    w.from_numpy(w_)
+    k.from_numpy(k_)
+
+    @ti.kernel
+    def fwd(
+        out: ti.types.ndarray(ndim=3),
+        w: ti.types.ndarray(ndim=3),
+        k: ti.types.ndarray(ndim=3),
+        eps: ti.f32,
+    ):
+        for b, c, t in out:
+            s = eps
+            for u in range(t - T + 1, t + 1):
+                s += w[c, 0, (T - 1) - (t - u)] * k[b, c, u + T - 1]
+            out[b, c, t] = s
+
+    r = best(lambda: fwd(out, w, k, 0.1), reps=3)
+    ref = 0.1 + np.array(
+        [[np.convolve(k_[0, c, :], w_[c, 0, ::-1], "valid")[:T] for c in range(2)]]
+    )
+    np.testing.assert_allclose(out.to_numpy()[:1, :2], ref, rtol=1e-3)
+    return r
+
+
+@program
+def launch():
+    s = ti.field(ti.f32, shape=16)
+
+    @ti.kernel
+    def k():
+        for i in range(16):
+            s[i] = 1.0
+
+    return best(k, reps=3, inner=2000)
+
+
+@program
+def launch_args():
+    a = ti.ndarray(ti.f32, shape=16)
+    b = ti.ndarray(ti.f32, shape=16)
+
+    @ti.kernel
+    def k(x: ti.types.ndarray(), y: ti.types.ndarray(), c: ti.f32, d: ti.i32):
+        for i in range(16):
+            x[i] = y[i] * c + d
+
+    return best(lambda: k(a, b, 1.5, 3), reps=3, inner=2000)
+
+
+@program
+def field_access():
+    s = ti.field(ti.f32, shape=1024)
+    s.fill(0)
+    s[0] = 1
+
+    def f():
+        for i in range(100):
+            s[i] = s[i + 1] + 1.0
+
+    first, b = best(f, reps=3)
+    return first, b / 100
+
+
+@program
+def launch_then_read():
+    s = ti.field(ti.f32, shape=())
+
+    @ti.kernel
+    def k():
+        s[None] += 1.0
+
+    def f():
+        k()
+        return s[None]
+
+    return best(f, reps=3, inner=200)
+
+
+for name, fn in PROGRAMS.items():
+    if only and name not in only:
+        continue
+    ti.reset()
+    ti.init(**opts)
+    try:
+        first, b = fn()
+        OUT[name], OUT["first/" + name] = b, first
+    except Exception as e:  # the figure of a program that fails is its error
+        OUT[name] = (
+            f"{type(e).__name__}: {str(e).strip().splitlines()[-1][:150] if str(e).strip() else ''}"
+        )
+print(json.dumps(OUT))
