@@ -82,7 +82,7 @@ def popcnt(a: Any) -> Any:
     size = a.dtype.itemsize
     raw = np.ascontiguousarray(a).view(f"u{size}")
     bits = np.unpackbits(raw.reshape(-1, 1).view(np.uint8), axis=1)
-    return bits.sum(axis=1).reshape(raw.shape).astype(a.dtype)
+    return bits.sum(axis=1).reshape(np.shape(a)).astype(a.dtype)
 
 
 def clz(a: Any) -> Any:

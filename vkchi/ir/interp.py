@@ -1,0 +1,358 @@
+"""The reference interpreter: what IR does, in numpy, one invocation after the other.
+
+Arguments are bound by parameter name. An array is a numpy array of its logical shape plus the
+element's shape (`array<f32<3>[?]>`: `(n, 3)`), of the element's dtype (u1: bool), and is changed in
+place; its layout and stored type do not matter here. Scalars and tensors are numbers or numpy
+values. A missing parameter called `temp.*` is made here, zeroed.
+
+What it fixes where devices are free:
+- A load outside an array gives 0, a store or atomic outside does nothing. (An index is outside if
+  it is so on its own axis; a device only keeps accesses inside the array's memory.)
+- Iterations of a `parallel` run in order, but for a body with a `barrier`: then the invocations of
+  a workgroup run in lockstep from barrier to barrier. Without a block size in its attr, a
+  `parallel` has workgroups of DEFAULT_BLOCK. The last workgroup may be short, yet `grid_size`
+  counts it whole; serial code is one invocation in a workgroup of one.
+- A subgroup is one invocation: reductions give their argument, `subgroup_elect` is true.
+- Shared memory starts as zeros.
+
+Random numbers, which `spirv/lower` must match. All arithmetic is modulo 2**32. One draw:
+
+    state = state * 747796405 + 2891336453
+    word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737
+    result = (word >> 22) ^ word
+
+and `pcg_hash(x)` is the result of one draw from state x. An invocation begins with
+`state = pcg_hash(seed ^ (index * 2654435769))`, where `seed` is the parameter of that name and
+`index` is `thread_index`; each `random` is one draw. Source: O'Neill, PCG (RXS-M-XS 32); Jarzynski
+and Olano, Hash Functions for GPU Rendering, 2020.
+
+Must not know: passes, devices.
+
+    >>> x = np.zeros(4, np.float32); run(fn, {"x": x, "a": 2.0}); x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError, InternalError
+from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
+from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
+from vkchi.ir.ops import ATOMICS, TABLE
+from vkchi.types import Array, Type, scalar_of, shape_of
+
+DEFAULT_BLOCK = 64
+STEP_LIMIT = 10_000_000  # loop iterations of one `run`; more means that a loop does not end
+_MASK = 0xFFFFFFFF
+
+Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
+
+
+def run(code: Func | Program, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Run, changing the arrays of `args` in place; every array by name, temporaries included.
+
+    Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
+    cannot run.
+    """
+    funcs = code.funcs if isinstance(code, Program) else (code,)
+    bound: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        for fn in funcs:
+            for p in fn.params:
+                if p.name not in bound:
+                    bound[p.name] = _bind(p, args)
+            _Dispatch(fn, bound).run()
+    return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
+
+
+def _bind(p: Param, args: Mapping[str, Any]) -> Any:
+    t = p.type
+    if p.name not in args and p.name.startswith("temp.") and isinstance(t, Array) and t.shape == ():
+        return np.zeros(shape_of(t.elem), scalar_of(t.elem).dtype)
+    if p.name not in args:
+        raise ArgumentError(f"argument `{p.name}` ({t}) is missing")
+    value = args[p.name]
+    if not isinstance(t, Array):
+        return as_value(np.asarray(value).astype(scalar_of(t).dtype), t, p.name)
+    element = shape_of(t.elem)
+    fits = isinstance(value, np.ndarray) and value.dtype == scalar_of(t.elem).dtype
+    fits = fits and value.ndim == t.ndim + len(element) and value.shape[t.ndim :] == element
+    if not fits or (t.shape is not None and value.shape[: t.ndim] != t.shape):
+        what = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
+        raise ArgumentError(f"argument `{p.name}` is {what}, which is no {t}")
+    return value
+
+
+# --- memory and randomness -------------------------------------------------------------------
+
+
+class Place:
+    """What a pointer leads to: the components of `array` at `index`, or nothing (None)."""
+
+    __slots__ = ("array", "index", "type")
+
+    def __init__(self, array: Any, index: tuple[int, ...] | None, t: Type) -> None:
+        self.array, self.index, self.type = array, index, t
+
+    def load(self) -> Any:
+        """The value that stands here now."""
+        if self.index is None:
+            return zero_of(self.type)
+        return np.array(self.array[self.index])[()]
+
+    def store(self, v: Any) -> None:
+        """Put v here."""
+        if self.index is not None:
+            self.array[self.index] = v
+
+    def member(self, k: int) -> Place:
+        """The place of component k, counted row by row."""
+        if self.index is None:
+            return Place(self.array, None, scalar_of(self.type))
+        inner = tuple(int(i) for i in np.unravel_index(k, shape_of(self.type)))
+        return Place(self.array, self.index + inner, scalar_of(self.type))
+
+
+class ArrayValue:
+    """An array with its type, which knows the origin of its indices."""
+
+    __slots__ = ("array", "type")
+
+    def __init__(self, array: Any, t: Array) -> None:
+        self.array, self.type = array, t
+
+    def place(self, indices: Sequence[Any]) -> Place:
+        """The place of an element."""
+        t = self.type
+        origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
+        index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
+        inside = all(0 <= k < extent for k, extent in zip(index, self.array.shape))
+        return Place(self.array, index if inside else None, t.elem)
+
+
+def next_state(state: int) -> int:
+    """The state of a random stream after `state`."""
+    return (state * 747796405 + 2891336453) & _MASK
+
+
+def output_of(state: int) -> int:
+    """The 32 random bits that a new state gives."""
+    word = (((state >> ((state >> 28) + 4)) ^ state) * 277803737) & _MASK
+    return (word >> 22) ^ word
+
+
+def first_state(seed: int, index: int) -> int:
+    """The state that the stream of invocation `index` begins with."""
+    return output_of(next_state(seed ^ (index * 2654435769 & _MASK)))
+
+
+# --- execution -------------------------------------------------------------------------------
+
+
+class _Dispatch:
+    """One Func being run. `env` holds the values defined so far."""
+
+    def __init__(self, fn: Func, bound: Mapping[str, Any]) -> None:
+        self.fn = fn
+        self.steps = 0
+        self.seed = int(bound.get("seed", 0))
+        self.env: dict[Value, Any] = {}
+        for p in fn.params:
+            v = bound[p.name]
+            self.env[p] = ArrayValue(v, p.type) if isinstance(p.type, Array) else v
+
+    def run(self) -> None:
+        """Run the body as one invocation."""
+        _finish(Invocation(self, self.env, 0, 1, 1, {}).region(self.fn.body, ()))
+
+    def count_step(self) -> None:
+        """Note that a loop goes round."""
+        self.steps += 1
+        if self.steps > STEP_LIMIT:
+            raise InternalError(f"@{self.fn.name}: no end after {STEP_LIMIT} iterations")
+
+    def parallel(self, op: Op) -> None:
+        """Run all invocations of a `parallel`."""
+        begin, end = (int(self.env[v]) for v in op.args)
+        block = op.attr or DEFAULT_BLOCK
+        count = max(0, end - begin)
+        grid = -(-count // block) * block
+        lockstep = any(inner.kind == "barrier" for inner in walk(op.regions[0]))
+        for start in range(0, count, block):
+            shared: dict[Op, Any] = {}
+            threads = range(start, min(start + block, count))
+            runs = []
+            for k in threads:
+                env = dict(self.env) if lockstep else self.env
+                invocation = Invocation(self, env, k, block, grid, shared)
+                runs.append(invocation.region(op.regions[0], (np.int32(begin + k),)))
+                if not lockstep:
+                    _finish(runs.pop())
+            _run_lockstep(runs)
+
+
+def _finish(steps: Steps) -> tuple[Any, ...]:
+    """Run to the end; barriers of a single invocation hold nothing up."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return tuple(stop.value)
+
+
+def _run_lockstep(runs: list[Steps]) -> None:
+    """Run invocations from barrier to barrier until all have ended."""
+    while runs:
+        runs = [steps for steps in runs if next(steps, StopIteration) is not StopIteration]
+
+
+class Invocation:
+    """One invocation: its values, its place in the grid, its random stream."""
+
+    __slots__ = ("block", "dispatch", "env", "grid", "index", "shared", "state")
+
+    def __init__(
+        self,
+        dispatch: _Dispatch,
+        env: dict[Value, Any],
+        index: int,
+        block: int,
+        grid: int,
+        shared: dict[Op, Any],
+    ) -> None:
+        self.dispatch, self.env, self.index = dispatch, env, index
+        self.block, self.grid, self.shared = block, grid, shared
+        self.state: int | None = None
+
+    def region(self, region: Region, values: Sequence[Any]) -> Steps:
+        """Run a region with values for its parameters; gives what it yields."""
+        env = self.env
+        env.update(zip(region.params, values, strict=True))
+        for op in region.ops:
+            kind = op.kind
+            control = _CONTROL.get(kind)
+            if control is not None:
+                results = yield from control(self, op)
+                env.update(zip(op.results, results, strict=True))
+            elif kind == "barrier":
+                yield
+            elif kind == "yield":
+                break
+            else:
+                env[op] = self.value(op)
+        return tuple(env[v] for v in region.yielded)
+
+    def value(self, op: Op) -> Any:
+        """Run an op without regions; its value."""
+        args = [self.env[v] for v in op.args]
+        act = _ACTS.get(op.kind)
+        if act is not None:
+            return act(self, op, args)
+        return evaluate(op.kind, args, op.attr, op.type)
+
+    def if_(self, op: Op) -> Steps:
+        """The region that the condition chooses."""
+        then, orelse = op.regions
+        return (yield from self.region(then if self.env[op.args[0]] else orelse, ()))
+
+    def for_(self, op: Op) -> Steps:
+        """The body for every index from begin to before end, in the index's type."""
+        begin, end, *first = (self.env[v] for v in op.args)
+        carried = tuple(first)
+        index = scalar_of(op.args[0].type).dtype.type
+        for k in range(int(begin), int(end)):
+            self.dispatch.count_step()
+            carried = yield from self.region(op.regions[0], (index(k), *carried))
+        return carried
+
+    def while_(self, op: Op) -> Steps:
+        """The body as long as the first region yields true."""
+        carried: tuple[Any, ...] = tuple(self.env[v] for v in op.args)
+        cond, body = op.regions
+        while (yield from self.region(cond, carried))[0]:
+            self.dispatch.count_step()
+            carried = yield from self.region(body, carried)
+        return carried
+
+    def parallel(self, op: Op) -> Steps:
+        """All invocations of the loop, one workgroup after the other."""
+        self.dispatch.parallel(op)
+        return ()
+        yield
+
+    def local(self, op: Op, args: list[Any]) -> Place:
+        """A new place with a first value."""
+        return Place(np.array(args[0]), (), op.args[0].type)
+
+    def shared_array(self, op: Op, args: list[Any]) -> ArrayValue:
+        """The workgroup's array."""
+        t = op.type
+        assert isinstance(t, Array) and t.shape is not None
+        if op not in self.shared:
+            self.shared[op] = np.zeros(t.shape + shape_of(t.elem), scalar_of(t.elem).dtype)
+        return ArrayValue(self.shared[op], t)
+
+    def random(self, op: Op, args: list[Any]) -> Any:
+        """One draw."""
+        if self.state is None:
+            self.state = first_state(self.dispatch.seed, self.index)
+        self.state = next_state(self.state)
+        return np.uint32(output_of(self.state))
+
+    def atomic(self, op: Op, args: list[Any]) -> Any:
+        """Combine with what stands there; the old value."""
+        place, operands = args[0], args[1:]
+        old = place.load()
+        if op.kind == "atomic_cas":
+            new = operands[1] if np.array_equal(old, operands[0]) else old
+        else:
+            new = TABLE[op.kind].numpy(old, operands[0])  # type: ignore[misc]
+        place.store(new)
+        return old
+
+
+Act = Callable[[Invocation, Op, list[Any]], Any]
+_CONTROL: dict[str, Callable[[Invocation, Op], Steps]] = {
+    "if": Invocation.if_,
+    "for": Invocation.for_,
+    "while": Invocation.while_,
+    "parallel": Invocation.parallel,
+}
+_ACTS: dict[str, Act] = {
+    "const": lambda run, op, args: constant_array(op),
+    "elem": lambda run, op, args: args[0].place(args[1:]),
+    "member": lambda run, op, args: args[0].member(op.attr),
+    "member_at": lambda run, op, args: args[0].member(
+        min(max(int(args[1]), 0), args[0].type.size - 1)
+    ),
+    "shape": lambda run, op, args: np.int32(args[0].array.shape[op.attr]),
+    "load": lambda run, op, args: args[0].load(),
+    "store": lambda run, op, args: args[0].store(args[1]),
+    "local": Invocation.local,
+    "shared": Invocation.shared_array,
+    "random": Invocation.random,
+    "atomic_exchange": Invocation.atomic,
+    "atomic_cas": Invocation.atomic,
+    "fence": lambda run, op, args: None,
+    "thread_index": lambda run, op, args: np.int32(run.index),
+    "local_index": lambda run, op, args: np.int32(run.index % run.block),
+    "group_index": lambda run, op, args: np.int32(run.index // run.block),
+    "group_size": lambda run, op, args: np.int32(run.block),
+    "grid_size": lambda run, op, args: np.int32(run.grid),
+    "subgroup_size": lambda run, op, args: np.int32(1),
+    "subgroup_index": lambda run, op, args: np.int32(0),
+    "subgroup_elect": lambda run, op, args: np.bool_(True),
+}
+_ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
+_ACTS.update(
+    (f"subgroup_{how}", lambda run, op, args: args[0])
+    for how in ("add", "mul", "min", "max", "and", "or", "xor")
+)
+
+
+def can_run(kind: str) -> bool:
+    """Whether the interpreter knows the op; true of every row of the table."""
+    return kind in _ACTS or kind in _CONTROL or kind in ("barrier", "yield") or is_evaluable(kind)
