@@ -73,8 +73,9 @@ class Parser:
         return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
 
     def error(self, sentence: str, begin: int | None = None) -> CompilationError:
-        """The error at `begin`, or here, to be raised."""
+        """The error at `begin`, or here, to be raised; nowhere behind the last character."""
         begin = self.at if begin is None else begin
+        begin = max(0, min(begin, len(self.text.rstrip()) - 1))
         return CompilationError(sentence, self.span(begin, max(self.at, begin)))
 
     def blank(self, pattern: re.Pattern[str] = _BLANK) -> None:

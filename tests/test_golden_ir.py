@@ -1,0 +1,105 @@
+"""Golden files of IR text under tests/golden. `pytest --bless` rewrites what passes give.
+
+text/*.chi    form errors, or text that must print as it stands
+verify/*.chi  well-formed text that `verify` refuses
+passes/*/*.chi  `; run: a,b` names passes, what follows is the input, `; expect:` starts the output
+
+An expected error stands on its line behind `; error:` (a part of the message). All .chi files,
+whoever owns them, must print as they read.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vkchi.errors import CompilationError, InternalError
+from vkchi.ir.cli import apply_pass
+from vkchi.ir.text import parse, print_program
+from vkchi.ir.verify import verify_program
+
+GOLDEN = Path(__file__).parent / "golden"
+ERROR = re.compile(r"; error: (.*)$")
+
+
+def list_files(pattern: str) -> list[Path]:
+    return sorted(GOLDEN.glob(pattern))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(GOLDEN).with_suffix(""))
+
+
+def expected_error(path: Path) -> tuple[str, int] | None:
+    """Text and line of the error that the file announces."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        found = ERROR.search(line)
+        if found:
+            return found[1], number
+    return None
+
+
+def drop_comment_lines(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if line[:1] != ";")
+
+
+def sections(text: str) -> list[str]:
+    """The parts of a file that are IR: all of it, or what stands before and after `; expect:`."""
+    return text.split("; expect:\n")
+
+
+@pytest.mark.parametrize("path", list_files("text/*.chi"), ids=name_of)
+def test_text(path: Path) -> None:
+    error = expected_error(path)
+    if error is None:
+        printed = print_program(parse(path.read_text(), str(path)))
+        assert printed == drop_comment_lines(path.read_text())
+        return
+    with pytest.raises(CompilationError) as caught:
+        parse(path.read_text(), str(path))
+    assert error[0] in str(caught.value)
+    assert f"{path}:{error[1]}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", list_files("verify/*.chi"), ids=name_of)
+def test_verify(path: Path) -> None:
+    error = expected_error(path)
+    assert error is not None, "a file in verify/ says what is wrong"
+    program = parse(path.read_text(), str(path))
+    with pytest.raises(InternalError) as caught:
+        verify_program(program)
+    assert error[0] in str(caught.value)
+    assert f"{path}:{error[1]}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", list_files("**/*.chi"), ids=name_of)
+def test_round_trip(path: Path) -> None:
+    for text in sections(path.read_text()):
+        try:
+            printed = print_program(parse(text, str(path)))
+        except CompilationError:
+            assert path.parent.name == "text", "only files of text/ may have errors of form"
+            return
+        assert print_program(parse(printed)) == printed
+
+
+@pytest.mark.parametrize("path", list_files("passes/*/*.chi"), ids=name_of)
+def test_passes(path: Path, bless: bool) -> None:
+    from vkchi.passes.pipeline import PASSES
+
+    source, *expected = sections(path.read_text())
+    header = re.search(r"^; run: (.*)$", source, re.MULTILINE)
+    assert header, "the file says `; run: PASS,PASS`"
+    program = parse(source, str(path))
+    verify_program(program)
+    for name in header[1].replace(" ", "").split(","):
+        program = apply_pass(program, PASSES[name])
+        verify_program(program)
+    printed = print_program(program)
+    if bless:
+        path.write_text(f"{source.rstrip()}\n; expect:\n{printed}")
+    else:
+        assert expected, "no `; expect:` yet: run pytest --bless and read the diff"
+        assert printed == expected[0]
