@@ -262,18 +262,9 @@ def stored_scalar(t: Type) -> Scalar:
 
 
 def promote(a: Scalar, b: Scalar) -> Scalar:
-    """The common type of two operands, by Taichi's rules: the same stays; a float beats an
-    integer; of two floats the wider; integers as C's usual arithmetic conversions."""
-    if a is b:
-        return a
-    floats = [t for t in (a, b) if t.kind == "f"]
-    if floats:
-        return max(floats, key=lambda t: t.bits)
-    a, b = (i32 if t.bits < 32 else t for t in (a, b))
-    if a.kind == b.kind:
-        return a if a.bits >= b.bits else b
-    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
-    return unsigned if unsigned.bits >= signed.bits else signed
+    """The common type of two operands. Source: Taichi's documentation, "Implicit type casting in
+    binary operations": a float beats an integer, more bits beat fewer, unsigned beats signed."""
+    return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
 
 
 class Defaults:
