@@ -128,8 +128,7 @@ def read_mapping(kind: str, name: str, axis: int) -> str:
 
 
 def split_groups(groups: int) -> tuple[int, int]:
-    """Groups in x and y; x times y is at least `groups`, and more only where no exact pair exists
-    for the least y."""
+    """Groups in x and y: y is the least possible, x times y is `groups` or slightly more."""
     if groups <= MAX_GROUPS:
         return groups, 1
     y = -(-groups // MAX_GROUPS)

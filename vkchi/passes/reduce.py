@@ -1,0 +1,344 @@
+"""Atomics that all go to one place become sums of each invocation's own.
+
+    parallel 0, n { (i) ..., atomic_add total, v }
+
+becomes a loop of a fixed number of invocations (as in pass `stride`), each of which adds to a
+private place; then the subgroup adds up, and one of its invocations does the one atomic. Likewise
+an atomic inside a serial loop, whose place is fixed in the loop, becomes one atomic after it.
+The outermost loop that allows it gets the atomic.
+
+A loop takes an atomic if
+- its old value is not used, and its place is made of values from outside the loop and constants;
+- everything that the loop does to that array are such atomics, of one kind, and it does not touch
+  another array that may share its memory;
+- the loop orders no memory (no barrier, no fence); a `parallel` further does not look at its
+  invocation's number, has no demanded workgroup size and at least SMALLEST_COUNT iterations.
+
+The order of atomics is not specified anyway, so sums of floats may be reassociated. The private
+place starts with the identity: -0.0 for float sums (-0.0 + x is x, for every x).
+
+Must not know: subgroup sizes but by Caps.
+
+    >>> reduce(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import NamedTuple, TypeGuard
+
+from vkchi.caps import Caps
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, bits_of, walk
+from vkchi.ir.ops import ATOMICS, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.grid import DEFAULT_BLOCK, host_count
+from vkchi.passes.split import PER_INVOCATION, POINTERS
+from vkchi.passes.stride import (
+    WIDEST_SOFTWARE,
+    count_trips,
+    iteration,
+    most_threads,
+    share_out,
+)
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
+
+SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop
+WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # iterations per invocation at least, where there are enough
+MEMORY = frozenset(ATOMICS) | {"load", "store", "atomic_exchange", "atomic_cas"}
+COMBINE = {
+    "atomic_add": "add", "atomic_min": "min", "atomic_max": "max",
+    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
+}  # fmt: skip
+# Scalars that subgroups combine on every device that combines any.
+SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
+IDENTITIES: dict[str, Callable[[Scalar], int]] = {
+    "atomic_add": lambda t: bits_of(-0.0 if t.kind == "f" else 0, t),
+    "atomic_min": lambda t: _extreme(t, 1),
+    "atomic_max": lambda t: _extreme(t, -1),
+    "atomic_and": lambda t: (1 << t.bits) - 1,
+    "atomic_or": lambda t: 0,
+    "atomic_xor": lambda t: 0,
+}
+
+
+def _extreme(t: Scalar, sign: int) -> int:
+    """Bits of the largest (sign 1) or smallest number of a type."""
+    if t.kind == "f":
+        return bits_of(sign * float("inf"), t)
+    info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}
+    return bits_of(info[t.kind][sign > 0], t)
+
+
+def reduce(fn: Func, caps: Caps) -> Func:
+    """The Func with atomics replaced by private sums where that is possible."""
+    if not any(op.kind in COMBINE for op in walk(fn.body)):
+        return fn
+    reducer = _Reducer(fn, caps)
+    body = reducer.rebuilder.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+class Claim(NamedTuple):
+    """An atomic that a loop can take. Its place is `path` followed from `base`, a place or array
+    from outside the loop; `guarded`: an `if` stands around it in the loop."""
+
+    atomic: Op
+    base: Value
+    path: tuple[Op, ...]
+    guarded: bool
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for claims of one place."""
+        steps = [(p.kind, p.attr, *map(_key_of, p.args[1:])) for p in self.path]
+        return (self.atomic.kind, self.base, *steps)
+
+
+def _key_of(v: Value) -> object:
+    return (v.type, v.attr) if is_const(v) else v
+
+
+def is_const(v: Value) -> TypeGuard[Op]:
+    """Whether v is a `const`."""
+    return isinstance(v, Op) and v.kind == "const"
+
+
+class Sum(NamedTuple):
+    """Claims of one place, and the private place that stands for it in the loop."""
+
+    claims: list[Claim]
+    local: Op
+
+
+class _Reducer:
+    """Rewrites one Func. `locals` leads from claimed atomics to the private place of their sum."""
+
+    def __init__(self, fn: Func, caps: Caps) -> None:
+        self.caps = caps
+        self.used = {v for op in walk(fn.body) for v in op.args}
+        self.roots = find_roots(fn)
+        self.locals: dict[Op, Op] = {}
+        self.rebuilder = Rebuilder(self.visit)
+
+    def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Claim atomics for loops; turn the claimed ones into sums."""
+        local = self.locals.get(op)
+        if local is not None:
+            old = b.emit("load", local)
+            b.emit("store", local, b.emit(COMBINE[op.kind], old, args[1]))
+            return [old]
+        if op.kind == "parallel":
+            return self.parallel(b, op, args)
+        if op.kind in ("for", "while"):
+            return self.loop(b, op, args)
+        return None
+
+    # --- loops
+
+    def loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """A serial loop with its sums around it."""
+        sums = self.open_sums(b, find_claims(op, self.used, self.roots, self.locals))
+        if not sums:
+            return None
+        self.rebuilder.keep(op, args)
+        for found in sums:
+            self.finish(b, found)
+        get = self.rebuilder.map.get
+        return [get(v, v) for v in op.results]
+
+    def finish(self, b: Builder, found: Sum) -> None:
+        """The atomic after a loop; none if nothing was added to the sum."""
+        b.span = found.claims[0].atomic.span
+        v = b.emit("load", found.local)
+        if isinstance(v.type, Tensor) or not all(c.guarded for c in found.claims):
+            self.build_atomic(b, found.claims[0], v)
+            return
+        some = b.emit("ne", v, self.identity(b, found.claims[0].atomic))
+        self.build_guarded(b, some, found.claims[0], v)
+
+    def build_guarded(self, b: Builder, condition: Value, claim: Claim, v: Value) -> None:
+        """The atomic under a condition."""
+        with b.region() as then:
+            self.build_atomic(b, claim, v)
+            b.emit("yield")
+        with b.region() as orelse:
+            b.emit("yield")
+        b.if_(condition, then, orelse)
+
+    def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """A `parallel` with sums, shared out among a fixed number of invocations."""
+        threads = choose_threads(op, self.caps)
+        if threads is None or not can_share_out(op):
+            return None
+        claims = find_claims(op, self.used, self.roots, self.locals)
+        if not claims:
+            return None
+        share = share_out(b, args[0], args[1], threads)
+        zero, total = b.const(0, i32), b.const(threads, i32)
+        t, k = Param(i32, "t"), Param(i32, "k")
+        (body,) = op.regions
+        with b.region(t) as outer:
+            sums = self.open_sums(b, claims)
+            n = count_trips(b, share, t)
+            with b.region(k) as inner:
+                self.rebuilder.map[body.params[0]] = iteration(b, share, t, k)
+                self.rebuilder.ops(body.ops)
+            b.for_(zero, n, (), inner)
+            for found in sums:
+                self.finish_subgroup(b, found)
+            b.span = op.span
+            b.emit("yield")
+        b.parallel(zero, total, outer)
+        return ()
+
+    def finish_subgroup(self, b: Builder, found: Sum) -> None:
+        """Add up the subgroup's sums; one of its invocations does the atomic."""
+        claim = found.claims[0]
+        b.span = claim.atomic.span
+        v = b.emit("load", found.local)
+        kind = "subgroup_" + COMBINE[claim.atomic.kind]
+        if not self.caps.subgroup_arithmetic or scalar_of(v.type).name not in SUBGROUP_TYPES:
+            self.build_atomic(b, claim, v)
+            return
+        if isinstance(v.type, Tensor):
+            parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
+            v = b.emit("pack", *[b.emit(kind, x) for x in parts], type=v.type)
+        else:
+            v = b.emit(kind, v)
+        self.build_guarded(b, b.emit("subgroup_elect"), claim, v)
+
+    # --- sums
+
+    def open_sums(self, b: Builder, claims: Sequence[Claim]) -> list[Sum]:
+        """Private places for what a loop claims."""
+        sums: dict[tuple[object, ...], Sum] = {}
+        for claim in claims:
+            found = sums.get(claim.key)
+            if found is None:
+                local = b.emit("local", self.identity(b, claim.atomic), name="sum")
+                found = sums[claim.key] = Sum([], local)
+            found.claims.append(claim)
+            self.locals[claim.atomic] = found.local
+        return list(sums.values())
+
+    def identity(self, b: Builder, atomic: Op) -> Op:
+        """The value that changes nothing."""
+        t = atomic.args[1].type
+        bits = IDENTITIES[atomic.kind](scalar_of(t))
+        return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
+
+    def build_atomic(self, b: Builder, claim: Claim, v: Value) -> None:
+        """The atomic on its place, which is made again here. It was perhaps proved inside its array
+        under a condition that does not hold here."""
+        place = self.rebuilder.map.get(claim.base, claim.base)
+        for p in claim.path:
+            rest = [self.outside(b, x) for x in p.args[1:]]
+            fixed = p.kind != "elem" or all(is_const(x) for x in rest)
+            place = b.emit(p.kind, place, *rest, attr=p.attr if fixed else None, name=p.name)
+        b.emit(claim.atomic.kind, place, v)
+
+    def outside(self, b: Builder, v: Value) -> Value:
+        """A value from outside the loop; constants are made again."""
+        if is_const(v):
+            return b.emit("const", attr=v.attr, type=v.type)
+        return self.rebuilder.map.get(v, v)
+
+
+# --- what a loop can take ------------------------------------------------------------------------
+
+
+def find_roots(fn: Func) -> dict[Value, Value]:
+    """The array that each place lies in; private places are left out."""
+    roots: dict[Value, Value] = {p: p for p in fn.params if isinstance(p.type, Array)}
+    for op in walk(fn.body):
+        if op.kind == "shared":
+            roots[op] = op
+        elif op.kind in POINTERS and op.args[0] in roots:
+            roots[op] = roots[op.args[0]]
+    return roots
+
+
+def find_claims(
+    loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op]
+) -> list[Claim]:
+    """The atomics that the loop can take, in program order. `used` are all values that ops take,
+    `roots` is of `find_roots`, `taken` are atomics that loops around this one have taken."""
+    defined: set[Value] = {v for region in loop.regions for v in region.params}
+    kinds: dict[Value, set[str]] = {}  # what the loop does to each array
+    claims: list[Claim] = []
+    for op, guarded in walk_guarded(loop.regions):
+        defined.update(op.results)
+        defined.update(p for region in op.regions for p in region.params)
+        if effect_of(op.kind) is Effect.SYNC:
+            return []
+        if op.kind not in MEMORY or op.args[0] not in roots or op in taken:
+            continue
+        root = roots[op.args[0]]
+        claim = None if op in used or op.kind not in COMBINE else make_claim(op, defined, guarded)
+        kinds.setdefault(root, set()).add(op.kind if claim else "access")
+        if claim:
+            claims.append(claim)
+    return [c for c in claims if is_free(loop, roots[c.atomic.args[0]], kinds)]
+
+
+def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:
+    """Every op of the regions with those inside, and whether an `if` stands around it."""
+    for region in regions:
+        for op in region.ops:
+            yield op, guarded
+            if op.regions:
+                yield from walk_guarded(op.regions, guarded or op.kind == "if")
+
+
+def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
+    """The claim of an atomic in a loop that defines these values, if its place is fixed there."""
+    path: list[Op] = []
+    place = atomic.args[0]
+    while place in defined:
+        assert isinstance(place, Op)
+        if place.kind not in POINTERS:
+            return None
+        if any(v in defined and not is_const(v) for v in place.args[1:]):
+            return None
+        path.append(place)
+        place = place.args[0]
+    return Claim(atomic, place, tuple(reversed(path)), guarded)
+
+
+def is_free(loop: Op, root: Value, kinds: dict[Value, set[str]]) -> bool:
+    """Whether a loop that does `kinds` to arrays does one kind of atomic only to this one.
+
+    In a `parallel`, another array in the same memory is no hindrance: iterations that touch it
+    race with the atomics already."""
+    if len(kinds[root]) > 1 or "access" in kinds[root]:
+        return False
+    return loop.kind == "parallel" or not any(may_share(root, other) for other in kinds)
+
+
+def may_share(a: Value, b: Value) -> bool:
+    """Whether two different arrays may be one memory: arguments of one element type may."""
+    if a is b or not isinstance(a.type, Array) or not isinstance(b.type, Array):
+        return False
+    return a.type.shape is None and b.type.shape is None and a.type.stored is b.type.stored
+
+
+def can_share_out(op: Op) -> bool:
+    """Whether it does not matter which invocation runs which iteration of a `parallel`."""
+    return op.attr is None and not any(
+        inner.kind in PER_INVOCATION or inner.kind == "shared" for inner in walk(op.regions[0])
+    )
+
+
+def choose_threads(op: Op, caps: Caps) -> int | None:
+    """The invocations that share a `parallel`, a power of two; None for too few iterations."""
+    most = most_threads(caps)
+    count = host_count(op)
+    if count is None or count[0] != "const":
+        return most
+    n: int = count[1]
+    if n < SMALLEST_COUNT:
+        return None
+    software = caps.subgroup_size <= WIDEST_SOFTWARE
+    share = n // (WORK_SOFTWARE if software else WORK_HARDWARE)
+    return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))

@@ -1,0 +1,289 @@
+"""From a kernel to its dispatches: one Func per `parallel` op and per serial stretch between.
+
+- A serial stretch becomes a Func that one invocation runs; it vanishes if nothing needs it.
+- A value that crosses from one dispatch to another is computed again where that takes few pure ops
+  of parameters and constants; otherwise it travels in a temporary: a 0-D array parameter called
+  `temp.N`, stored right after the value is made and loaded where it is used. What was loaded from
+  memory always travels, since the memory may have changed. Places (`elem`, `member`) are always
+  made again.
+- A `local` place that only one serial dispatch uses is made there; any other becomes a temporary,
+  which a serial dispatch gives its first value. Truth values are i32 in temporaries, since not
+  every device stores bytes.
+- A Func has the parameters that it uses, and `seed` where it draws random numbers.
+
+Must not know: devices, grids.
+
+    >>> program, temps = split_dispatches(fn)      # t = 0; for i in x: t += x[i]; return t
+    >>> [find_parallel(f) is not None for f in program.funcs], [p.name for p in temps]
+    ([False, True, False], ['temp.0'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
+from vkchi.ir.ops import TABLE, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.types import (
+    Array,
+    Ptr,
+    Scalar,
+    Tensor,
+    i32,
+    row_major,
+    scalar_of,
+    u1,
+    with_scalar,
+)
+
+LONGEST_RECOMPUTATION = 64  # ops; above, a value travels in a temporary
+POINTERS = frozenset({"elem", "member", "member_at"})
+# Pure in one dispatch, but with another result in another one.
+PER_INVOCATION = frozenset({
+    "thread_index", "local_index", "group_index", "group_size", "grid_size", "subgroup_size",
+    "subgroup_index",
+})  # fmt: skip
+REPEATABLE = frozenset(
+    kind for kind, row in TABLE.items() if row.effect is Effect.PURE and kind not in PER_INVOCATION
+) | {"shared"}
+KEPT_EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
+
+
+def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
+    """The dispatches of a kernel in order, and the temporaries that a launch must provide."""
+    plan = _Plan(fn)
+    built: list[tuple[tuple[Param, ...], Region]] = []
+    for k in reversed(range(len(plan.segments))):
+        dispatch = _Dispatch(plan, k)
+        if dispatch.kept:
+            built.append(dispatch.build())
+    built.reverse()
+    names = [fn.name] if len(built) == 1 else [f"{fn.name}.{k}" for k in range(len(built))]
+    funcs = [Func(name, *parts, fn.span) for name, parts in zip(names, built)]
+    return Program(fn.name, tuple(funcs)), tuple(plan.temps.values())
+
+
+def split_body(ops: Sequence[Op]) -> list[list[Op]]:
+    """The body's ops as segments: each `parallel` alone, and the runs of serial ops between."""
+    segments: list[list[Op]] = [[]]
+    for op in ops:
+        if op.kind == "parallel":
+            segments += [[op], []]
+        else:
+            segments[-1].append(op)
+    return segments
+
+
+def operands(op: Op) -> Iterable[Value]:
+    """The op's arguments and those of all ops in its regions."""
+    yield from op.args
+    for region in op.regions:
+        for inner in walk(region):
+            yield from inner.args
+
+
+def temporary_type(t: Scalar | Tensor) -> Array:
+    """The array type of a temporary that holds a t."""
+    if scalar_of(t) is u1:
+        t = with_scalar(t, i32)
+    return Array.of(t, 0, (), row_major((), t.size if isinstance(t, Tensor) else 1))
+
+
+class _Plan:
+    """What is known of the whole kernel: segments, where values are made, which are temporaries."""
+
+    def __init__(self, fn: Func) -> None:
+        self.fn = fn
+        self.segments = split_body(fn.body.ops[:-1])
+        self.home: dict[Value, int] = {
+            v: k for k, ops in enumerate(self.segments) for op in ops for v in op.results
+        }
+        self.temps: dict[Value, Param] = {}  # a crossing value, or a `local` -> its temporary
+        self.spilled: dict[int, list[Value]] = {}  # the crossing values that a segment must store
+        self._costs: dict[Value, int] = {}
+        for op in fn.body.ops:
+            self._count_cost(op)
+        self._place_locals()
+
+    def temp(self, v: Value, t: Scalar | Tensor) -> Param:
+        """The temporary that stands for v, made when first asked for."""
+        found = self.temps.get(v)
+        if found is None:
+            found = self.temps[v] = Param(temporary_type(t), f"temp.{len(self.temps)}")
+        return found
+
+    def spill(self, v: Value) -> Param:
+        """The temporary in which v travels."""
+        assert isinstance(v.type, Scalar | Tensor)
+        if v not in self.temps:
+            self.spilled.setdefault(self.home[v], []).append(v)
+        return self.temp(v, v.type)
+
+    def cost(self, v: Value) -> int:
+        """Ops it takes to make v from parameters; above LONGEST_RECOMPUTATION where it can't be."""
+        return self._costs.get(v, 0)
+
+    def _count_cost(self, op: Op) -> None:
+        inside = [inner for region in op.regions for inner in walk(region)]
+        total = 1 + len(inside)
+        for inner in (op, *inside):
+            if inner.kind not in REPEATABLE and inner.kind not in ("if", "yield"):
+                total = LONGEST_RECOMPUTATION + 1
+        for v in operands(op):
+            total = min(total + self.cost(v), LONGEST_RECOMPUTATION + 1)
+        for v in op.results:
+            self._costs[v] = total
+
+    def _place_locals(self) -> None:
+        """Decide for each `local` of the body whether it stays one."""
+        root: dict[Value, Op] = {}
+        users: dict[Op, set[int]] = {}
+        for k, ops in enumerate(self.segments):
+            for op in ops:
+                if op.kind == "local":
+                    root[op] = op
+                    users[op] = set()
+                elif op.kind in POINTERS and op.args[0] in root:
+                    root[op] = root[op.args[0]]
+                for v in operands(op):
+                    if v in root:
+                        users[root[v]].add(k)
+        for op, segments in users.items():
+            serial = [k for k in segments if not self.is_parallel(k)]
+            if len(segments) != len(serial) or len(serial) > 1:
+                assert isinstance(op.type, Ptr)
+                self.temp(op, op.type.elem)
+
+    def is_parallel(self, k: int) -> bool:
+        """Whether a segment is a `parallel` op."""
+        ops = self.segments[k]
+        return bool(ops) and ops[0].kind == "parallel"
+
+
+class _Dispatch:
+    """Builds the Func of one segment. Segments are built from the last to the first, so that all
+    that later ones ask of this one is known."""
+
+    def __init__(self, plan: _Plan, k: int) -> None:
+        self.plan, self.k = plan, k
+        self.rebuilder = Rebuilder(self.visit)
+        self.map = self.rebuilder.map
+        self.stored = set(plan.spilled.get(k, ()))
+        self.kept = self._kept_ops()
+
+    def _kept_ops(self) -> list[Op]:
+        """The segment's ops that have an effect or are needed by one that is kept."""
+        needed: set[Value] = set(self.stored)
+        kept = []
+        for op in reversed(self.plan.segments[self.k]):
+            if self._has_effect(op) or not needed.isdisjoint(op.results):
+                kept.append(op)
+                needed.update(operands(op))
+        return kept[::-1]
+
+    def _has_effect(self, op: Op) -> bool:
+        if op.kind == "parallel" or (op.kind == "local" and op in self.plan.temps):
+            return True
+        inside = (inner for region in op.regions for inner in walk(region))
+        return any(effect_of(o.kind) in KEPT_EFFECTS for o in (op, *inside))
+
+    def build(self) -> tuple[tuple[Param, ...], Region]:
+        """Parameters and body."""
+        b = self.rebuilder.b
+        with b.region() as body:
+            for op in self.kept:
+                for v in operands(op):
+                    self.bring(v)
+            for op in self.kept:
+                self.rebuilder.ops([op])
+                for v in op.results:
+                    if v in self.stored:
+                        self.store(b, self.place(b, self.plan.temps[v]), self.map.get(v, v))
+            b.span = None
+            b.emit("yield")
+        return self._params(body), body
+
+    def _params(self, body: Region) -> tuple[Param, ...]:
+        used = {v for op in walk(body) for v in op.args if isinstance(v, Param)}
+        draws = any(op.kind == "random" for op in walk(body))
+        return tuple(
+            p
+            for p in (*self.plan.fn.params, *self.plan.temps.values())
+            if p in used or (draws and p.name == "seed")
+        )
+
+    # --- values from other dispatches
+
+    def bring(self, v: Value) -> Value:
+        """The value in this dispatch that stands for v; made here if v is made in another one."""
+        if v in self.map or self.plan.home.get(v, self.k) == self.k:
+            return self.map.get(v, v)
+        op = v.op if isinstance(v, Result) else v
+        assert isinstance(op, Op)
+        b = self.rebuilder.b
+        b.span = op.span
+        if v not in self.plan.temps and not self.can_repeat(op, v):
+            self.plan.spill(v)
+        if v in self.plan.temps:
+            place = self.place(b, self.plan.temps[v])
+            self.map[v] = place if op.kind == "local" else self.load(b, place, v)
+            return self.map[v]
+        for x in operands(op):
+            self.bring(x)
+        self.rebuilder.ops([op])
+        for result in op.results:
+            self.map.setdefault(result, result)
+        return self.map[v]
+
+    def can_repeat(self, op: Op, v: Value) -> bool:
+        """Whether v is made again rather than sent; places always are."""
+        if op.kind in POINTERS or op.kind == "local":
+            return True
+        return self.plan.cost(v) <= LONGEST_RECOMPUTATION
+
+    # --- temporaries
+
+    def place(self, b: Builder, temp: Param) -> Value:
+        """The place of a temporary."""
+        return b.emit("elem", temp, attr="inside", name="slot")
+
+    def load(self, b: Builder, place: Value, like: Value) -> Value:
+        """What stands at a temporary's place, as a value of the type of `like`."""
+        assert isinstance(like.type, Scalar | Tensor)
+        v = b.emit("load", place, name=like.name)
+        return v if v.type is like.type else b.emit("cast", v, type=like.type, name=like.name)
+
+    def store(self, b: Builder, place: Value, v: Value) -> None:
+        """Put a value at a temporary's place."""
+        b.emit("store", place, as_stored(b, v, place))
+
+    def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Turn accesses to what was a `local` into accesses to its temporary."""
+        if op.kind == "local" and op in self.plan.temps:
+            place = self.place(b, self.plan.temps[op])
+            self.store(b, place, args[0])
+            return [place]
+        if not args or args == op.args or not isinstance(args[0].type, Ptr):
+            return None
+        if args[0].type is op.args[0].type:
+            return None
+        if op.kind == "load":
+            return [self.load(b, args[0], op)]
+        values = (as_stored(b, v, args[0]) for v in args[1:]) if has_values(op) else args[1:]
+        new = b.emit(op.kind, args[0], *values, attr=op.attr, name=op.name)
+        if isinstance(new.type, Scalar | Tensor) and new.type is not op.type:
+            return [b.emit("cast", new, type=op.type, name=op.name)]
+        return [new] if op.results else []
+
+
+def has_values(op: Op) -> bool:
+    """Whether an op on a place takes values of the place's type behind it."""
+    return op.kind not in POINTERS
+
+
+def as_stored(b: Builder, v: Value, place: Value) -> Value:
+    """A value as the type of a place wants it: truth values as numbers."""
+    assert isinstance(place.type, Ptr)
+    return v if v.type is place.type.elem else b.emit("cast", v, type=place.type.elem)
