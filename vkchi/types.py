@@ -282,9 +282,49 @@ def cook(dtype: Any) -> Any:
         return Defaults.ip
     if dtype is bool:
         return u1
+    if isinstance(dtype, Following):
+        return dtype.type
     if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
         return scalar_of_dtype(dtype)
     return dtype
+
+
+class Following:
+    """A vector or matrix type whose scalar follows `init`: `ti.math.vec3`, `ivec2`, `mat4`.
+
+    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. Not
+    a Type: `cook` gives the one that it stands for now.
+    """
+
+    __slots__ = ("kind", "name", "shape")
+
+    def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
+        self.name, self.kind, self.shape = name, kind, shape
+
+    def resolve(self, fp: Scalar, ip: Scalar) -> Tensor:
+        """The type under these defaults."""
+        return Tensor.of({"f": fp, "i": ip, "u": SCALARS[f"u{ip.bits}"]}[self.kind], self.shape)
+
+    @property
+    def type(self) -> Tensor:
+        """The type it stands for now."""
+        return self.resolve(Defaults.fp, Defaults.ip)
+
+    @property
+    def n(self) -> int:
+        """Rows of a matrix, length of a vector."""
+        return self.type.n
+
+    @property
+    def m(self) -> int:
+        """Columns of a matrix, 1 for a vector."""
+        return self.type.m
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.type(*args, **kwargs)
 
 
 # --- what users write ------------------------------------------------------------------------
@@ -351,7 +391,7 @@ class ndarray:
 
 def is_tensor(t: Any) -> bool:
     """Whether t is a vector or matrix type."""
-    return isinstance(t, Tensor)
+    return isinstance(t, Tensor | Following)
 
 
 def is_signed(t: Any) -> bool:

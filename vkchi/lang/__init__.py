@@ -1,1 +1,1 @@
-"""See docs/design.md part 1."""
+"""What a user holds: values, functions that kernels call, namespaces. See docs/design.md part 1."""

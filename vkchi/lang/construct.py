@@ -1,0 +1,63 @@
+"""Calling types in Python scope (`ti.f32(3.7)`, `vec3(xy, 1)`), and the types that `ti.math` names.
+
+Owns: the rules of such calls for Python values, `vec2` ... `mat4`; fills `types.CONSTRUCTORS`.
+Must not know: how kernels do the same (frontend/construct.py).
+
+    >>> vec3(vec2(1, 2), 3)
+    [1. 2. 3.]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelTypeError
+from vkchi.lang.elementwise import cast_numbers
+from vkchi.lang.function import find_traced
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.types import CONSTRUCTORS, Following, Scalar, Tensor
+
+
+def make_scalar(t: Scalar, *args: Any) -> Any:
+    """The number (or each of a vector's) as type t holds it: f32 rounds, integers wrap."""
+    if len(args) != 1:
+        raise KernelTypeError(f"{t}() takes one value, not {len(args)}")
+    traced = find_traced(args)
+    return traced.apply(t, args, {}) if traced is not None else cast_numbers(args[0], t)
+
+
+def make_tensor(t: Tensor, *args: Any) -> Any:
+    """A vector or matrix of type t: from one number for all components, or from as many as it
+    has, in numbers, vectors and lists one after the other."""
+    traced = find_traced(args)
+    if traced is not None:
+        return traced.apply(t, args, {})
+    flat = flatten(args)
+    if len(flat) == 1:
+        flat = flat * t.size
+    if len(flat) != t.size:
+        raise KernelTypeError(f"{t} has {t.size} components, and {len(flat)} are given")
+    values = cast_numbers(np.array(flat), t.elem).reshape(t.shape)
+    return (Vector if len(t.shape) == 1 else Matrix)(values, t.elem)
+
+
+def flatten(args: Any) -> list[Any]:
+    """The numbers in nested sequences, in order."""
+    flat: list[Any] = []
+    for arg in args:
+        if isinstance(arg, Matrix | np.ndarray):
+            arg = (arg.entries if isinstance(arg, Matrix) else arg).reshape(-1).tolist()
+        flat.extend(flatten(arg) if isinstance(arg, list | tuple) else [arg])
+    return flat
+
+
+CONSTRUCTORS[Scalar] = make_scalar
+CONSTRUCTORS[Tensor] = make_tensor
+
+vec2, vec3, vec4 = (Following(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
+ivec2, ivec3, ivec4 = (Following(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))
+uvec2, uvec3, uvec4 = (Following(f"uvec{n}", "u", (n,)) for n in (2, 3, 4))
+mat2, mat3, mat4 = (Following(f"mat{n}", "f", (n, n)) for n in (2, 3, 4))
+FOLLOWING = (vec2, vec3, vec4, ivec2, ivec3, ivec4, uvec2, uvec3, uvec4, mat2, mat3, mat4)

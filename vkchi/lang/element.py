@@ -1,0 +1,89 @@
+"""A vector or matrix element of an array, as Python sees it: its components are in memory.
+
+Owns: `element`, which the array layer calls through its hook. Needs of a store: `read(index)`,
+which gives a number for an element's index with a component's behind it and a numpy array for an
+element's alone; and `write(index, value)` likewise. Must not know: devices, fields.
+
+    x[i][1] -= 0.5          # element(x, (i,))[1] = element(x, (i,))[1] - 0.5
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from vkchi.lang.matrix import Matrix, Vector
+
+_WIDE = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}
+
+
+class Store(Protocol):
+    """An array in memory."""
+
+    elem: Any
+
+    def read(self, index: tuple[int, ...]) -> Any: ...
+
+    def write(self, index: tuple[int, ...], value: Any) -> None: ...
+
+
+class _Element(Matrix):
+    """What both element classes share. Numbers are as wide as Python's."""
+
+    __slots__ = ("_index", "_store")
+    _index: tuple[int, ...]
+    _store: Store
+
+    def __init__(self, store: Store, index: tuple[int, ...]) -> None:
+        self._store, self._index, self.dt = store, index, None
+
+    @property
+    def entries(self) -> Any:
+        """A copy of the components as they stand in memory now."""
+        values = np.asarray(self._store.read(self._index))
+        return values.astype(_WIDE[values.dtype.kind])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix."""
+        return self._store.elem.shape  # type: ignore[no-any-return]
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = self._key(key)
+        if any(isinstance(k, slice) for k in keys):
+            return super().__getitem__(key)
+        return self._store.read(self._index + self._place(keys))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        keys = self._key(key)
+        if not any(isinstance(k, slice) for k in keys):
+            self._store.write(self._index + self._place(keys), value)
+            return
+        entries = self.entries
+        entries[keys] = getattr(value, "entries", value)
+        self._store.write(self._index, entries)
+
+    def _place(self, keys: Any) -> tuple[int, ...]:
+        return tuple(int(k) % extent for k, extent in zip(keys, self.shape))
+
+    def fill(self, val: Any) -> None:
+        """Set every component in memory to val."""
+        self._store.write(self._index, np.full(self.shape, val))
+
+
+class VectorElement(_Element, Vector):
+    """A vector in an array."""
+
+    __slots__ = ()
+
+
+class MatrixElement(_Element):
+    """A matrix in an array."""
+
+    __slots__ = ()
+
+
+def element(store: Store, index: tuple[int, ...]) -> Matrix:
+    """The element of `store` at `index`, whose components read and write its memory."""
+    return (VectorElement if len(store.elem.shape) == 1 else MatrixElement)(store, index)

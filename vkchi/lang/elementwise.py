@@ -1,0 +1,200 @@
+"""Functions that work on each number of their arguments, as objects (`ti.sin`, `ti.max`, ...).
+
+Owns: what they compute in Python scope: numbers give Python numbers, numpy arrays arrays, vectors
+and matrices (anything with `entries` and `wrap`) the like. Domain errors give nan or inf, as in
+kernels.
+Must not know: how kernels compute them (frontend/intrinsics.py has a row for each).
+
+    >>> sqrt(4.0)
+    2.0
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelTypeError
+from vkchi.lang.function import Function, python_function
+from vkchi.types import Scalar, cook
+
+
+def entries_of(x: Any) -> Any:
+    """The numpy array of a vector or matrix; lists as arrays; other things themselves."""
+    if isinstance(x, list | tuple):
+        return np.asarray(x)
+    return getattr(x, "entries", x)
+
+
+def evaluate(f: Callable[..., Any], *args: Any) -> Any:
+    """f of the numbers in args, given back as what was given. Raises KernelTypeError."""
+    try:
+        with np.errstate(all="ignore"):
+            result = f(*[entries_of(x) for x in args])
+    except (TypeError, ValueError) as e:
+        raise KernelTypeError(f"{getattr(f, '__name__', 'this')}: {e}") from None
+    for x in args:
+        if hasattr(x, "wrap"):
+            return x.wrap(result)
+    is_array = any(isinstance(x, np.ndarray | list | tuple) for x in args)
+    return result.item() if isinstance(result, np.generic) and not is_array else result
+
+
+def cast_numbers(x: Any, dtype: Any) -> Any:
+    """x with its numbers converted as kernels convert them: toward zero, integers wrapping."""
+    t = cook(dtype)
+    if not isinstance(t, Scalar):
+        raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
+    return evaluate(lambda v: np.asarray(v).astype(t.dtype)[()], x)
+
+
+def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Function:
+    return Function(name, lambda *args: evaluate(f, *args), doc)
+
+
+# The value of each function is f of numpy arrays.
+sin = _elementwise("sin", np.sin, "Sine of x, in radians.")
+cos = _elementwise("cos", np.cos, "Cosine of x, in radians.")
+tan = _elementwise("tan", np.tan, "Tangent of x, in radians.")
+asin = _elementwise("asin", np.arcsin, "Arc sine, in radians; nan outside [-1, 1].")
+acos = _elementwise("acos", np.arccos, "Arc cosine, in radians; nan outside [-1, 1].")
+atan = _elementwise("atan", np.arctan, "Arc tangent, in radians.")
+atan2 = _elementwise("atan2", np.arctan2, "Angle of the point (x2, x1), in radians.")
+sinh = _elementwise("sinh", np.sinh, "Hyperbolic sine.")
+cosh = _elementwise("cosh", np.cosh, "Hyperbolic cosine.")
+tanh = _elementwise("tanh", np.tanh, "Hyperbolic tangent.")
+sqrt = _elementwise("sqrt", np.sqrt, "Square root; nan for negative x.")
+rsqrt = _elementwise("rsqrt", lambda x: 1.0 / np.sqrt(x), "1 / sqrt(x).")
+exp = _elementwise("exp", np.exp, "e to the power x.")
+exp2 = _elementwise("exp2", np.exp2, "2 to the power x.")
+log = _elementwise("log", np.log, "Natural logarithm.")
+log2 = _elementwise("log2", np.log2, "Logarithm to base 2.")
+abs = _elementwise("abs", np.abs, "Absolute value.")
+trunc = _elementwise("trunc", np.trunc, "Integer part.")
+isnan = _elementwise("isnan", np.isnan, "Whether each number is not a number.")
+isinf = _elementwise("isinf", np.isinf, "Whether each number is infinite.")
+
+
+def _sign(x: Any) -> Any:
+    return np.sign(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))[()]
+
+
+sign = _elementwise("sign", _sign, "-1.0, 0.0 or 1.0; a float for integers too.")
+
+
+def _mod(x: Any, y: Any) -> Any:
+    return x - y * np.floor(np.true_divide(x, y))
+
+
+mod = _elementwise("mod", _mod, "x - y * floor(x / y), in floats.")
+
+
+def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
+    """An elementwise function of (bits, width): Python ints count as 32 bits wide."""
+
+    def counted(x: Any) -> Any:
+        a = np.asarray(x)
+        width = a.dtype.itemsize * 8 if isinstance(x, np.ndarray | np.generic) else 32
+        values = [f(int(v) & ((1 << width) - 1), width) for v in a.reshape(-1)]
+        return np.array(values, a.dtype).reshape(a.shape)[()]
+
+    return counted
+
+
+popcnt = _elementwise("popcnt", _count(lambda v, width: bin(v).count("1")), "Number of set bits.")
+clz = _elementwise(
+    "clz", _count(lambda v, width: width - v.bit_length()), "Number of zero bits above the highest."
+)
+
+
+def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Function:
+    def rounded(x: Any, dtype: Any = None) -> Any:
+        r = evaluate(lambda v: f(np.asarray(v, np.result_type(v, np.float32)))[()], x)
+        return r if dtype is None else cast_numbers(r, dtype)
+
+    return Function(name, rounded, f"{doc} Cast to `dtype` if given, else a float.")
+
+
+floor = _rounding("floor", np.floor, "The largest integer not above x.")
+ceil = _rounding("ceil", np.ceil, "The smallest integer not below x.")
+round = _rounding("round", np.rint, "The nearest integer, halves to even.")
+
+
+def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Function:
+    def folded(*args: Any) -> Any:
+        if not args:
+            raise KernelTypeError(f"`{name}` needs at least one value")
+        return reduce(lambda x, y: evaluate(f, x, y), args)
+
+    return Function(name, folded, doc)
+
+
+max = _of_many("max", np.fmax, "The largest of the arguments, component by component.")
+min = _of_many("min", np.fmin, "The smallest of the arguments, component by component.")
+
+
+@python_function
+def pow(base: Any, exponent: Any) -> Any:
+    """`base ** exponent`."""
+    return base**exponent
+
+
+def _raw_div(x: Any, y: Any) -> Any:
+    quotient = np.asarray(np.true_divide(x, y))
+    t = np.result_type(x, y)
+    return (np.trunc(quotient).astype(t) if t.kind in "biu" else quotient)[()]
+
+
+raw_div = _elementwise("raw_div", _raw_div, "x1 / x2 as C does it: integers truncate.")
+raw_mod = _elementwise("raw_mod", np.fmod, "x1 % x2 as C does it: the sign of x1.")
+
+
+def _bit_shr(x: Any, y: Any) -> Any:
+    a: Any = np.asarray(x) if isinstance(x, np.ndarray | np.generic) else np.asarray(x, np.int32)
+    word = f"u{a.dtype.itemsize}"
+    return np.right_shift(a.view(word), np.asarray(y).astype(word)).view(a.dtype)[()]
+
+
+bit_shr = _elementwise("bit_shr", _bit_shr, "x1 >> x2 with zeros coming in, for signed x1 too.")
+
+
+@python_function
+def cast(obj: Any, dtype: Any) -> Any:
+    """obj with its numbers converted to `dtype`: toward zero, integers wrapping."""
+    return cast_numbers(obj, dtype)
+
+
+@python_function
+def bit_cast(obj: Any, dtype: Any) -> Any:
+    """The number whose bits in `dtype` are those of obj; Python numbers are f32 and i32."""
+    t = cook(dtype)
+
+    def reinterpret(v: Any) -> Any:
+        a = np.asarray(v)
+        if not isinstance(v, np.ndarray | np.generic):
+            a = a.astype(np.float32 if a.dtype.kind == "f" else np.int32)
+        return np.ascontiguousarray(a).view(t.dtype).reshape(a.shape)[()]
+
+    return evaluate(reinterpret, obj)
+
+
+@python_function
+def select(cond: Any, x1: Any, x2: Any) -> Any:
+    """x1 where cond is true, else x2, component by component. Both are evaluated."""
+    is_plain = not any(hasattr(x, "wrap") for x in (cond, x1, x2))
+    if is_plain and isinstance(cond, bool | int | np.bool_):
+        return x1 if cond else x2
+    return evaluate(lambda c, a, b: np.where(c, a, b)[()], cond, x1, x2)
+
+
+ifte = Function("ifte", select.python, select.__doc__)
+logical_and = _elementwise("logical_and", np.logical_and, "Truth of both, per component.")
+logical_or = _elementwise("logical_or", np.logical_or, "Truth of either, per component.")
+logical_not = _elementwise("logical_not", np.logical_not, "Untruth, per component.")
+zero = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's type and shape.")
+one = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
+neg = _elementwise("neg", operator.neg, "-x.")

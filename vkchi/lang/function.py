@@ -1,0 +1,86 @@
+"""Function objects of the language: callable in Python scope, known by identity in kernels.
+
+Owns: `Function`, the decorators that make one, and `Traced`, by which our own Python functions
+build kernel code: called with a Traced argument, a Function hands the call to it instead of
+computing. So a composite such as `mix` is written once, in Python, for both scopes.
+Must not know: what a kernel or an IR value is.
+
+    @composite
+    def mix(x, y, a):
+        return x * (1.0 - a) + y * a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError
+
+
+class Traced:
+    """Stands for a kernel's value while one of our own Python functions runs on it."""
+
+    __slots__ = ()
+
+    def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What calling `fn` inside the kernel gives; args may be Traced."""
+        raise NotImplementedError
+
+
+class Function:
+    """A function of the language. `python` computes in Python scope, None where only kernels may
+    call it; `is_composite`: `python` is made of other Functions and operators alone."""
+
+    def __init__(
+        self,
+        name: str,
+        python: Callable[..., Any] | None,
+        doc: str | None = "",
+        *,
+        is_composite: bool = False,
+    ) -> None:
+        self.__name__, self.__doc__, self.python = name, doc, python
+        self.is_composite = is_composite
+
+    def __repr__(self) -> str:
+        return f"<function ti.{self.__name__}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} belongs to its module and is not pickled")
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        traced = find_traced(args) or find_traced(tuple(kwargs.values()))
+        if traced is not None:
+            return traced.apply(self, args, kwargs)
+        if self.python is None:
+            raise KernelSyntaxError(f"`{self.__name__}` can only be called inside a kernel")
+        return self.python(*args, **kwargs)
+
+
+def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
+    """The first Traced among the args or in the lists among them."""
+    for arg in args:
+        if isinstance(arg, Traced):
+            return arg
+        if isinstance(arg, list | tuple) and (found := find_traced(arg)) is not None:
+            return found
+    return None
+
+
+def composite(fn: Callable[..., Any]) -> Function:
+    """Decorator: a Function made of operators and other Functions, the same in both scopes."""
+    return Function(fn.__name__, fn, fn.__doc__, is_composite=True)
+
+
+def python_function(fn: Callable[..., Any]) -> Function:
+    """Decorator: a Function that computes in Python scope; kernels have their own way to do it."""
+    return Function(fn.__name__, fn, fn.__doc__)
+
+
+def kernel_function(fn: Callable[..., Any]) -> Function:
+    """Decorator: a Function that only kernels may call; the body is not used."""
+    return Function(fn.__name__, None, fn.__doc__)

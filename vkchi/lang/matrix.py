@@ -1,0 +1,467 @@
+"""`ti.Vector` and `ti.Matrix`: small values that Python holds, with the operators kernels have.
+
+Owns: the two classes and the functions that make one. `entries` is a numpy array of one or two
+axes; `dt` the declared number type, or None where numbers are as free as Python's (a kernel then
+makes them default_fp or default_ip).
+Must not know: fields, kernels.
+
+    >>> v = Vector([1.0, 2.0]); v.yx + 1
+    [3. 2.]
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelIndexError, KernelTypeError
+from vkchi.lang import linear
+from vkchi.lang.elementwise import cast_numbers, evaluate
+from vkchi.lang.function import Function, python_function
+from vkchi.lang.swizzle import components_of
+from vkchi.types import Scalar, cook, scalar_of_dtype
+
+
+class Factories:
+    """Makers of fields and arrays, filled by `vkchi/__init__` from the layers that own them.
+
+    Called as `Vector.field(n, dtype, ...)`, `Matrix.field(n, m, dtype, ...)`; so `ndarray`.
+    """
+
+    vector_field: Callable[..., Any]
+    matrix_field: Callable[..., Any]
+    vector_ndarray: Callable[..., Any]
+    matrix_ndarray: Callable[..., Any]
+
+
+def _numbers(values: Any) -> Any:
+    """A nested sequence of numbers (or vectors) as a numpy array of one or two axes."""
+    if isinstance(values, Matrix):
+        return np.array(values.entries)
+    if isinstance(values, list | tuple):
+        values = [v.entries if isinstance(v, Matrix) else v for v in values]
+    try:
+        a = np.array(values)
+    except ValueError:
+        raise KernelTypeError("the rows of a matrix must have the same length") from None
+    if a.dtype.kind not in "biuf" or a.ndim not in (1, 2):
+        raise KernelTypeError(
+            "a vector or matrix is made from a list of numbers or a list of rows, "
+            f"not {values!r}"
+        )  # fmt: skip
+    return a
+
+
+def _scalar_type(dt: Any) -> Scalar | None:
+    t = cook(dt)
+    if t is not None and not isinstance(t, Scalar):
+        raise KernelTypeError(f"dt must be a number type such as ti.f32, not {dt!r}")
+    return t
+
+
+class Matrix:
+    """A vector (list of numbers) or matrix (list of rows).
+
+    Elementwise operators take another one of the same shape, a list, a numpy array or a number; `@`
+    multiplies matrices. Raises KernelTypeError where shapes differ.
+    """
+
+    __slots__ = ("_entries", "dt")
+    _entries: Any
+    dt: Scalar | None
+
+    def __init__(self, arr: Any, dt: Any = None) -> None:
+        t = _scalar_type(dt)
+        entries = _numbers(arr)
+        self.dt, self._entries = t, entries if t is None else entries.astype(t.dtype)
+
+    @property
+    def entries(self) -> Any:
+        """The numbers as a numpy array; writing to it changes the value."""
+        return self._entries
+
+    def wrap(self, result: Any) -> Any:
+        """A numpy result as a Python number, Vector or Matrix."""
+        return wrap_array(result)
+
+    def pack(self, values: Any) -> Any:
+        """A new vector or matrix of a list or of rows."""
+        return wrap_array(np.array(values))
+
+    # --- shape -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix."""
+        return tuple(self.entries.shape)
+
+    @property
+    def n(self) -> int:
+        """Rows, or the length of a vector."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Columns; 1 for a vector."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    def ndim(self) -> int:
+        """1 for a vector, 2 for a matrix."""
+        return len(self.shape)
+
+    def get_shape(self) -> tuple[int, ...]:
+        """The same as `shape`."""
+        return self.shape
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    # --- components --------------------------------------------------------------------------
+
+    def _key(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) == 1 and isinstance(keys[0], Matrix):
+            keys = tuple(keys[0].to_list())
+        if len(keys) != len(self.shape):
+            raise KernelIndexError(f"{len(self.shape)} indices needed, {len(keys)} given")
+        for k, extent in zip(keys, self.shape):
+            if not isinstance(k, slice) and not -extent <= operator.index(k) < extent:
+                raise KernelIndexError(f"index {k} is out of range for {linear.shape_text(self)}")
+        return keys
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrap_array(self.entries[self._key(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.entries[self._key(key)] = getattr(value, "entries", value)
+
+    def __getattr__(self, name: str) -> Any:
+        places = None if name.startswith("_") else self._swizzle(name)
+        if places is None:
+            raise AttributeError(f"a {linear.shape_text(self)} has no `{name}`")
+        if len(places) == 1:
+            return self[places[0]]
+        return wrap_array(self.entries[list(places)])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        places = None if name == "dt" or name[0] == "_" else self._swizzle(name)
+        if places is None:
+            object.__setattr__(self, name, value)
+            return
+        values = np.broadcast_to(np.asarray(getattr(value, "entries", value)), (len(places),))
+        for place, v in zip(places, values):
+            self[place] = v
+
+    def _swizzle(self, name: str) -> tuple[int, ...] | None:
+        return components_of(name, self.n) if len(self.shape) == 1 else None
+
+    # --- operators ---------------------------------------------------------------------------
+
+    def _apply(self, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+        other = b if a is self else a
+        if not isinstance(other, Matrix | list | tuple | np.ndarray | np.generic | int | float):
+            return NotImplemented
+        shape = np.shape(getattr(other, "entries", other))
+        if shape and shape != self.shape:
+            text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]
+            raise KernelTypeError(f"operands have different shapes: {text[0]} and {text[1]}")
+        return evaluate(f, a, b)
+
+    def __matmul__(self, other: Any) -> Any:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return matmul(other, self)
+
+    def __neg__(self) -> Any:
+        return evaluate(np.negative, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __invert__(self) -> Any:
+        return evaluate(np.invert, self)
+
+    def __abs__(self) -> Any:
+        return evaluate(np.abs, self)
+
+    # Comparison gives a vector of truth values, so identity is what sets and dicts go by.
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        if self.entries.size == 1:
+            return bool(self.entries.reshape(-1)[0])
+        raise KernelTypeError(
+            f"a {linear.shape_text(self)} is neither true nor false", help="say .any() or .all()"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.entries, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or options:
+            return NotImplemented
+        if len(inputs) == 2:
+            return self._apply(ufunc, *inputs)
+        return evaluate(ufunc, *inputs)
+
+    # --- methods that kernels have too ---------------------------------------------------------
+
+    def norm(self, eps: float = 0) -> float:
+        """sqrt(sum of squares + eps)."""
+        return linear.norm(self, eps)  # type: ignore[no-any-return]
+
+    def norm_sqr(self) -> Any:
+        """Sum of the squared components."""
+        return linear.norm_sqr(self)
+
+    def norm_inv(self, eps: float = 0) -> float:
+        """1 / norm(eps)."""
+        return linear.norm_inv(self, eps)  # type: ignore[no-any-return]
+
+    def normalized(self, eps: float = 0) -> Any:
+        """self / (norm() + eps)."""
+        return linear.normalized(self, eps)
+
+    def dot(self, other: Any) -> Any:
+        """Sum of the products of components of two vectors."""
+        return linear.dot(self, _as_matrix(other))
+
+    def cross(self, other: Any) -> Any:
+        """Cross product of vectors of 3 (a vector) or of 2 (a number)."""
+        return linear.cross(self, _as_matrix(other))
+
+    def outer_product(self, other: Any) -> Any:
+        """The matrix of all products of a component of self and one of other."""
+        other = _as_matrix(other)
+        if self.ndim != 1 or other.ndim != 1:
+            raise KernelTypeError("`outer_product` takes two vectors")
+        return wrap_array(np.multiply.outer(self.entries, other.entries))
+
+    def transpose(self) -> Any:
+        """The matrix with rows and columns exchanged."""
+        if self.ndim != 2:
+            raise KernelTypeError(NO_TRANSPOSE, help="write a.outer_product(b)")
+        return wrap_array(self.entries.T.copy())
+
+    def trace(self) -> Any:
+        """Sum of the diagonal."""
+        return linear.trace(self)
+
+    def determinant(self) -> Any:
+        """Determinant of a square matrix up to 4 by 4."""
+        return linear.determinant(self)
+
+    def inverse(self) -> Any:
+        """Inverse of a square matrix up to 4 by 4."""
+        return linear.inverse(self)
+
+    def sum(self) -> Any:
+        """Sum of all components."""
+        return wrap_array(self.entries.sum())
+
+    def max(self) -> Any:
+        """The largest component."""
+        return wrap_array(self.entries.max())
+
+    def min(self) -> Any:
+        """The smallest component."""
+        return wrap_array(self.entries.min())
+
+    def any(self) -> bool:
+        """Whether some component is not zero."""
+        return bool(self.entries.any())
+
+    def all(self) -> bool:
+        """Whether no component is zero."""
+        return bool(self.entries.all())
+
+    def cast(self, dtype: Any) -> Any:
+        """Its numbers converted to `dtype`."""
+        return cast_numbers(self, dtype)
+
+    def fill(self, val: Any) -> None:
+        """Set every component to val."""
+        for key in np.ndindex(*self.shape):
+            self[key] = val
+
+    # --- conversions -------------------------------------------------------------------------
+
+    def to_numpy(self) -> Any:
+        """A copy as a numpy array."""
+        return np.array(self.entries)
+
+    def to_list(self) -> list[Any]:
+        """A list of Python numbers, or of rows of them."""
+        return self.entries.tolist()  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return str(self.entries)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        return (type_of(self.entries), (self.to_numpy(), self.dt))
+
+    # --- makers ------------------------------------------------------------------------------
+
+    zero: Function
+    one: Function
+    identity: Function
+    diag: Function
+    unit: Function
+    rows: Function
+    cols: Function
+
+    @staticmethod
+    def field(n: int, m: int, dtype: Any, *args: Any, **options: Any) -> Any:
+        """A field of `n` by `m` matrices."""
+        return Factories.matrix_field(n, m, dtype, *args, **options)
+
+    @staticmethod
+    def ndarray(n: int, m: int, dtype: Any, shape: Any, **options: Any) -> Any:
+        """An array of `n` by `m` matrices."""
+        return Factories.matrix_ndarray(n, m, dtype, shape, **options)
+
+
+# Numpy's types of Python numbers: no declared type.
+_FREE = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
+
+NO_TRANSPOSE = "`transpose` takes a matrix, and this is a vector"
+
+
+class Vector(Matrix):
+    """A vector. Made from a list of numbers; from a list of rows it is a matrix all the same."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def field(n: int, dtype: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        """A field of vectors of `n` numbers."""
+        return Factories.vector_field(n, dtype, *args, **options)
+
+    @staticmethod
+    def ndarray(n: int, dtype: Any, shape: Any, **options: Any) -> Any:  # type: ignore[override]
+        """An array of vectors of `n` numbers."""
+        return Factories.vector_ndarray(n, dtype, shape, **options)
+
+
+def type_of(entries: Any) -> type[Matrix]:
+    """Vector for one axis, Matrix for two."""
+    return Vector if entries.ndim == 1 else Matrix
+
+
+def wrap_array(result: Any) -> Any:
+    """A numpy result as a Python number, Vector or Matrix that owns it."""
+    if not isinstance(result, np.ndarray) or result.ndim == 0:
+        return result.item() if isinstance(result, np.ndarray | np.generic) else result
+    made = object.__new__(type_of(result))
+    made._entries = result
+    made.dt = None if result.dtype in _FREE else scalar_of_dtype(result.dtype)
+    return made
+
+
+def _as_matrix(x: Any) -> Any:
+    """x, or a Vector of it if it is a sequence of numbers."""
+    return Matrix(x) if isinstance(x, list | tuple | np.ndarray) else x
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """`a @ b`: matrices, a matrix and a vector, or two vectors (their dot product)."""
+    a, b = (x if isinstance(x, Matrix) else _as_matrix(x) for x in (a, b))
+    ok = isinstance(a, Matrix) and isinstance(b, Matrix) and a.shape[-1] == b.shape[0]
+    if not ok:
+        text = f"{linear.shape_text(a)} and {linear.shape_text(b)}"
+        raise KernelTypeError(f"cannot multiply these as matrices: {text}")
+    return wrap_array(np.asarray(np.matmul(a.entries, b.entries)))
+
+
+def _operator(f: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Matrix, Any], Any]:
+    if reflected:
+        return lambda self, other: self._apply(f, other, self)
+    return lambda self, other: self._apply(f, self, other)
+
+
+_OPERATORS = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
+    "floordiv": np.floor_divide, "mod": np.mod, "pow": np.power, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift,
+}  # fmt: skip
+_COMPARISONS = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+for _name, _f in _OPERATORS.items():
+    setattr(Matrix, f"__{_name}__", _operator(_f, False))
+    setattr(Matrix, f"__r{_name}__", _operator(_f, True))
+for _name, _f in _COMPARISONS.items():
+    setattr(Matrix, f"__{_name}__", _operator(_f, False))
+
+
+# --- makers, in both scopes -----------------------------------------------------------------
+
+
+def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:
+    t = _scalar_type(dt)
+    shape = (n,) if m is None else (n, m)
+    return Matrix(np.full(shape, value).tolist(), t)
+
+
+@python_function
+def zero(dt: Any, n: int, m: int | None = None) -> Any:
+    """A vector of `n` zeros, or an `n` by `m` matrix of them."""
+    return _filled(0, dt, n, m)
+
+
+@python_function
+def one(dt: Any, n: int, m: int | None = None) -> Any:
+    """A vector of `n` ones, or an `n` by `m` matrix of them."""
+    return _filled(1, dt, n, m)
+
+
+@python_function
+def identity(dt: Any, n: int) -> Any:
+    """The `n` by `n` identity matrix."""
+    return Matrix(np.identity(n, int), dt)
+
+
+@python_function
+def diag(dim: int, val: Any) -> Any:
+    """The `dim` by `dim` matrix with `val` on its diagonal and zeros elsewhere."""
+    return wrap_array(np.identity(dim, int) * val)
+
+
+@python_function
+def unit(n: int, i: int, dt: Any = None) -> Any:
+    """The `i`-th unit vector of length `n`; integers unless `dt` says otherwise."""
+    return Vector([int(k == i) for k in range(n)], dt)
+
+
+@python_function
+def rows(rows: Any) -> Any:
+    """The matrix of these rows, vectors or lists."""
+    return Matrix(list(rows))
+
+
+@python_function
+def cols(cols: Any) -> Any:
+    """The matrix of these columns, vectors or lists."""
+    return Matrix(list(cols)).transpose()
+
+
+@python_function
+def pack(values: Any) -> Any:
+    """A vector of a list of numbers, or a matrix of a list of rows, of their common type."""
+    return Matrix(values)
+
+
+for _maker in (zero, one, identity, diag, unit, rows, cols):
+    setattr(Matrix, _maker.__name__, _maker)

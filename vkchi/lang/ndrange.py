@@ -1,0 +1,82 @@
+"""`ti.ndrange` and `ti.grouped`: what loops run over.
+
+Owns: the two objects, iterable in Python too. In a kernel bounds may be the kernel's values; only
+static ones can be counted or iterated here. Must not know: loops.
+
+    >>> list(ndrange((1, 3), 2))
+    [(1, 0), (1, 1), (2, 0), (2, 1)]
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.lang.matrix import Matrix, Vector
+
+
+class ndrange:
+    """The Cartesian product of ranges: each argument a number of steps or a pair (begin, end).
+
+    `bounds` holds the pairs as given; `dimensions` their extents, static only.
+    """
+
+    __slots__ = ("bounds",)
+
+    def __init__(self, *args: Any) -> None:
+        self.bounds: tuple[tuple[Any, Any], ...] = tuple(_bounds_of(arg) for arg in args)
+
+    def static_bounds(self) -> list[tuple[int, int]]:
+        """The pairs as Python ints. Raises KernelTypeError if one is not static."""
+        return [(_static_int(begin), _static_int(end)) for begin, end in self.bounds]
+
+    @property
+    def dimensions(self) -> list[int]:
+        """How many steps along each axis."""
+        return [max(0, end - begin) for begin, end in self.static_bounds()]
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return product(*[range(begin, end) for begin, end in self.static_bounds()])
+
+    def grouped(self) -> grouped:
+        """The same, one vector of indices at a time."""
+        return grouped(self)
+
+
+def _bounds_of(arg: Any) -> tuple[Any, Any]:
+    if isinstance(arg, Matrix) and arg.ndim == 1:
+        arg = arg.to_list()
+    if not isinstance(arg, list | tuple):
+        arg = (0, arg)
+    if len(arg) != 2:
+        raise KernelSyntaxError(
+            f"ndrange takes numbers and pairs (begin, end), not a tuple of {len(arg)}"
+        )
+    if any(isinstance(bound, float | np.floating | str) for bound in arg):
+        raise KernelTypeError("ndrange takes integers and pairs of integers")
+    return arg[0], arg[1]
+
+
+def _static_int(bound: Any) -> int:
+    try:
+        return operator.index(bound)
+    except TypeError:
+        raise KernelTypeError("the bounds of this ndrange are not known at compile time") from None
+
+
+class grouped:
+    """`ti.grouped(x)`: loop over x with one vector of indices. Iterable in Python if `inner` is."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in self.inner:
+            yield Vector(list(index) if isinstance(index, tuple) else [index])

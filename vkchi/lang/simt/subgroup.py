@@ -1,0 +1,40 @@
+"""`ti.simt.subgroup`: the invocations that a device runs in step.
+
+Owns: names; frontend/simt.py says which exist on devices so far.
+"""
+
+from __future__ import annotations
+
+from vkchi.lang.function import Function
+
+# name -> what it gives
+DOCS: dict[str, str] = {
+    "barrier": "Wait until all invocations of the subgroup are here.",
+    "memory_barrier": "Order this invocation's memory accesses for the rest of the subgroup.",
+    "elect": "True in one invocation of the subgroup.",
+    "all_true": "Whether cond holds in all invocations.",
+    "any_true": "Whether cond holds in some invocation.",
+    "all_equal": "Whether value is the same in all invocations.",
+    "broadcast": "The value of the invocation at index.",
+    "broadcast_first": "The value of the first active invocation.",
+    "group_size": "How many invocations a subgroup has.",
+    "invocation_id": "Index of this invocation in its subgroup.",
+    "shuffle": "The value of the invocation at index.",
+    "shuffle_up": "The value of the invocation `offset` before this one.",
+    "shuffle_down": "The value of the invocation `offset` behind this one.",
+    "shuffle_xor": "The value of the invocation at this one's index xor mask.",
+}
+REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
+for _name in REDUCTIONS:
+    DOCS[f"reduce_{_name}"] = f"`{_name}` of the values of all invocations."
+    DOCS[f"inclusive_{_name}"] = f"`{_name}` of the values up to this invocation's."
+    DOCS[f"exclusive_{_name}"] = f"`{_name}` of the values before this invocation's."
+
+FUNCTIONS = {name: Function(name, None, doc) for name, doc in DOCS.items()}
+
+
+def __getattr__(name: str) -> Function:
+    try:
+        return FUNCTIONS[name]
+    except KeyError:
+        raise AttributeError(f"ti.simt.subgroup has no `{name}`") from None

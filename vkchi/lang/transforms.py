@@ -1,0 +1,87 @@
+"""Rotations, translation and scaling as matrices, in both scopes. Angles are radians.
+
+The 4 by 4 ones act on homogeneous coordinates. The rotations in space are laid out as Taichi's
+are: `rotation2d` turns column vectors, the others turn row vectors.
+
+    >>> rotation2d(0.0)
+    [[ 1. -0.]
+     [ 0.  1.]]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.lang.elementwise import cos, sin
+from vkchi.lang.function import composite
+from vkchi.lang.linear import check_vectors, normalized
+from vkchi.lang.matrix import identity, pack
+
+_LAST = [0.0, 0.0, 0.0, 1.0]
+
+
+@composite
+def vdir(ang: Any) -> Any:
+    """The unit vector of two at this angle from the x axis."""
+    return pack([cos(ang), sin(ang)])
+
+
+@composite
+def rotation2d(ang: Any) -> Any:
+    """The 2 by 2 matrix of a turn by `ang`, anticlockwise."""
+    c, s = cos(ang), sin(ang)
+    return pack([[c, -s], [s, c]])
+
+
+@composite
+def rot_by_axis(axis: Any, ang: Any) -> Any:
+    """The 4 by 4 matrix of a turn by `ang` about `axis`, which need not have length 1."""
+    check_vectors("rot_by_axis", axis, pack([0.0, 0.0, 0.0]))
+    c, s = cos(ang), sin(ang)
+    n = normalized(axis)
+    x, y, z = n.x, n.y, n.z
+    t = 1.0 - c
+    return pack([
+        [t * x * x + c, t * x * y + s * z, t * x * z - s * y, 0.0],
+        [t * x * y - s * z, t * y * y + c, t * y * z + s * x, 0.0],
+        [t * x * z + s * y, t * y * z - s * x, t * z * z + c, 0.0],
+        _LAST,
+    ])  # fmt: skip
+
+
+@composite
+def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
+    """The 4 by 4 matrix of turns by yaw (about y), pitch (about x) and roll (about z)."""
+    ch, sh = cos(yaw), sin(yaw)
+    cp, sp = cos(pitch), sin(pitch)
+    cb, sb = cos(roll), sin(roll)
+    return pack([
+        [ch * cb + sh * sp * sb, sb * cp, -sh * cb + ch * sp * sb, 0.0],
+        [-ch * sb + sh * sp * cb, cb * cp, sb * sh + ch * sp * cb, 0.0],
+        [sh * cp, -sp, ch * cp, 0.0],
+        _LAST,
+    ])  # fmt: skip
+
+
+@composite
+def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
+    """The 4 by 4 matrix of turns about the three axes."""
+    return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
+
+
+@composite
+def translate(dx: Any, dy: Any, dz: Any) -> Any:
+    """The 4 by 4 matrix that moves by (dx, dy, dz)."""
+    return pack([[1.0, 0.0, 0.0, dx], [0.0, 1.0, 0.0, dy], [0.0, 0.0, 1.0, dz], _LAST])
+
+
+@composite
+def scale(sx: Any, sy: Any, sz: Any) -> Any:
+    """The 4 by 4 matrix that scales the axes."""
+    return pack([[sx, 0.0, 0.0, 0.0], [0.0, sy, 0.0, 0.0], [0.0, 0.0, sz, 0.0], _LAST])
+
+
+@composite
+def eye(n: int) -> Any:
+    """The `n` by `n` identity matrix of default_fp."""
+    return identity(float, n)
