@@ -1,1 +1,9 @@
-"""See docs/design.md part 1."""
+"""SPIR-V emission: one split Func in, one Shader out.
+
+>>> emit(fn, grid, caps, "advect.0").needs
+('signed_zero_inf_nan_f32',)
+"""
+
+from vkchi.spirv.dispatch import emit
+
+__all__ = ["emit"]

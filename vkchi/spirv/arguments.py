@@ -1,0 +1,184 @@
+"""The argument block of one shader: which slots are used, where they lie, how they are loaded.
+
+Owns: slots and their offsets (shader.py says what they mean), push constants or the indirect
+buffer, narrowing of what travels as 32 bits. Must not know: ops.
+
+A slot is asked for by meaning and gives the id of its loaded value at once; offsets are settled and
+the loads written when the function is put together, since pointers go first.
+
+    em.arguments.pointer(param)         # id of a pointer to struct { f32[] }
+    em.arguments.dim(param, 0)          # id of an i32
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Param
+from vkchi.shader import Slot
+from vkchi.spirv import spec
+from vkchi.spirv.module import Words, instruction
+from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
+from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
+
+if TYPE_CHECKING:
+    from vkchi.spirv.emitter import Emitter
+
+POINTER_BYTES = 8
+PUSH_CONSTANT_LIMIT = 256  # bytes; more is never asked of a device
+POINTERS = frozenset({"ptr", "trash"})
+Key = tuple[str, str, int, str]
+
+
+def carrier_of(t: Scalar) -> Scalar:
+    """The type that a scalar argument travels as: 32 or 64 bits wide."""
+    if t is f16:
+        return f32
+    return {"i": i32, "u": u32, "b": u32}[t.kind] if t.bits < 32 else t
+
+
+class Arguments:
+    """Slots asked for so far, each with the id of its loaded value."""
+
+    __slots__ = ("em", "ids")
+
+    def __init__(self, em: Emitter) -> None:
+        self.em = em
+        self.ids: dict[Key, int] = {}
+
+    def _ask(self, kind: str, param: str, axis: int, dtype: str) -> int:
+        key = (kind, param, axis, dtype)
+        found = self.ids.get(key)
+        if found is None:
+            found = self.ids[key] = self.em.m.new_id()
+        return found
+
+    def pointer(self, param: Param) -> int:
+        """The pointer to `struct { stored[] }` of an array parameter.
+
+        It travels as a pointer to words where scalars are narrower: validators look through
+        pointers, and want push constants of 8 and 16 bits to be supported.
+        """
+        assert isinstance(param.type, Array)
+        stored = param.type.stored
+        if stored.bits >= 32:
+            return self._ask("ptr", param.name, 0, stored.name)
+        em = self.em
+        struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(stored))
+        return em.once(spec.OpBitcast, struct, self._ask("ptr", param.name, 0, "u32"))
+
+    def trash(self) -> int:
+        """The pointer, to `struct { u32[] }`, of the block that stray accesses go to."""
+        return self._ask("trash", "", 0, "u32")
+
+    def dim(self, param: Param, axis: int) -> int:
+        """The i32 extent of an axis of an array of dynamic shape."""
+        return self._ask("dim", param.name, axis, "i32")
+
+    def size(self, param: Param, t: Scalar) -> int:
+        """The scalars that may be touched in an array of dynamic shape, as an i32 or i64."""
+        return self._ask("size", param.name, 0, t.name)
+
+    def count(self) -> int:
+        """The i32 number of loop iterations."""
+        return self._ask("count", "", 0, "i32")
+
+    def value(self, param: Param) -> tuple[int, ...]:
+        """The components of a scalar or tensor parameter."""
+        t = scalar_of(param.type)
+        carrier = carrier_of(t)
+        size = getattr(param.type, "size", 1)
+        raw = [self._ask("value", param.name, k, carrier.name) for k in range(size)]
+        return tuple([self._narrow(carrier, t, v) for v in raw])
+
+    def _narrow(self, carrier: Scalar, t: Scalar, value: int) -> int:
+        em = self.em
+        if carrier is t:
+            return value
+        if t is u1:
+            return em.once(spec.OpINotEqual, em.type_id(u1), value, em.const(u32, 0))
+        opcode = {"i": spec.OpSConvert, "u": spec.OpUConvert, "f": spec.OpFConvert}[t.kind]
+        return em.once(opcode, em.type_id(t), value)
+
+    # --- when the function is put together ---------------------------------------------------
+
+    def finish(self) -> tuple[Words, tuple[Slot, ...], int, bool]:
+        """The loads for the entry block, the slots in order, the block's size in bytes, and whether
+        it travels in a buffer."""
+        keys = sorted(self.ids, key=lambda key: -_width(key))  # stable: as asked for
+        if not keys:
+            return [], (), 0, False
+        slots, offset = [], 0
+        for key in keys:
+            slots.append(Slot(*key, offset))
+            offset += _width(key)
+        indirect = offset > min(self.em.caps.push_constant_bytes, PUSH_CONSTANT_LIMIT)
+        block = self._declare_block(slots)
+        return self._load_all(block, slots, indirect), tuple(slots), offset, indirect
+
+    def _member_type(self, slot: Slot) -> int:
+        em, t = self.em, scalar_named(slot.dtype)
+        if slot.kind in POINTERS:
+            return em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(t))
+        return em.type_id(t)
+
+    def _declare_block(self, slots: list[Slot]) -> int:
+        m = self.em.m
+        block = m.fresh_type(spec.OpTypeStruct, *[self._member_type(slot) for slot in slots])
+        m.decorate(block, Decoration.Block)
+        m.name(block, "Arguments")
+        for k, slot in enumerate(slots):
+            m.decorate_member(block, k, Decoration.Offset, slot.offset)
+            m.name_member(block, k, slot_text(slot))
+        return block
+
+    def _load_all(self, block: int, slots: list[Slot], indirect: bool) -> Words:
+        em, storage = self.em, StorageClass.PushConstant
+        code: Words = []
+        access: tuple[int, ...] = ()
+        if indirect:
+            storage = StorageClass.PhysicalStorageBuffer
+            base = self._load_base(block, code)
+        else:
+            base = em.m.variable(storage, block)
+        for k, slot in enumerate(slots):
+            t_id = self._member_type(slot)
+            chain = em.m.new_id()
+            p_id = em.m.pointer(storage, t_id)
+            code += instruction(spec.OpAccessChain, p_id, chain, base, em.index(k))
+            if indirect:
+                access = (MemoryAccess.Aligned, _width(slot))
+            code += instruction(spec.OpLoad, t_id, self.ids[slot[:4]], chain, *access)
+        return code
+
+    def _load_base(self, block: int, code: Words) -> int:
+        """The pointer to the block, from a push-constant struct of that pointer alone."""
+        m = self.em.m
+        pointer = m.pointer(StorageClass.PhysicalStorageBuffer, block)
+        outer = m.fresh_type(spec.OpTypeStruct, pointer)
+        m.decorate(outer, Decoration.Block)
+        m.decorate_member(outer, 0, Decoration.Offset, 0)
+        m.name(outer, "Indirect")
+        variable = m.variable(StorageClass.PushConstant, outer)
+        chain, base = m.new_id(), m.new_id()
+        p_id = m.pointer(StorageClass.PushConstant, pointer)
+        code += instruction(spec.OpAccessChain, p_id, chain, variable, self.em.index(0))
+        code += instruction(spec.OpLoad, pointer, base, chain)
+        return base
+
+
+def slot_text(slot: Slot) -> str:
+    """A slot's name for people: `x.ptr`, `x.dim.1`, `v.value.2`, `count`."""
+    parts = [slot.param, slot.kind, str(slot.axis) if slot.kind in ("dim", "value") else ""]
+    return ".".join(part for part in parts if part)
+
+
+def _width(key: tuple[str, ...] | Key | Slot) -> int:
+    kind, dtype = str(key[0]), str(key[3])
+    if kind in POINTERS:
+        return POINTER_BYTES
+    size = scalar_named(dtype).size_bytes
+    if size not in (4, 8):
+        raise InternalError(f"an argument slot cannot hold a {dtype}")
+    return size

@@ -1,0 +1,219 @@
+"""Structured control flow as SPIR-V blocks. This docstring is the specification.
+
+A region is written into the current block; afterwards `em.block` is the block that it ended in,
+which is the parent that a phi names. Carried values and results are one OpPhi per scalar component;
+places are never carried. `[x]` is the block with label x:
+
+    if:      [now]  SelectionMerge merge;  BranchConditional c then else
+             [then] ...  Branch merge        [else] ...  Branch merge
+             [merge] result = Phi(then value, end of then, else value, end of else)
+             A region with nothing but its yield has no block: the branch goes to merge, whose phi
+             then names the block `now`. If both are so, each result is an OpSelect.
+    for:     [now]  Branch header
+             [header] i = Phi(begin, now, i', next), carried likewise;  LoopMerge merge next;
+                      Branch check
+             [check] BranchConditional (i < end) body merge
+             [body] ...  Branch next          [next] i' = i + 1;  Branch header
+             [merge] the results are the carried phis, which dominate it
+    while:   the same, with the first region in `check` and no index
+    parallel: i = begin + invocation index; with a guard, in a selection `index < count`
+    yield:   nothing; who lowers the region reads its arguments
+
+Must not know: what the ops inside regions are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op, Region, Value
+from vkchi.spirv import spec
+from vkchi.spirv.invocation import global_id
+from vkchi.types import Scalar, i64, scalar_of, u1, u32, u64
+
+if TYPE_CHECKING:
+    from vkchi.spirv.emitter import Emitter
+
+NO_HINT = 0
+LESS = {"i": spec.OpSLessThan, "u": spec.OpULessThan}
+
+
+def is_bare(region: Region) -> bool:
+    """Whether the region has nothing but its yield."""
+    return len(region.ops) == 1
+
+
+def lower_yield(em: Emitter, op: Op) -> None:
+    """Read by the op whose region it ends."""
+
+
+def _yielded(em: Emitter, region: Region) -> list[int]:
+    """The scalar ids that a region gives, all components one after the other."""
+    return [k for v in region.yielded for k in em.ids[v]]
+
+
+def _assign(em: Emitter, values: tuple[Value, ...], flat: list[int]) -> None:
+    """Let the values stand for consecutive scalar ids."""
+    at = 0
+    for v in values:
+        size = getattr(v.type, "size", 1)
+        em.ids[v] = tuple(flat[at : at + size])
+        at += size
+
+
+def _scalar_types(values: tuple[Value, ...]) -> list[Scalar]:
+    """The scalar types of all components, one after the other."""
+    return [scalar_of(v.type) for v in values for _ in range(getattr(v.type, "size", 1))]
+
+
+# --- if ------------------------------------------------------------------------------------------
+
+
+def lower_if(em: Emitter, op: Op) -> None:
+    """if: see the specification above."""
+    cond, (then, orelse) = em.ids[op.args[0]][0], op.regions
+    if is_bare(then) and is_bare(orelse):
+        _select_results(em, op, cond)
+        return
+    merge = em.m.new_id()
+    labels = [merge if is_bare(region) else em.m.new_id() for region in op.regions]
+    em.act(spec.OpSelectionMerge, merge, NO_HINT)
+    em.act(spec.OpBranchConditional, cond, *labels)
+    before = em.block
+    ends = []
+    for label, region in zip(labels, op.regions, strict=True):
+        if label == merge:
+            ends.append(before)
+            continue
+        em.begin_block(label)
+        em.lower(region.ops)
+        em.act(spec.OpBranch, merge)
+        ends.append(em.block)
+    em.begin_block(merge)
+    columns = zip(_scalar_types(op.results), _yielded(em, then), _yielded(em, orelse), strict=True)
+    flat = [em.op(spec.OpPhi, em.type_id(t), a, ends[0], b, ends[1]) for t, a, b in columns]
+    _assign(em, op.results, flat)
+
+
+def _select_results(em: Emitter, op: Op, cond: int) -> None:
+    then, orelse = (_yielded(em, region) for region in op.regions)
+    columns = zip(_scalar_types(op.results), then, orelse, strict=True)
+    flat = [em.op(spec.OpSelect, em.type_id(t), cond, a, b) for t, a, b in columns]
+    _assign(em, op.results, flat)
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+class Loop:
+    """The frame that `for` and `while` share: header with phis, check, body, next, merge."""
+
+    __slots__ = ("body", "em", "header", "merge", "next", "patches", "phis")
+
+    def __init__(self, em: Emitter, types: list[Scalar], first: list[int]) -> None:
+        """Write up to the begin of `check`. `phis` are the ids of the carried components."""
+        self.em = em
+        before = em.block
+        self.header, self.next, self.merge = em.m.new_id(), em.m.new_id(), em.m.new_id()
+        self.body = em.m.new_id()
+        em.act(spec.OpBranch, self.header)
+        em.begin_block(self.header)
+        self.phis: list[int] = []
+        self.patches: list[int] = []
+        for t, value in zip(types, first, strict=True):
+            self.phis.append(em.op(spec.OpPhi, em.type_id(t), value, before, 0, self.next))
+            self.patches.append(len(em.code) - 2)
+        check = em.m.new_id()
+        em.act(spec.OpLoopMerge, self.merge, self.next, NO_HINT)
+        em.act(spec.OpBranch, check)
+        em.begin_block(check)
+
+    def enter(self, cond: int) -> None:
+        """End `check`: go on with the body while cond holds."""
+        self.em.act(spec.OpBranchConditional, cond, self.body, self.merge)
+        self.em.begin_block(self.body)
+
+    def begin_next(self) -> None:
+        """End the body."""
+        self.em.act(spec.OpBranch, self.next)
+        self.em.begin_block(self.next)
+
+    def close(self, following: list[int]) -> None:
+        """End `next`, with the carried components of the next round; go on after the loop."""
+        em = self.em
+        for at, value in zip(self.patches, following, strict=True):
+            em.code[at] = value
+        em.act(spec.OpBranch, self.header)
+        em.begin_block(self.merge)
+
+
+def lower_for(em: Emitter, op: Op) -> None:
+    """for: see the specification above."""
+    begin, end, *first = op.args
+    region = op.regions[0]
+    t = scalar_of(begin.type)
+    types = [t, *_scalar_types(op.results)]
+    loop = Loop(em, types, [em.ids[begin][0], *[k for v in first for k in em.ids[v]]])
+    i, carried = loop.phis[0], loop.phis[1:]
+    loop.enter(em.op(LESS[t.kind], em.type_id(u1), i, em.ids[end][0]))
+    _assign(em, region.params, loop.phis)
+    em.lower(region.ops)
+    following = _yielded(em, region)
+    loop.begin_next()
+    after = em.op(spec.OpIAdd, em.type_id(t), i, em.number(t, 1))
+    loop.close([after, *following])
+    _assign(em, op.results, carried)
+
+
+def lower_while(em: Emitter, op: Op) -> None:
+    """while: see the specification above."""
+    cond, body = op.regions
+    first = [k for v in op.args for k in em.ids[v]]
+    loop = Loop(em, _scalar_types(op.results), first)
+    _assign(em, cond.params, loop.phis)
+    em.lower(cond.ops)
+    loop.enter(_yielded(em, cond)[0])
+    _assign(em, body.params, loop.phis)
+    em.lower(body.ops)
+    following = _yielded(em, body)
+    loop.begin_next()
+    loop.close(following)
+    _assign(em, op.results, loop.phis)
+
+
+# --- parallel ----------------------------------------------------------------------------------
+
+
+def lower_parallel(em: Emitter, op: Op) -> None:
+    """parallel: see the specification above."""
+    if em.grid.mode == "serial":
+        raise InternalError("a serial grid cannot run a parallel loop")
+    region, begin = op.regions[0], em.ids[op.args[0]][0]
+    t = scalar_of(op.args[0].type)
+    invocation = global_id(em)
+    merge = em.m.new_id()
+    if em.grid.guard:
+        count, label = em.arguments.count(), em.m.new_id()
+        is_inside = em.op(spec.OpULessThan, em.type_id(u1), invocation, count)
+        em.act(spec.OpSelectionMerge, merge, NO_HINT)
+        em.act(spec.OpBranchConditional, is_inside, label, merge)
+        em.begin_block(label)
+    index = _index_as(em, t, invocation)
+    if em.known(begin) != 0:
+        index = em.op(spec.OpIAdd, em.type_id(t), begin, index)
+    em.ids[region.params[0]] = (index,)
+    em.lower(region.ops)
+    if em.grid.guard:
+        em.act(spec.OpBranch, merge)
+        em.begin_block(merge)
+
+
+def _index_as(em: Emitter, t: Scalar, invocation: int) -> int:
+    """The u32 invocation index in the loop's type."""
+    if t is u32:
+        return invocation
+    if t.bits == 64:
+        wide = em.once(spec.OpUConvert, em.type_id(u64), invocation)
+        return em.once(spec.OpBitcast, em.type_id(t), wide) if t is i64 else wide
+    return em.once(spec.OpBitcast, em.type_id(t), invocation)

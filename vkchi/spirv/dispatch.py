@@ -1,0 +1,64 @@
+"""From one split Func to a Shader: the entry point around what `lower.py` writes.
+
+Owns: execution modes, the order of the function's parts, the check that the device has what the
+module needs. Must not know: any op.
+"""
+
+from __future__ import annotations
+
+from vkchi import env
+from vkchi.caps import Caps
+from vkchi.errors import DeviceError
+from vkchi.ir.core import Func
+from vkchi.shader import Grid, Shader, Slot
+from vkchi.spirv import spec
+from vkchi.spirv.emitter import Emitter
+from vkchi.spirv.lower import ROWS
+from vkchi.spirv.module import Words, instruction
+from vkchi.spirv.spec import ExecutionMode
+from vkchi.spirv.tools import write_dump
+from vkchi.types import f32
+
+ENTRY = "main"
+FLOAT_BITS = 32
+
+
+def emit(fn: Func, grid: Grid, caps: Caps, name: str) -> Shader:
+    """The compiled dispatch of a Func that `split_dispatches` and `legalize` have gone over.
+
+    The module's entry point is called `main`. Written to the folder of VKCHI_DUMP_SPV if set.
+    Raises: DeviceError if the device lacks what the Func needs; InternalError for IR that should
+    not have come here.
+    """
+    em = Emitter(fn, grid, caps, ROWS)
+    entry, slots, size_bytes, indirect = _write_function(em)
+    if caps.signed_zero_inf_nan_f32 and f32 in em.types:
+        em.need("signed_zero_inf_nan_f32")
+        mode = ExecutionMode.SignedZeroInfNanPreserve
+        em.m.modes += instruction(spec.OpExecutionMode, entry, mode, FLOAT_BITS)
+    needs = tuple(sorted(em.needs))
+    lacking = [field for field in needs if not getattr(caps, field)]
+    if lacking:
+        raise DeviceError(f"{name} needs what this device lacks: {', '.join(lacking)}")
+    words = em.m.assemble(entry, ENTRY)
+    folder = env.flag("VKCHI_DUMP_SPV")
+    if folder:
+        write_dump(words, folder)
+    return Shader(name, words, slots, size_bytes, indirect, grid, needs)
+
+
+def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
+    """Lower the body and put the parts in order; the function's id and the argument block."""
+    m = em.m
+    void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
+    local_size = em.grid.block if em.grid.mode != "serial" else 1
+    mode = (ExecutionMode.LocalSize, local_size, 1, 1)
+    m.modes += instruction(spec.OpExecutionMode, entry, *mode)
+    em.lower([op for op in em.fn.body.ops if op not in em.survey.dead])
+    loads, slots, size_bytes, indirect = em.arguments.finish()
+    t_id = m.type(spec.OpTypeFunction, void)
+    head: Words = instruction(spec.OpFunction, void, entry, 0, t_id)
+    head += instruction(spec.OpLabel, block)
+    m.functions = [*head, *em.variables, *loads, *em.prologue, *em.code]
+    m.functions += instruction(spec.OpReturn) + instruction(spec.OpFunctionEnd)
+    return entry, slots, size_bytes, indirect

@@ -1,0 +1,235 @@
+"""The state of one emission, and the few ways to append instructions that every other file uses.
+
+Owns: which scalar ids stand for an IR value, the word lists of the function, types and constants by
+vkchi's scalar types, what is needed of the device. Must not know: how any op is lowered.
+
+An IR value is a tuple of scalar ids, one per component; a pointer is a place (`memory.py`). The
+function is put together from four lists: `variables`, `arguments.code` (loads of the argument
+block), `prologue` (what is computed once: invocation ids, limits) and `code`. All four lie in the
+entry block or, for `code`, start there, so that what stands in the prologue may be used anywhere.
+
+    em.op(spec.OpFAdd, em.type_id(f32), a, b)       # appended to the code; the new id
+    em.once(spec.OpSConvert, em.type_id(i64), a)    # in the prologue; the same id when asked again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.caps import Caps
+from vkchi.errors import InternalError
+from vkchi.ir.core import Func, Op, Param, Value, bits_of
+from vkchi.shader import Grid
+from vkchi.spirv import spec
+from vkchi.spirv.arguments import Arguments
+from vkchi.spirv.module import Module, Words
+from vkchi.spirv.spec import Capability, Decoration, StorageClass
+from vkchi.spirv.survey import Survey, survey_func
+from vkchi.types import Scalar, i32, u1, u32
+
+if TYPE_CHECKING:
+    from vkchi.spirv.memory import Place
+
+Row = Callable[["Emitter", Op], "tuple[int, ...] | None"]
+
+# Caps field -> capability and extension that it stands for.
+REQUIREMENTS: dict[str, tuple[int, str]] = {
+    "int8": (Capability.Int8, ""),
+    "int16": (Capability.Int16, ""),
+    "int64": (Capability.Int64, ""),
+    "float16": (Capability.Float16, ""),
+    "float64": (Capability.Float64, ""),
+    "storage8": (Capability.StorageBuffer8BitAccess, ""),
+    "storage16": (Capability.StorageBuffer16BitAccess, ""),
+    "f32_atomic_add": (Capability.AtomicFloat32AddEXT, "SPV_EXT_shader_atomic_float_add"),
+    "f32_atomic_add_shared": (Capability.AtomicFloat32AddEXT, "SPV_EXT_shader_atomic_float_add"),
+    "f64_atomic_add": (Capability.AtomicFloat64AddEXT, "SPV_EXT_shader_atomic_float_add"),
+    "f32_atomic_minmax": (
+        Capability.AtomicFloat32MinMaxEXT, "SPV_EXT_shader_atomic_float_min_max",
+    ),
+    "i64_atomics": (Capability.Int64Atomics, ""),
+    "i64_atomics_shared": (Capability.Int64Atomics, ""),
+    "subgroup_arithmetic": (Capability.GroupNonUniformArithmetic, ""),
+    "signed_zero_inf_nan_f32": (Capability.SignedZeroInfNanPreserve, ""),
+}  # fmt: skip
+TYPE_NEEDS = {
+    "i8": "int8", "u8": "int8", "i16": "int16", "u16": "int16", "i64": "int64", "u64": "int64",
+    "f16": "float16", "f64": "float64",
+}  # fmt: skip
+STORAGE_NEEDS = {8: "storage8", 16: "storage16"}
+
+
+class Ids(dict[Value, tuple[int, ...]]):
+    """The component ids of every value; those of the Func's own parameters are asked of the
+    argument block when first used."""
+
+    __slots__ = ("em",)
+
+    def __init__(self, em: Emitter) -> None:
+        self.em = em
+
+    def __missing__(self, v: Value) -> tuple[int, ...]:
+        if not isinstance(v, Param) or v not in self.em.fn.params:
+            raise InternalError(f"a value of type {v.type} is used before it is lowered")
+        found = self[v] = self.em.arguments.value(v)
+        return found
+
+
+class Emitter:
+    """See the module's docstring. `block` is the label of the block that is being written."""
+
+    __slots__ = (
+        "arguments", "block", "caps", "code", "constants", "fn", "grid", "ids", "m", "needs",
+        "onces", "places", "prologue", "rows", "structs", "survey", "types", "variables",
+    )  # fmt: skip
+
+    def __init__(self, fn: Func, grid: Grid, caps: Caps, rows: dict[str, Row]) -> None:
+        self.fn, self.grid, self.caps, self.rows = fn, grid, caps, rows
+        self.m = Module()
+        self.arguments = Arguments(self)
+        self.survey: Survey = survey_func(fn)
+        self.block = self.m.new_id()
+        self.variables: Words = []
+        self.prologue: Words = []
+        self.code: Words = []
+        self.onces: dict[tuple[int, ...], int] = {}
+        self.ids = Ids(self)
+        self.places: dict[Value, Place] = {}
+        self.needs: set[str] = set()
+        self.types: dict[Scalar, int] = {}
+        self.structs: dict[Scalar, int] = {}
+        self.constants: dict[tuple[Scalar, int], int] = {}
+
+    # --- types and constants ---------------------------------------------------------------
+
+    def need(self, field: str) -> None:
+        """Note that the module relies on this field of Caps, and declare its capability."""
+        if field not in self.needs:
+            capability, extension = REQUIREMENTS[field]
+            self.needs.add(field)
+            self.m.capabilities.add(capability)
+            if extension:
+                self.m.extensions.add(extension)
+
+    def type_id(self, t: Scalar) -> int:
+        """The id of a scalar type that is computed with."""
+        found = self.types.get(t)
+        if found is None:
+            if t.name in TYPE_NEEDS:
+                self.need(TYPE_NEEDS[t.name])
+            found = self.types[t] = self._declare(t)
+        return found
+
+    def stored_id(self, t: Scalar) -> int:
+        """The id of a scalar type that stands in buffers. Narrow ones are needed for arithmetic
+        too: without it, their pointers cannot be cast."""
+        if t.bits in STORAGE_NEEDS:
+            self.need(STORAGE_NEEDS[t.bits])
+        return self.type_id(t)
+
+    def _declare(self, t: Scalar) -> int:
+        if t.kind == "b":
+            return self.m.type(spec.OpTypeBool)
+        if t.kind == "f":
+            return self.m.type(spec.OpTypeFloat, t.bits)
+        return self.m.type(spec.OpTypeInt, t.bits, int(t.kind == "i"))
+
+    def const(self, t: Scalar, bits: int) -> int:
+        """The id of a constant of type t with these bits."""
+        found = self.constants.get((t, bits))
+        if found is None:
+            found = self.constants[t, bits] = self._new_constant(t, bits)
+        return found
+
+    def number(self, t: Scalar, value: Any) -> int:
+        """The id of a constant of type t from a Python number."""
+        return self.const(t, bits_of(value, t))
+
+    def _new_constant(self, t: Scalar, bits: int) -> int:
+        t_id = self.type_id(t)
+        if t is u1:
+            opcode = spec.OpConstantTrue if bits else spec.OpConstantFalse
+            return self.m.constant(opcode, t_id, (), bits)
+        word = bits
+        if t.kind == "i" and t.bits < 32 and bits >> (t.bits - 1):
+            word = bits | 0xFFFFFFFF << t.bits & 0xFFFFFFFF
+        words = (word,) if t.bits <= 32 else (word & 0xFFFFFFFF, word >> 32)
+        return self.m.constant(spec.OpConstant, t_id, words, bits)
+
+    def known(self, value: int) -> int | None:
+        """The bit pattern of an id that is a scalar constant, else None."""
+        return self.m.bits.get(value)
+
+    def array_struct(self, stored: Scalar) -> int:
+        """The id of `struct { stored[] }`, what array parameters point to."""
+        found = self.structs.get(stored)
+        if found is None:
+            array = self.m.fresh_type(spec.OpTypeRuntimeArray, self.stored_id(stored))
+            self.m.decorate(array, Decoration.ArrayStride, stored.size_bytes)
+            found = self.structs[stored] = self.m.fresh_type(spec.OpTypeStruct, array)
+            self.m.decorate(found, Decoration.Block)
+            self.m.decorate_member(found, 0, Decoration.Offset, 0)
+            if self.survey.has_fence:
+                self.m.decorate_member(found, 0, Decoration.Coherent)
+        return found
+
+    # --- instructions ----------------------------------------------------------------------
+
+    def op(self, opcode: int, t_id: int, *operands: int) -> int:
+        """Append an instruction with a result; its id."""
+        m = self.m
+        new = m.bound
+        m.bound = new + 1
+        self.code += (len(operands) + 3) << 16 | opcode, t_id, new, *operands
+        return new
+
+    def act(self, opcode: int, *operands: int) -> None:
+        """Append an instruction without a result."""
+        self.code += (len(operands) + 1) << 16 | opcode, *operands
+
+    def glsl(self, number: int, t_id: int, *operands: int) -> int:
+        """Append an instruction of GLSL.std.450; its id."""
+        return self.op(spec.OpExtInst, t_id, self.m.glsl_set(), number, *operands)
+
+    def once(self, opcode: int, t_id: int, *operands: int) -> int:
+        """The id of a pure instruction in the prologue, written there when first asked for."""
+        key = (opcode, t_id, *operands)
+        found = self.onces.get(key)
+        if found is None:
+            found = self.onces[key] = self.m.new_id()
+            self.prologue += (len(operands) + 3) << 16 | opcode, t_id, found, *operands
+        return found
+
+    def variable(self, pointee: int) -> int:
+        """The id of a new Function variable."""
+        new = self.m.new_id()
+        t_id = self.m.pointer(StorageClass.Function, pointee)
+        self.variables += 4 << 16 | spec.OpVariable, t_id, new, StorageClass.Function
+        return new
+
+    def begin_block(self, label: int) -> None:
+        """Append a label; what follows lies in its block."""
+        self.code += 2 << 16 | spec.OpLabel, label
+        self.block = label
+
+    def length(self, elem_id: int, count: int) -> int:
+        """The id of the type `elem[count]` without a stride, for variables."""
+        return self.m.type(spec.OpTypeArray, elem_id, self.const(u32, count))
+
+    def index(self, k: int) -> int:
+        """The id of an i32 constant."""
+        return self.const(i32, k & 0xFFFFFFFF)
+
+    # --- ops -------------------------------------------------------------------------------
+
+    def lower(self, ops: Sequence[Op]) -> None:
+        """Lower these ops into the code. Raises InternalError for an op without a row."""
+        rows, ids = self.rows, self.ids
+        for op in ops:
+            row = rows.get(op.kind)
+            if row is None:
+                raise InternalError(f"spirv/lower.py has no row for `{op.kind}`")
+            result = row(self, op)
+            if result is not None:
+                ids[op] = result

@@ -1,0 +1,247 @@
+"""What an invocation knows of itself and shares with its neighbours: indices, random numbers,
+subgroups, barriers.
+
+Owns: the mapping of loop iterations to invocations, the random streams. Must not know: memory
+addressing, arithmetic of other ops.
+
+The index of an invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`; the
+y dimension is left out where the grid is known to fit x. The random stream of invocation k starts
+at `draw(seed ^ k * 2654435769)`; each draw advances `state = state * 747796405 + 2891336453` and
+gives a permutation of it (PCG-RXS-M-XS 32).
+Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms", 2014.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op
+from vkchi.spirv import spec
+from vkchi.spirv.spec import BuiltIn, Capability, Decoration, GroupOperation, Scope, Semantics
+from vkchi.types import Scalar, i32, scalar_of, u1, u32
+
+if TYPE_CHECKING:
+    from vkchi.spirv.emitter import Emitter
+
+GROUPS_MAX = 65535  # of one dimension; a launch folds what is beyond into y
+MULTIPLIER, INCREMENT, PERMUTER, SPREADER = 747796405, 2891336453, 277803737, 2654435769
+
+
+# --- indices -----------------------------------------------------------------------------------
+
+
+def builtin(em: Emitter, number: int, size: int = 3) -> int:
+    """The id of a built-in input, loaded once: a vector of u32 or, for size 1, a u32."""
+    key = (0, number)
+    found = em.onces.get(key)
+    if found is None:
+        t_id = em.type_id(u32)
+        if size > 1:
+            t_id = em.m.type(spec.OpTypeVector, t_id, size)
+        variable = em.m.variable(spec.StorageClass.Input, t_id)
+        em.m.decorate(variable, Decoration.BuiltIn, number)
+        found = em.onces[key] = em.once(spec.OpLoad, t_id, variable)
+    return found
+
+
+def builtin_part(em: Emitter, number: int, axis: int) -> int:
+    """The u32 component of a built-in vector."""
+    vector = builtin(em, number)
+    return em.once(spec.OpCompositeExtract, em.type_id(u32), vector, axis)
+
+
+def _signed(em: Emitter, value: int) -> int:
+    return em.once(spec.OpBitcast, em.type_id(i32), value)
+
+
+def has_rows(em: Emitter) -> bool:
+    """Whether the launch may use more groups than one dimension takes."""
+    count = em.grid.count
+    if em.grid.mode == "serial":
+        return False
+    if count is None or count[0] != "const":
+        return True
+    groups = -(-int(count[1]) // em.grid.block)
+    return groups > min(em.caps.workgroup_count[0], GROUPS_MAX)
+
+
+def group_id(em: Emitter) -> int:
+    """The u32 index of the workgroup in the dispatch."""
+    x = builtin_part(em, BuiltIn.WorkgroupId, 0)
+    if not has_rows(em):
+        return x
+    return em.once(spec.OpIAdd, em.type_id(u32), _row_start(em), x)
+
+
+def _row_start(em: Emitter) -> int:
+    width = builtin_part(em, BuiltIn.NumWorkgroups, 0)
+    y = builtin_part(em, BuiltIn.WorkgroupId, 1)
+    return em.once(spec.OpIMul, em.type_id(u32), y, width)
+
+
+def global_id(em: Emitter) -> int:
+    """The u32 index of the invocation in the dispatch."""
+    if em.grid.mode == "serial":
+        return em.const(u32, 0)
+    x = builtin_part(em, BuiltIn.GlobalInvocationId, 0)
+    if not has_rows(em):
+        return x
+    block = em.const(u32, em.grid.block)
+    before = em.once(spec.OpIMul, em.type_id(u32), _row_start(em), block)
+    return em.once(spec.OpIAdd, em.type_id(u32), before, x)
+
+
+def lower_thread_index(em: Emitter, op: Op) -> tuple[int, ...]:
+    if em.grid.mode == "serial":
+        return (em.index(0),)
+    return (_signed(em, global_id(em)),)
+
+
+def lower_local_index(em: Emitter, op: Op) -> tuple[int, ...]:
+    return (_signed(em, builtin(em, BuiltIn.LocalInvocationIndex, 1)),)
+
+
+def lower_group_index(em: Emitter, op: Op) -> tuple[int, ...]:
+    return (_signed(em, group_id(em)),)
+
+
+def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    return (em.index(em.grid.block),)
+
+
+def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    """The invocations launched, which may be more than the iterations."""
+    groups, word = builtin_part(em, BuiltIn.NumWorkgroups, 0), em.type_id(u32)
+    if has_rows(em):
+        rows = builtin_part(em, BuiltIn.NumWorkgroups, 1)
+        groups = em.once(spec.OpIMul, word, groups, rows)
+    size = em.once(spec.OpIMul, word, groups, em.const(u32, em.grid.block))
+    return (_signed(em, size),)
+
+
+# --- random numbers ------------------------------------------------------------------------------
+
+
+def lower_random(em: Emitter, op: Op) -> tuple[int, ...]:
+    """random: advance the invocation's state, give the permutation of it."""
+    word = em.type_id(u32)
+    state = _state(em)
+    advanced = _advance(em, em.op(spec.OpLoad, word, state))
+    em.act(spec.OpStore, state, advanced)
+    return (_permute(em, advanced),)
+
+
+def _advance(em: Emitter, state: int) -> int:
+    word = em.type_id(u32)
+    product = em.op(spec.OpIMul, word, state, em.const(u32, MULTIPLIER))
+    return em.op(spec.OpIAdd, word, product, em.const(u32, INCREMENT))
+
+
+def _permute(em: Emitter, state: int) -> int:
+    word = em.type_id(u32)
+    top = em.op(spec.OpShiftRightLogical, word, state, em.const(u32, 28))
+    amount = em.op(spec.OpIAdd, word, top, em.const(u32, 4))
+    shifted = em.op(spec.OpShiftRightLogical, word, state, amount)
+    mixed = em.op(spec.OpBitwiseXor, word, shifted, state)
+    product = em.op(spec.OpIMul, word, mixed, em.const(u32, PERMUTER))
+    high = em.op(spec.OpShiftRightLogical, word, product, em.const(u32, 22))
+    return em.op(spec.OpBitwiseXor, word, high, product)
+
+
+def _state(em: Emitter) -> int:
+    """The Function variable of the stream; set up in the prologue when first asked for."""
+    key = (0, -1)
+    found = em.onces.get(key)
+    if found is not None:
+        return found
+    seed = next((p for p in em.fn.params if p.name == "seed" and p.type is u32), None)
+    if seed is None:
+        raise InternalError("`random` needs a u32 parameter named `seed`")
+    found = em.onces[key] = em.variable(em.type_id(u32))
+    index, start = global_id(em), em.arguments.value(seed)[0]
+    body, em.code = em.code, em.prologue  # what follows is written to the prologue
+    spread = em.op(spec.OpIMul, em.type_id(u32), index, em.const(u32, SPREADER))
+    mixed = em.op(spec.OpBitwiseXor, em.type_id(u32), start, spread)
+    em.act(spec.OpStore, found, _permute(em, _advance(em, mixed)))
+    em.code = body
+    return found
+
+
+# --- subgroups -----------------------------------------------------------------------------------
+
+# op -> opcodes for i, u, f, b.
+SUBGROUP: dict[str, tuple[int, int, int, int]] = {
+    "subgroup_add": (
+        spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformFAdd, 0,
+    ),
+    "subgroup_mul": (
+        spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformFMul, 0,
+    ),
+    "subgroup_min": (
+        spec.OpGroupNonUniformSMin, spec.OpGroupNonUniformUMin, spec.OpGroupNonUniformFMin, 0,
+    ),
+    "subgroup_max": (
+        spec.OpGroupNonUniformSMax, spec.OpGroupNonUniformUMax, spec.OpGroupNonUniformFMax, 0,
+    ),
+    "subgroup_and": (
+        spec.OpGroupNonUniformBitwiseAnd, spec.OpGroupNonUniformBitwiseAnd, 0,
+        spec.OpGroupNonUniformLogicalAnd,
+    ),
+    "subgroup_or": (
+        spec.OpGroupNonUniformBitwiseOr, spec.OpGroupNonUniformBitwiseOr, 0,
+        spec.OpGroupNonUniformLogicalOr,
+    ),
+    "subgroup_xor": (
+        spec.OpGroupNonUniformBitwiseXor, spec.OpGroupNonUniformBitwiseXor, 0,
+        spec.OpGroupNonUniformLogicalXor,
+    ),
+}  # fmt: skip
+
+
+def _subgroup_scope(em: Emitter) -> int:
+    em.m.capabilities.add(Capability.GroupNonUniform)
+    return em.const(u32, Scope.Subgroup)
+
+
+def lower_subgroup(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_add and its like: a reduction over the active invocations."""
+    t: Scalar = scalar_of(op.args[0].type)
+    opcode = SUBGROUP[op.kind]["iufb".index(t.kind)]
+    if not opcode:
+        raise InternalError(f"`{op.kind}` has no row for {t}")
+    em.need("subgroup_arithmetic")
+    value, scope = em.ids[op.args[0]][0], _subgroup_scope(em)
+    return (em.op(opcode, em.type_id(t), scope, GroupOperation.Reduce, value),)
+
+
+def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:
+    scope = _subgroup_scope(em)
+    return (em.op(spec.OpGroupNonUniformElect, em.type_id(u1), scope),)
+
+
+def lower_subgroup_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    _subgroup_scope(em)
+    return (_signed(em, builtin(em, BuiltIn.SubgroupSize, 1)),)
+
+
+def lower_subgroup_index(em: Emitter, op: Op) -> tuple[int, ...]:
+    _subgroup_scope(em)
+    return (_signed(em, builtin(em, BuiltIn.SubgroupLocalInvocationId, 1)),)
+
+
+# --- synchronisation -----------------------------------------------------------------------------
+
+BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.WorkgroupMemory
+
+
+def lower_barrier(em: Emitter, op: Op) -> None:
+    """barrier: the workgroup arrives, and sees what it wrote to buffers and workgroup memory."""
+    group = em.const(u32, Scope.Workgroup)
+    em.act(spec.OpControlBarrier, group, group, em.const(u32, BOTH_MEMORIES))
+
+
+def lower_fence(em: Emitter, op: Op) -> None:
+    """fence: accesses before are seen by the whole device before those after."""
+    device = em.const(u32, Scope.Device)
+    em.act(spec.OpMemoryBarrier, device, em.const(u32, BOTH_MEMORIES))

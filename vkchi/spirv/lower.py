@@ -1,0 +1,223 @@
+"""ONE ROW PER IR OP: which function writes it. Tensors are taken apart here, by component.
+
+Owns: `ROWS`, and the ops on whole tensors, which only rename or combine components.
+Must not know: what single instructions mean (`arith.py`), addresses (`memory.py`), blocks
+(`control.py`). The emitter casts nothing and repairs nothing: the IR is typed.
+
+    ROWS["add"] is lower_elementwise
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.core import Op
+from vkchi.spirv import arith, atomics, control, invocation, memory, spec
+from vkchi.spirv.emitter import Emitter, Row
+from vkchi.spirv.spec import StorageClass
+from vkchi.types import Scalar, Tensor, scalar_of, u1
+
+SELECT_MAX = 4  # components that a computed index selects among without an array
+
+
+def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
+    """One instruction or formula per component."""
+    columns = [em.ids[v] for v in op.args]
+    kind, t = op.kind, scalar_of(op.args[0].type)
+    opcode = arith.SIMPLE.get((kind, t.kind))
+    if opcode is None:
+        return tuple([arith.apply(em, kind, t, *parts) for parts in zip(*columns, strict=True)])
+    m, code = em.m, em.code
+    t_id, head = em.type_id(scalar_of(op.type)), (len(columns) + 3) << 16 | opcode
+    first = m.bound
+    for parts in zip(*columns, strict=True):
+        code += head, t_id, m.bound, *parts
+        m.bound += 1
+    return tuple(range(first, m.bound))
+
+
+def lower_const(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = op.type
+    if isinstance(t, Scalar):
+        return (em.const(t, op.attr),)
+    elem = scalar_of(t)
+    return tuple([em.const(elem, bits) for bits in op.attr])
+
+
+def lower_select(em: Emitter, op: Op) -> tuple[int, ...]:
+    t_id = em.type_id(scalar_of(op.type))
+    columns = zip(*[em.ids[v] for v in op.args], strict=True)
+    return tuple([em.op(spec.OpSelect, t_id, *parts) for parts in columns])
+
+
+def lower_cast(em: Emitter, op: Op) -> tuple[int, ...]:
+    old, new = scalar_of(op.args[0].type), scalar_of(op.type)
+    return tuple([arith.convert(em, old, new, v) for v in em.ids[op.args[0]]])
+
+
+def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
+    old, new, values = scalar_of(op.args[0].type), scalar_of(op.type), em.ids[op.args[0]]
+    if old is new:
+        return values
+    return tuple([em.op(spec.OpBitcast, em.type_id(new), v) for v in values])
+
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+def lower_splat(em: Emitter, op: Op) -> tuple[int, ...]:
+    assert isinstance(op.type, Tensor)
+    return em.ids[op.args[0]] * op.type.size
+
+
+def lower_pack(em: Emitter, op: Op) -> tuple[int, ...]:
+    return tuple([em.ids[v][0] for v in op.args])
+
+
+def lower_extract(em: Emitter, op: Op) -> tuple[int, ...]:
+    return (em.ids[op.args[0]][op.attr],)
+
+
+def lower_insert(em: Emitter, op: Op) -> tuple[int, ...]:
+    values, k = em.ids[op.args[0]], op.attr
+    return (*values[:k], em.ids[op.args[1]][0], *values[k + 1 :])
+
+
+def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Selects among few components; an array of constants or a private one for many."""
+    values, t = em.ids[op.args[0]], scalar_of(op.type)
+    k = memory.clamp(em, em.ids[op.args[1]][0], len(values))
+    bits = em.known(k)
+    if bits is not None:
+        return (values[bits],)
+    t_id = em.type_id(t)
+    if len(values) > SELECT_MAX:
+        storage, array = _array_of(em, t_id, values)
+        pointer = em.op(spec.OpAccessChain, em.m.pointer(storage, t_id), array, k)
+        return (em.op(spec.OpLoad, t_id, pointer),)
+    result = values[-1]
+    for j in range(len(values) - 2, -1, -1):
+        is_it = em.op(spec.OpIEqual, em.type_id(u1), k, em.index(j))
+        result = em.op(spec.OpSelect, t_id, is_it, values[j], result)
+    return (result,)
+
+
+def _array_of(em: Emitter, t_id: int, values: tuple[int, ...]) -> tuple[int, int]:
+    """A variable holding the components, and its storage class."""
+    array_type = em.length(t_id, len(values))
+    if all(em.known(v) is not None for v in values):
+        table = em.m.composite(array_type, values)
+        key = (0, StorageClass.Private, table)
+        if key not in em.onces:
+            em.onces[key] = em.m.variable(StorageClass.Private, array_type, table)
+        return StorageClass.Private, em.onces[key]
+    array = em.variable(array_type)
+    whole = em.op(spec.OpCompositeConstruct, array_type, *values)
+    em.act(spec.OpStore, array, whole)
+    return StorageClass.Function, array
+
+
+def lower_insert_at(em: Emitter, op: Op) -> tuple[int, ...]:
+    """One select per component; an index outside meets none."""
+    values, t_id = em.ids[op.args[0]], em.type_id(scalar_of(op.args[1].type))
+    new, k = em.ids[op.args[1]][0], em.ids[op.args[2]][0]
+    out = []
+    for j, old in enumerate(values):
+        is_it = em.op(spec.OpIEqual, em.type_id(u1), k, em.index(j))
+        out.append(em.op(spec.OpSelect, t_id, is_it, new, old))
+    return tuple(out)
+
+
+def lower_transpose(em: Emitter, op: Op) -> tuple[int, ...]:
+    t, values = op.args[0].type, em.ids[op.args[0]]
+    assert isinstance(t, Tensor)
+    return tuple([values[i * t.m + j] for j in range(t.m) for i in range(t.n)])
+
+
+def lower_matmul(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Row times column, summed from the first term on."""
+    left, right = op.args[0].type, op.args[1].type
+    assert isinstance(left, Tensor) and isinstance(right, Tensor)
+    a, b, columns = em.ids[op.args[0]], em.ids[op.args[1]], right.m
+    return tuple(
+        [
+            _dot(em, left.elem, a[i * left.m : (i + 1) * left.m], b[j::columns])
+            for i in range(left.n)
+            for j in range(columns)
+        ]
+    )
+
+
+def _dot(em: Emitter, t: Scalar, a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    t_id = em.type_id(t)
+    mul, add = arith.SIMPLE["mul", t.kind], arith.SIMPLE["add", t.kind]
+    total = em.op(mul, t_id, a[0], b[0])
+    for x, y in zip(a[1:], b[1:], strict=True):
+        total = em.op(add, t_id, total, em.op(mul, t_id, x, y))
+    return total
+
+
+def lower_outer(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = scalar_of(op.type)
+    mul, t_id = arith.SIMPLE["mul", t.kind], em.type_id(t)
+    a, b = em.ids[op.args[0]], em.ids[op.args[1]]
+    return tuple([em.op(mul, t_id, x, y) for x in a for y in b])
+
+
+def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = scalar_of(op.type)
+    add, t_id = arith.SIMPLE["add", t.kind], em.type_id(t)
+    first, *rest = em.ids[op.args[0]]
+    for v in rest:
+        first = em.op(add, t_id, first, v)
+    return (first,)
+
+
+# --- the rows ----------------------------------------------------------------------------------
+
+ELEMENTWISE = sorted(
+    {*arith.OPCODES, *arith.EXTENDED, *(key.partition(".")[0] for key in arith.FORMULAS)}
+)
+ROWS: dict[str, Row] = {
+    **dict.fromkeys(ELEMENTWISE, lower_elementwise),
+    "const": lower_const,
+    "select": lower_select,
+    "cast": lower_cast,
+    "bitcast": lower_bitcast,
+    "splat": lower_splat,
+    "pack": lower_pack,
+    "extract": lower_extract,
+    "extract_at": lower_extract_at,
+    "insert": lower_insert,
+    "insert_at": lower_insert_at,
+    "matmul": lower_matmul,
+    "transpose": lower_transpose,
+    "outer": lower_outer,
+    "sum": lower_sum,
+    "elem": memory.lower_elem,
+    "member": memory.lower_member,
+    "member_at": memory.lower_member_at,
+    "shape": memory.lower_shape,
+    "local": memory.lower_local,
+    "shared": memory.lower_shared,
+    "load": memory.lower_load,
+    "store": memory.lower_store,
+    **dict.fromkeys([*atomics.OPCODES, "atomic_mul"], atomics.lower_atomic),
+    "atomic_exchange": atomics.lower_exchange,
+    "atomic_cas": atomics.lower_exchange,
+    "thread_index": invocation.lower_thread_index,
+    "local_index": invocation.lower_local_index,
+    "group_index": invocation.lower_group_index,
+    "group_size": invocation.lower_group_size,
+    "grid_size": invocation.lower_grid_size,
+    "random": invocation.lower_random,
+    "barrier": invocation.lower_barrier,
+    "fence": invocation.lower_fence,
+    "subgroup_size": invocation.lower_subgroup_size,
+    "subgroup_index": invocation.lower_subgroup_index,
+    "subgroup_elect": invocation.lower_elect,
+    **dict.fromkeys(invocation.SUBGROUP, invocation.lower_subgroup),
+    "if": control.lower_if,
+    "for": control.lower_for,
+    "while": control.lower_while,
+    "parallel": control.lower_parallel,
+    "yield": control.lower_yield,
+}

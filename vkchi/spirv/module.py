@@ -1,0 +1,149 @@
+"""A SPIR-V module while it is made: a word list per section, ids, interned types and constants.
+
+Owns: numbering, the sections' order, literal encoding, capabilities and extensions collected from
+what is asked for. Must not know: IR, devices, what instructions mean.
+
+    >>> m = Module()
+    >>> m.type(spec.OpTypeFloat, 32) == m.type(spec.OpTypeFloat, 32)
+    True
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+from vkchi.spirv import spec
+from vkchi.spirv.spec import Capability
+
+Words = list[int]
+
+
+def encode_string(text: str) -> Words:
+    """UTF-8 in words, little-endian, ended by at least one zero byte."""
+    raw = text.encode() + b"\0"
+    raw += b"\0" * (-len(raw) % 4)
+    return [int.from_bytes(raw[k : k + 4], "little") for k in range(0, len(raw), 4)]
+
+
+def instruction(opcode: int, *operands: int) -> Words:
+    """The words of one instruction."""
+    return [(len(operands) + 1) << 16 | opcode, *operands]
+
+
+class Module:
+    """Sections in the order of the specification, 2.4. `bound` is the next free id; `bits` leads
+    from the id of a scalar constant to its bit pattern."""
+
+    __slots__ = (
+        "annotations", "bits", "bound", "capabilities", "extensions", "functions", "glsl",
+        "interface", "interned", "modes", "names", "types",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.bound = 1
+        self.bits: dict[int, int] = {}
+        self.capabilities: set[int] = {Capability.Shader, Capability.PhysicalStorageBufferAddresses}
+        self.extensions: set[str] = set()
+        self.interned: dict[tuple[int, ...], int] = {}
+        self.interface: Words = []
+        self.glsl = 0
+        self.modes: Words = []
+        self.names: Words = []
+        self.annotations: Words = []
+        self.types: Words = []
+        self.functions: Words = []
+
+    def new_id(self) -> int:
+        """A fresh id."""
+        self.bound += 1
+        return self.bound - 1
+
+    def type(self, opcode: int, *operands: int) -> int:
+        """The id of a type without decorations; made where it is new."""
+        key = (opcode, *operands)
+        found = self.interned.get(key)
+        if found is None:
+            found = self.interned[key] = self.new_id()
+            self.types += (len(operands) + 2) << 16 | opcode, found, *operands
+        return found
+
+    def pointer(self, storage: int, pointee: int) -> int:
+        """The pointer type id."""
+        return self.type(spec.OpTypePointer, storage, pointee)
+
+    def fresh_type(self, opcode: int, *operands: int) -> int:
+        """A type of its own id, to be decorated; not shared."""
+        new = self.new_id()
+        self.types += instruction(opcode, new, *operands)
+        return new
+
+    def constant(self, opcode: int, t_id: int, words: Sequence[int], bits: int) -> int:
+        """The id of a scalar constant whose literal is `words`."""
+        key = (opcode, t_id, *words)
+        found = self.interned.get(key)
+        if found is None:
+            found = self.interned[key] = self.new_id()
+            self.types += (len(words) + 3) << 16 | opcode, t_id, found, *words
+            self.bits[found] = bits
+        return found
+
+    def composite(self, t_id: int, parts: Sequence[int]) -> int:
+        """The id of a constant composite."""
+        key = (spec.OpConstantComposite, t_id, *parts)
+        found = self.interned.get(key)
+        if found is None:
+            found = self.interned[key] = self.new_id()
+            self.types += (len(parts) + 3) << 16 | spec.OpConstantComposite, t_id, found, *parts
+        return found
+
+    def variable(self, storage: int, pointee: int, *initial: int) -> int:
+        """The id of a module-scope variable, listed in the entry point's interface."""
+        new = self.new_id()
+        t_id = self.pointer(storage, pointee)
+        self.types += instruction(spec.OpVariable, t_id, new, storage, *initial)
+        self.interface.append(new)
+        return new
+
+    def decorate(self, target: int, *words: int) -> None:
+        """OpDecorate."""
+        self.annotations += instruction(spec.OpDecorate, target, *words)
+
+    def decorate_member(self, target: int, member: int, *words: int) -> None:
+        """OpMemberDecorate."""
+        self.annotations += instruction(spec.OpMemberDecorate, target, member, *words)
+
+    def name(self, target: int, text: str) -> None:
+        """OpName."""
+        self.names += instruction(spec.OpName, target, *encode_string(text))
+
+    def name_member(self, target: int, member: int, text: str) -> None:
+        """OpMemberName."""
+        self.names += instruction(spec.OpMemberName, target, member, *encode_string(text))
+
+    def glsl_set(self) -> int:
+        """The id of GLSL.std.450, imported when first asked for."""
+        if not self.glsl:
+            self.glsl = self.new_id()
+        return self.glsl
+
+    def assemble(self, entry: int, entry_name: str) -> bytes:
+        """The whole module, little-endian. `entry` is the id of the function to enter."""
+        out = [spec.MAGIC, spec.VERSION, 0, self.bound, 0]
+        for capability in sorted(self.capabilities):
+            out += instruction(spec.OpCapability, capability)
+        for extension in sorted(self.extensions):
+            out += instruction(spec.OpExtension, *encode_string(extension))
+        if self.glsl:
+            out += instruction(spec.OpExtInstImport, self.glsl, *encode_string("GLSL.std.450"))
+        addressing = spec.AddressingModel.PhysicalStorageBuffer64
+        out += instruction(spec.OpMemoryModel, addressing, spec.MemoryModel.GLSL450)
+        head = [spec.ExecutionModel.GLCompute, entry, *encode_string(entry_name)]
+        out += instruction(spec.OpEntryPoint, *head, *self.interface)
+        for section in (self.modes, self.names, self.annotations, self.types, self.functions):
+            out += section
+        words = array("I", out)
+        if sys.byteorder == "big":
+            words.byteswap()
+        return words.tobytes()

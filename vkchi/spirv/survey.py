@@ -1,0 +1,86 @@
+"""What has to be known of a Func before its first instruction is written.
+
+Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
+
+    >>> survey_func(fn).has_fence
+    False
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vkchi.ir.core import Func, Op, Value, walk
+from vkchi.ir.ops import Effect, effect_of
+from vkchi.types import Ptr, scalar_of
+
+BITWISE_ATOMICS = frozenset({"atomic_cas", "atomic_exchange"})
+REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
+
+
+class Survey(NamedTuple):
+    """`indexed`: `local` ops whose components are reached by computed indices. `as_bits`: `shared`
+    ops of floats that are exchanged or compared and swapped, so are kept as unsigned integers.
+    `strays`: `shared` ops with an index that may be outside. `dead`: ops of the body that only
+    compute what the launch does instead (a loop's end)."""
+
+    indexed: frozenset[Value]
+    as_bits: frozenset[Value]
+    strays: frozenset[Value]
+    dead: frozenset[Value]
+    has_fence: bool
+
+
+def survey_func(fn: Func) -> Survey:
+    """One walk over the Func."""
+    origin: dict[Value, Value] = {}
+    indexed: set[Value] = set()
+    as_bits: set[Value] = set()
+    strays: set[Value] = set()
+    has_fence = False
+    for op in walk(fn.body):
+        kind = op.kind
+        if kind == "elem" or kind == "member" or kind == "member_at":
+            root = origin[op] = origin.get(op.args[0], op.args[0])
+            if kind == "member_at":
+                indexed.add(root)
+            elif kind == "elem" and op.attr != "inside":
+                strays.add(root)
+        elif kind in BITWISE_ATOMICS:
+            place = op.args[0]
+            if isinstance(place.type, Ptr) and scalar_of(place.type.elem).kind == "f":
+                as_bits.add(origin.get(place, place))
+        elif kind == "fence":
+            has_fence = True
+    return Survey(
+        frozenset(indexed), frozenset(as_bits), frozenset(strays), find_dead(fn), has_fence
+    )
+
+
+def find_dead(fn: Func) -> frozenset[Value]:
+    """Ops before the `parallel` op that only its `end` needs: the launch knows the count."""
+    ops = fn.body.ops
+    at = next((k for k, op in enumerate(ops) if op.kind == "parallel"), None)
+    if not at:
+        return frozenset()
+    used: set[Value] = {ops[at].args[0]}
+    for op in ops[at + 1 :]:
+        note_uses(op, used)
+    for region in ops[at].regions:
+        for op in walk(region):
+            used.update(op.args)
+    dead: set[Value] = set()
+    for op in reversed(ops[:at]):
+        if effect_of(op.kind) in REMOVABLE and op not in used:
+            dead.add(op)
+        else:
+            note_uses(op, used)
+    return frozenset(dead)
+
+
+def note_uses(op: Op, used: set[Value]) -> None:
+    """Add what the op and the ops inside it take."""
+    used.update(op.args)
+    for region in op.regions:
+        for inner in walk(region):
+            used.update(inner.args)
