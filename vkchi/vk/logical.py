@@ -16,11 +16,17 @@ from vkchi.vk.raw import DeviceCalls, Vulkan
 
 
 class Logical:
-    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it came from."""
+    """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it came from.
 
-    def __init__(self, vk: Vulkan, physical: Physical, handle: Any, extensions: list[str]) -> None:
+    `has_names`: the instance has debug utilities, objects can be named.
+    """
+
+    def __init__(
+        self, vk: Vulkan, physical: Physical, handle: Any, extensions: frozenset[str]
+    ) -> None:
         self.vk, self.physical, self.handle = vk, physical, handle
-        self.extensions = frozenset(extensions)
+        self.extensions = extensions
+        self.has_names = False
         self.calls = DeviceCalls(vk, handle)
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
@@ -51,4 +57,4 @@ def open_logical(vk: Vulkan, physical: Physical) -> Logical:
     )  # fmt: skip
     doing = f"opening {physical.name}"
     handle = vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice", doing)
-    return Logical(vk, physical, handle, wanted)
+    return Logical(vk, physical, handle, frozenset(wanted))

@@ -190,9 +190,7 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
     return plain, in11, in12, in13, host
 
 
-def new_feature_chain(
-    vk: Vulkan, extensions: frozenset[str]
-) -> tuple[Any, list[tuple[Any, str]]]:
+def new_feature_chain(vk: Vulkan, extensions: frozenset[str]) -> tuple[Any, list[tuple[Any, str]]]:
     """(head, slots): an empty VkPhysicalDeviceFeatures2 chained to all structs of `FEATURES` that
     the extensions allow, and (struct, field) of every feature in it."""
     head = vk.new(PLAIN)

@@ -32,9 +32,9 @@ INCOMPATIBLE_DRIVER = -9
 SENTENCES: dict[int, str] = {
     -1: "the host ran out of memory while {doing}",
     -2: "the device ran out of memory while {doing}",
-    -3: "the Vulkan driver could not start while {doing}; is the device in use or its driver broken?",
-    -4: "the device was lost while {doing}: a kernel ran too long for the driver, or wrote where it "
-    "must not; start again with init()",
+    -3: "the Vulkan driver could not start while {doing}: is the device in use, its driver broken?",
+    -4: "the device was lost while {doing}: a kernel ran too long for the driver, or wrote where "
+    "it must not; start again with init()",
     -5: "the driver could not map memory while {doing}",
     -6: "a Vulkan layer is missing while {doing}",
     -7: "a Vulkan extension is missing while {doing}",
@@ -125,7 +125,9 @@ class Vulkan:
 
     def name_result(self, result: int) -> str:
         """`VK_ERROR_...` for a VkResult."""
-        names = (n for n, v in vars(self.const).items() if n.startswith("VK_ERROR_") and v == result)
+        names = (
+            n for n, v in vars(self.const).items() if n.startswith("VK_ERROR_") and v == result
+        )
         return next(names, f"VkResult {result}")
 
     def find_function(self, name: str, instance: Any) -> Any:

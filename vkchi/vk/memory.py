@@ -1,0 +1,145 @@
+"""Memory blocks: a VkDeviceMemory, one VkBuffer over all of it, its device address, its mapping.
+
+Owns: the choice of a memory type among those a buffer may use, and the calls. Must not know: how
+a block is divided (`allocator`), when its parts are free (`heap`).
+
+    block = make_block(logical, 1 << 20, HOST)
+    block.address, block.pointer
+    drop_block(logical, block)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from vkchi.errors import DeviceError
+from vkchi.vk.logical import Logical
+
+DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
+MIB = 1 << 20
+# Numbers where the `vulkan` package lacks the name.
+BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2  # storage, device address, transfer source and target
+DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
+
+
+class Placement(NamedTuple):
+    """Which memory types will do: all flags of `needs`, then the most of `likes`, first first."""
+
+    needs: int
+    likes: tuple[int, ...]
+    dislikes: int = 0
+
+
+# Memory that the host reads and writes in place, the device's own where the two are one.
+SHARED = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED, DEVICE_LOCAL))
+# Memory of the device alone.
+LOCAL = Placement(DEVICE_LOCAL, (), dislikes=HOST_VISIBLE)
+# Memory of the host that the device can reach: staging and argument blocks.
+HOST = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,), dislikes=DEVICE_LOCAL)
+
+
+@dataclass(eq=False)
+class Block:
+    """One piece of memory: handles, bytes, device address, host pointer (None: not mapped)."""
+
+    memory: Any
+    buffer: Any
+    size_bytes: int
+    address: int
+    pointer: Any
+
+
+def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block:
+    """A block of `size_bytes`, mapped if its memory is the host's to see.
+
+    Raises raw.OutOfMemory when the driver is out of memory, DeviceError above the device's limit.
+    """
+    limit = logical.physical.allocation_limit_bytes
+    if size_bytes > limit:
+        raise DeviceError(
+            f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
+            f"allows ({limit / MIB:.0f} MiB)"
+        )
+    buffer = _make_buffer(logical, size_bytes)
+    try:
+        memory, flags = _allocate(logical, buffer, placement)
+    except DeviceError:
+        logical.calls.vkDestroyBuffer(logical.handle, buffer, logical.vk.NULL)
+        raise
+    info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
+    address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
+    pointer = _map(logical, memory, size_bytes) if flags & placement.needs & HOST_VISIBLE else None
+    return Block(memory, buffer, size_bytes, address, pointer)
+
+
+def drop_block(logical: Logical, block: Block) -> None:
+    """Free a block that the device is done with."""
+    calls, null = logical.calls, logical.vk.NULL
+    calls.vkDestroyBuffer(logical.handle, block.buffer, null)
+    calls.vkFreeMemory(logical.handle, block.memory, null)
+
+
+def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
+    """Index of the memory type that suits best, -1 where none does."""
+    best = -1
+    best_score: tuple[int, ...] = (-1,)
+    for index, kind in enumerate(logical.physical.memory_types):
+        if not allowed_bits >> index & 1 or kind.flags & placement.needs != placement.needs:
+            continue
+        wanted = [int(bool(kind.flags & flag)) for flag in placement.likes]
+        score = (*wanted, int(not kind.flags & placement.dislikes), kind.heap_bytes)
+        if score > best_score:
+            best, best_score = index, score
+    return best
+
+
+def _make_buffer(logical: Logical, size_bytes: int) -> Any:
+    vk = logical.vk
+    info = vk.new("VkBufferCreateInfo", size=size_bytes, usage=BUFFER_USAGE)
+    call = logical.calls.vkCreateBuffer
+    return vk.create(call, logical.handle, info, "VkBuffer", "making a buffer")
+
+
+def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any, int]:
+    """(memory bound to the buffer, flags of its type)."""
+    vk, calls, device = logical.vk, logical.calls, logical.handle
+    needs = vk.ffi.new("VkMemoryRequirements *")
+    calls.vkGetBufferMemoryRequirements(device, buffer, needs)
+    index = find_type(logical, needs.memoryTypeBits, placement)
+    if index < 0:
+        raise DeviceError(f"{logical.physical.name} has no memory type for arrays")
+    info = vk.new(
+        "VkMemoryAllocateInfo", allocationSize=needs.size, memoryTypeIndex=index,
+        pNext=vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS),
+    )  # fmt: skip
+    doing = f"allocating {needs.size / MIB:.1f} MiB"
+    memory = vk.create(calls.vkAllocateMemory, device, info, "VkDeviceMemory", doing)
+    vk.check(calls.vkBindBufferMemory(device, buffer, memory, 0), doing)
+    return memory, logical.physical.memory_types[index].flags
+
+
+def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
+    vk = logical.vk
+    out = vk.ffi.new("void **")
+    result = logical.calls.vkMapMemory(logical.handle, memory, 0, size_bytes, 0, out)
+    vk.check(result, "mapping memory")
+    return vk.ffi.cast("char *", out[0])
+
+
+def read_budget(logical: Logical) -> tuple[int, int]:
+    """(bytes free, bytes in all) of the device's largest heap; free is -1 where it is unknown."""
+    vk, const = logical.vk, logical.vk.const
+    has_budget = "VK_EXT_memory_budget" in logical.extensions
+    budget = vk.new("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+    found = vk.new("VkPhysicalDeviceMemoryProperties2", pNext=budget if has_budget else vk.NULL)
+    vk.lib.vkGetPhysicalDeviceMemoryProperties2(logical.physical.handle, found)
+    heaps = found.memoryProperties.memoryHeaps
+    local = [
+        i
+        for i in range(found.memoryProperties.memoryHeapCount)
+        if heaps[i].flags & const.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+    ]
+    at = max(local or [0], key=lambda i: heaps[i].size)
+    free = budget.heapBudget[at] - budget.heapUsage[at] if has_budget else -1
+    return int(free), int(heaps[at].size)

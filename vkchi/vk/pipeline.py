@@ -1,0 +1,158 @@
+"""Compute pipelines: one layout per push-constant size, no descriptor sets, one cache in memory.
+
+Owns: shader modules while a pipeline is made, layouts, the VkPipelineCache. Must not know: what a
+shader's arguments are.
+
+    pipelines = Pipelines(logical)
+    handle, layout = pipelines.make(shader, subgroup_size=0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from vkchi.errors import InternalError
+from vkchi.shader import Shader
+from vkchi.vk.logical import Logical
+
+ADDRESS_BYTES = 8
+HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
+
+
+class Pipeline:
+    """One shader, loaded. Freed by `release` when nothing refers to it any more.
+
+    `push_bytes` travel as push constants: the `args_bytes` of arguments, or, where `indirect`, the
+    address of a copy of them.
+    """
+
+    __slots__ = (
+        "__weakref__", "_release", "args_bytes", "handle", "indirect", "layout", "name",
+        "push_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, shader: Shader, handle: Any, layout: Any, release: Callable[[Any], None]
+    ) -> None:
+        self.name, self.indirect, self.args_bytes = shader.name, shader.indirect, shader.size_bytes
+        self.push_bytes = count_push_bytes(shader)
+        self.handle, self.layout, self._release = handle, layout, release
+
+    def free(self) -> None:
+        """Give the pipeline up; done by the destructor as well. Idempotent."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._release(handle)
+
+    __del__ = free
+
+
+class Pipelines:
+    """Makes pipelines, on any thread; the caller destroys them."""
+
+    def __init__(self, logical: Logical) -> None:
+        self._logical = logical
+        self._lock = Lock()
+        self._layouts: dict[int, Any] = {}
+        vk, calls = logical.vk, logical.calls
+        info = vk.new("VkPipelineCacheCreateInfo")
+        self._cache = vk.create(
+            calls.vkCreatePipelineCache, logical.handle, info, "VkPipelineCache",
+            "making a pipeline cache",
+        )  # fmt: skip
+
+    def make(self, shader: Shader, subgroup_size: int) -> tuple[Any, Any]:
+        """(pipeline, its layout). `subgroup_size` 0: whatever the driver likes.
+
+        Raises DeviceError when the driver refuses the shader, InternalError for no SPIR-V.
+        """
+        logical, vk, name = self._logical, self._logical.vk, shader.name
+        layout = self._find_layout(count_push_bytes(shader))
+        entry = find_entry(shader.words)
+        module = self._make_module(shader.words, name)
+        chain = vk.NULL
+        if subgroup_size:
+            required = "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo"
+            chain = vk.new(required, requiredSubgroupSize=subgroup_size)
+        stage = vk.new(
+            "VkPipelineShaderStageCreateInfo", pNext=chain, module=module,
+            stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
+        )  # fmt: skip
+        info = vk.new("VkComputePipelineCreateInfo", stage=stage[0], layout=layout)
+        out = vk.ffi.new("VkPipeline *")
+        make = logical.calls.vkCreateComputePipelines
+        result = make(logical.handle, self._cache, 1, info, vk.NULL, out)
+        logical.calls.vkDestroyShaderModule(logical.handle, module, vk.NULL)
+        vk.check(result, f"compiling {name} in the driver")
+        self._name(out[0], name)
+        return out[0], layout
+
+    def _make_module(self, words: bytes, name: str) -> Any:
+        logical, vk = self._logical, self._logical.vk
+        code = vk.ffi.new("uint32_t[]", len(words) // 4)
+        vk.ffi.memmove(code, words, len(words))
+        info = vk.new("VkShaderModuleCreateInfo", codeSize=len(words), pCode=code)
+        call = logical.calls.vkCreateShaderModule
+        return vk.create(call, logical.handle, info, "VkShaderModule", f"loading {name}")
+
+    def _find_layout(self, push_bytes: int) -> Any:
+        logical, vk = self._logical, self._logical.vk
+        with self._lock:
+            if push_bytes not in self._layouts:
+                stage = vk.const.VK_SHADER_STAGE_COMPUTE_BIT
+                bytes_ = vk.new("VkPushConstantRange", stageFlags=stage, size=push_bytes)
+                info = vk.new(
+                    "VkPipelineLayoutCreateInfo",
+                    pushConstantRangeCount=1 if push_bytes else 0,
+                    pPushConstantRanges=bytes_,
+                )
+                self._layouts[push_bytes] = vk.create(
+                    logical.calls.vkCreatePipelineLayout, logical.handle, info,
+                    "VkPipelineLayout", "making a pipeline layout",
+                )  # fmt: skip
+            return self._layouts[push_bytes]
+
+    def _name(self, pipeline: Any, name: str) -> None:
+        """Give the pipeline its name in the validation layer's messages and in profilers."""
+        logical, vk = self._logical, self._logical.vk
+        if not logical.has_names:
+            return
+        info = vk.new(
+            "VkDebugUtilsObjectNameInfoEXT", objectType=vk.const.VK_OBJECT_TYPE_PIPELINE,
+            objectHandle=int(vk.ffi.cast("uintptr_t", pipeline)), pObjectName=name.encode(),
+        )  # fmt: skip
+        logical.calls.vkSetDebugUtilsObjectNameEXT(logical.handle, info)
+
+    def destroy(self, pipeline: Any) -> None:
+        """Destroy one pipeline that the device is done with."""
+        self._logical.calls.vkDestroyPipeline(self._logical.handle, pipeline, self._logical.vk.NULL)
+
+    def close(self) -> None:
+        """Destroy layouts and cache."""
+        calls, device, null = self._logical.calls, self._logical.handle, self._logical.vk.NULL
+        for layout in self._layouts.values():
+            calls.vkDestroyPipelineLayout(device, layout, null)
+        self._layouts.clear()
+        calls.vkDestroyPipelineCache(device, self._cache, null)
+
+
+def count_push_bytes(shader: Shader) -> int:
+    """Bytes of push constants of a shader: a multiple of 4."""
+    return ADDRESS_BYTES if shader.indirect else -(-shader.size_bytes // 4) * 4
+
+
+def find_entry(words: bytes) -> bytes:
+    """Name of the first entry point of a little-endian SPIR-V module.
+
+    Raises InternalError where there is none.
+    """
+    view = memoryview(words).cast("I") if len(words) % 4 == 0 else memoryview(b"").cast("I")
+    at = HEADER_WORDS
+    if len(view) > at and view[0] == MAGIC:
+        while at < len(view) and view[at] >> 16:
+            if view[at] & 0xFFFF == OP_ENTRY_POINT:
+                return words[4 * (at + 3) :].split(b"\0", 1)[0]
+            at += view[at] >> 16
+    raise InternalError("a shader without an entry point reached the device")

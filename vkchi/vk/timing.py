@@ -1,0 +1,81 @@
+"""Timestamps around dispatches.
+
+Owns: one query pool, reset by the host. Must not know: who wants to know, what a dispatch does.
+
+    timer = Timer(logical, capacity=256)
+    timer.start(commands, "saxpy"); ...; timer.stop(commands)
+    timer.collect()     # after the submission is done: [("saxpy", 0.0012)]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import DeviceError
+from vkchi.vk.logical import Logical
+
+
+class Timer:
+    """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s."""
+
+    def __init__(self, logical: Logical, capacity: int) -> None:
+        if not logical.physical.timestamp_bits:
+            raise DeviceError(f"{logical.physical.name} cannot measure time on its queue")
+        self._logical, self._capacity = logical, capacity
+        self._names: list[str] = []
+        vk = logical.vk
+        self._stage = vk.const.VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
+        info = vk.new(
+            "VkQueryPoolCreateInfo",
+            queryType=vk.const.VK_QUERY_TYPE_TIMESTAMP,
+            queryCount=2 * capacity,
+        )
+        call = logical.calls.vkCreateQueryPool
+        doing = "making timestamp queries"
+        self._pool = vk.create(call, logical.handle, info, "VkQueryPool", doing)
+        self._reset(2 * capacity)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `collect` must come before the next `start`."""
+        return len(self._names) == self._capacity
+
+    def start(self, commands: Any, name: str) -> None:
+        """Record the time before a dispatch called `name`."""
+        self._write(commands, 2 * len(self._names))
+        self._names.append(name)
+
+    def stop(self, commands: Any) -> None:
+        """Record the time after it."""
+        self._write(commands, 2 * len(self._names) - 1)
+
+    def collect(self) -> list[tuple[str, float]]:
+        """(name, seconds) of every dispatch since the last call; the device must be idle."""
+        names, self._names = self._names, []
+        if not names:
+            return []
+        logical, vk, count = self._logical, self._logical.vk, 2 * len(names)
+        ticks = vk.ffi.new("uint64_t[]", count)
+        flags = vk.const.VK_QUERY_RESULT_64_BIT
+        result = logical.calls.vkGetQueryPoolResults(
+            logical.handle, self._pool, 0, count, 8 * count, ticks, 8, flags
+        )
+        vk.check(result, "reading timestamps")
+        self._reset(count)
+        mask = (1 << logical.physical.timestamp_bits) - 1
+        second = logical.physical.timestamp_ns * 1e-9
+        return [
+            (name, ((ticks[2 * i + 1] - ticks[2 * i]) & mask) * second)
+            for i, name in enumerate(names)
+        ]
+
+    def _write(self, commands: Any, index: int) -> None:
+        self._logical.calls.vkCmdWriteTimestamp2(commands, self._stage, self._pool, index)
+
+    def _reset(self, count: int) -> None:
+        self._logical.calls.vkResetQueryPool(self._logical.handle, self._pool, 0, count)
+
+    def close(self) -> None:
+        """Destroy the queries; the device must be idle."""
+        logical = self._logical
+        logical.calls.vkDestroyQueryPool(logical.handle, self._pool, logical.vk.NULL)
