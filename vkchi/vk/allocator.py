@@ -126,7 +126,7 @@ class Allocator:
             except OutOfMemory:
                 total_bytes //= 2
                 if total_bytes < size:
-                    raise
+                    return self._add_block(size, is_shared=False)
 
     def _add_block(self, total_bytes: int, *, is_shared: bool) -> int:
         block = self._make_block(total_bytes)
