@@ -1,10 +1,10 @@
-"""The device that kernels run on: which one, its memory, its pipelines, what is recorded and when.
+"""The device that kernels run on: which one, its memory, its pipelines, and its end.
 
 Owns: the policy of all that; `vkchi.vk` makes the calls. Must not know: the IR, kernels, arrays.
 
-Commands are recorded as they are asked for, with a barrier only where one needs what another since
-the last barrier wrote (or would overwrite what it reads), and submitted when something waits or
-enough is recorded. All methods can be called from any thread.
+Commands are recorded as they are asked for (`vk.recorder`), with barriers only where hazards need
+them, and submitted when something waits or enough is recorded. All methods can be called from any
+thread.
 
     device = open_device("gpu")
     x = device.allocate(4096)
@@ -15,23 +15,41 @@ enough is recorded. All methods can be called from any thread.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import gc
+import itertools
+import logging
+import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import RLock
+from typing import Any
+
+from vkchi import env
+from vkchi.errors import DeviceError, InternalError
+from vkchi.shader import Shader
+from vkchi.vk.allocator import Span
+from vkchi.vk.heap import Heap
+from vkchi.vk.instance import Instance, open_instance
+from vkchi.vk.logical import open_logical
+from vkchi.vk.memory import LOCAL, SHARED, find_type
+from vkchi.vk.physical import Physical, read_all
+from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes
+from vkchi.vk.raw import OutOfMemory, load_vulkan
+from vkchi.vk.recorder import Recorder
+from vkchi.vk.ring import Piece, Ring
 
 TRASH_BYTES = 4096
-FIRST_BATCH, LARGEST_BATCH = 8, 64  # dispatches per submission: few when the device is idle
-MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
-MOST_TRACKED = 1024  # buffers remembered between barriers
 PRESSURE_BYTES = 256 << 20  # memory waiting to be freed that makes `allocate` wait for it
-ARGUMENT_CHUNK_BYTES, STAGING_CHUNK_BYTES = 1 << 16, 4 << 20
-DOWNLOAD_CHUNKS = 4
-TIMED_DISPATCHES = 256
-COMPUTE = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
-COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
-ALL_ORDERS = range(1 << 32)
-
+STAGING_BYTES = 4 << 20
+PIECES_READ_AT_ONCE = 4
+ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
-GPU_RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
+
+RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
 KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
     "any": lambda info: True,
     "gpu": lambda info: info.kind != "cpu",
@@ -53,3 +71,412 @@ class DeviceInfo:
     driver: str
     api: tuple[int, int, int]
     uuid: bytes
+
+
+def list_devices() -> list[DeviceInfo]:
+    """All Vulkan devices of this machine, in the order of their indices.
+
+    Raises DeviceError where there is no Vulkan loader or no driver.
+    """
+    instance = open_instance(load_vulkan())
+    try:
+        rows = read_all(instance.vk, instance.list_handles())
+        return [describe(i, row) for i, row in enumerate(rows)]
+    finally:
+        instance.close()
+
+
+def open_device(
+    kind: str = "any",
+    select: str | int | None = None,
+    *,
+    fallback: bool = True,
+    staged: bool = False,
+) -> Device:
+    """A device, open.
+
+    kind: `any` (the best there is), `gpu`, `cpu` (a software device) or `nvidia`; where there is
+    none of that kind, the best one with a warning in the log, or DeviceError without `fallback`.
+    select: an index, or a part of a name; it overrides `kind`, and is VKCHI_DEVICE by default.
+    staged: hand out no mapped memory even where the device's is the host's, as a discrete GPU does.
+
+    Raises DeviceError when there is no such device, or vkchi cannot use it.
+    """
+    instance = open_instance(load_vulkan())
+    try:
+        rows = read_all(instance.vk, instance.list_handles())
+        infos = [describe(i, row) for i, row in enumerate(rows)]
+        lacks = [row.list_lacks() for row in rows]
+        if select is None:
+            select = env.flag("VKCHI_DEVICE") or None
+        index = choose_device(infos, lacks, kind, select, fallback=fallback)
+        return Device(instance, rows[index], infos[index], staged=staged)
+    except BaseException:
+        instance.close()
+        raise
+
+
+def describe(index: int, row: Physical) -> DeviceInfo:
+    """What a user is told about a physical device."""
+    return DeviceInfo(index, row.name, row.kind, row.vendor, row.driver, row.api, row.uuid)
+
+
+def choose_device(
+    infos: list[DeviceInfo],
+    lacks: list[list[str]],
+    kind: str,
+    select: str | int | None,
+    *,
+    fallback: bool,
+) -> int:
+    """Index of the device that `open_device` opens. `lacks`: what each has not but should."""
+    if select is not None:
+        index = select_device(infos, select)
+        if lacks[index]:
+            raise DeviceError(f"{infos[index].name} lacks {', '.join(lacks[index])}")
+        return index
+    if kind not in KINDS:
+        raise DeviceError(f"no kind of device is called {kind!r}: it is one of {', '.join(KINDS)}")
+    usable = [info for info, lack in zip(infos, lacks, strict=True) if not lack]
+    if not usable:
+        reasons = (f"{i.name} lacks {', '.join(k)}" for i, k in zip(infos, lacks, strict=True))
+        raise DeviceError("no Vulkan device here can be used: " + "; ".join(reasons))
+    usable.sort(key=lambda info: RANKS[info.kind])
+    wanted = [info for info in usable if KINDS[kind](info)]
+    if not wanted and not fallback:
+        raise DeviceError(f"no {kind} device here; there {list_names(infos)}")
+    if not wanted:
+        logging.getLogger("vkchi").warning("no %s device here: using %s", kind, usable[0].name)
+    return (wanted or usable)[0].index
+
+
+def select_device(infos: list[DeviceInfo], select: str | int) -> int:
+    """Index of the device that `select`, an index or a part of a name, means."""
+    if isinstance(select, int) or select.isdecimal():
+        if 0 <= int(select) < len(infos):
+            return int(select)
+    else:
+        for info in infos:
+            if select.lower() in info.name.lower():
+                return info.index
+    raise DeviceError(f"no Vulkan device matches {select!r}; there {list_names(infos)}")
+
+
+def list_names(infos: list[DeviceInfo]) -> str:
+    """`are 0: llvmpipe, 1: ...`, for messages."""
+    names = ", ".join(f"{info.index}: {info.name}" for info in infos)
+    return f"{'is' if len(infos) == 1 else 'are'} {names}"
+
+
+class Device(Recorder):
+    """One open Vulkan device: memory, pipelines, and the commands recorded for it.
+
+    info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
+    bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
+    host_pointer_alignment: bytes, 0 where host memory cannot be imported.
+    """
+
+    def __init__(
+        self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
+    ) -> None:
+        self.info, self.caps = info, physical.caps
+        self.messages = instance.messages
+        self.host_pointer_alignment = physical.host_pointer_alignment
+        self._instance, self._vk = instance, instance.vk
+        logical = open_logical(instance.vk, physical)
+        logical.has_names = instance.has_validation
+        super().__init__(logical)
+        is_hosts = physical.kind in ("cpu", "integrated") and not staged
+        self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
+        self.heap = Heap(logical, SHARED if self.unified else LOCAL)
+        self._pipelines = Pipelines(logical)
+        self._staging = Ring(logical, self._queue, STAGING_BYTES)
+        self._region = instance.vk.new("VkBufferCopy")
+        self._keys = itertools.count(1)
+        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self._loaded: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+        self._watch_process()
+        try:
+            self.trash = self.allocate(TRASH_BYTES)
+        except BaseException:
+            self.close()
+            raise
+
+    def _watch_process(self) -> None:
+        """Close when the interpreter ends; refuse to work in a forked child."""
+        self._at_exit = partial(call_if_alive, weakref.WeakMethod(self.close))
+        atexit.register(self._at_exit)
+        if hasattr(os, "register_at_fork"):
+            after = partial(call_if_alive, weakref.WeakMethod(self._refuse_in_child))
+            os.register_at_fork(after_in_child=after)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the device was closed, or belongs to the parent of this process."""
+        return bool(self._refusal)
+
+    # --- memory and pipelines --------------------------------------------------------------
+
+    def allocate(self, size_bytes: int, *, zero: bool = True) -> Buffer:
+        """A buffer of `size_bytes`, zeroed if `zero`.
+
+        Raises DeviceError when the device is out of memory, saying what is asked for and free.
+        """
+        if size_bytes < 0:
+            raise InternalError(f"a buffer of {size_bytes} bytes was asked for")
+        with self._lock:
+            self.require_open()
+            span = self._find_memory(size_bytes)
+            buffer = Buffer(self, next(self._keys), span, size_bytes)
+            self._buffers.add(buffer)
+            if zero and self.unified:
+                start = int(self._vk.ffi.cast("uintptr_t", buffer.pointer))
+                ctypes.memset(start, 0, span.size_bytes)
+            elif zero:
+                self._record_fill(buffer, 0, span.size_bytes, 0)
+            return buffer
+
+    def _find_memory(self, size_bytes: int) -> Span:
+        self.sweep()
+        if self.heap.releases.waiting_bytes > PRESSURE_BYTES:
+            self.wait()
+        try:
+            return self.heap.allocate(size_bytes)
+        except OutOfMemory:
+            gc.collect()
+            self.sweep()
+            self.wait()
+        try:
+            return self.heap.allocate(size_bytes)
+        except OutOfMemory:
+            raise self.heap.explain_shortage(size_bytes) from None
+
+    def sweep(self) -> None:
+        """Free what the device is done with."""
+        if self.heap.releases:
+            self.heap.releases.sweep(self.recorded_number, self._queue.read_completed())
+
+    def load(self, shader: Shader) -> Pipeline:
+        """The shader, compiled by the driver.
+
+        Raises DeviceError naming what the device lacks, or when the driver refuses it.
+        """
+        self.require_open()
+        lacks = [name for name in shader.needs if not getattr(self.caps, name)]
+        if lacks:
+            raise DeviceError(
+                f"{self.info.name} cannot run {shader.name}: it lacks {', '.join(lacks)}"
+            )
+        if count_push_bytes(shader) > self.caps.push_constant_bytes:
+            raise InternalError(f"the arguments of {shader.name} are too long to be pushed")
+        size = self.caps.subgroup_size if "subgroup_size" in shader.needs else 0
+        if not self._logical.physical.can_require_subgroup_size:
+            size = 0
+        handle, layout = self._pipelines.make(shader, size)
+        pipeline = Pipeline(shader, handle, layout, self._release_pipeline)
+        self._loaded.add(pipeline)
+        return pipeline
+
+    def _release_pipeline(self, handle: Any) -> None:
+        self.heap.releases.add(partial(self._pipelines.destroy, handle))
+
+    # --- transfers -------------------------------------------------------------------------
+
+    def copy(
+        self, src: Buffer, dst: Buffer, size_bytes: int, src_offset: int = 0, dst_offset: int = 0
+    ) -> None:
+        """Record a copy of `size_bytes` between buffers, or between parts of one that are apart."""
+        here, there = src.locate(src_offset, size_bytes), dst.locate(dst_offset, size_bytes)
+        if src is dst and abs(src_offset - dst_offset) < size_bytes:
+            raise InternalError("a copy within a buffer overlaps itself")
+        if size_bytes:
+            with self._lock:
+                commands = self.begin_command(frozenset((src.key,)), frozenset((dst.key,)))
+                self._record_copy(commands, *here, *there, size_bytes)
+                self.count_command()
+
+    def fill(self, buffer: Buffer, offset: int, size_bytes: int, word: int) -> None:
+        """Record setting `size_bytes` from `offset`, both multiples of 4, to a 32-bit word."""
+        buffer.locate(offset, size_bytes)
+        if offset % 4 or size_bytes % 4:
+            raise InternalError(f"a fill of {size_bytes} bytes at {offset} is not of whole words")
+        if size_bytes:
+            with self._lock:
+                self._record_fill(buffer, offset, size_bytes, word)
+
+    def _record_fill(self, buffer: Buffer, offset: int, size_bytes: int, word: int) -> None:
+        commands = self.begin_command(NOBODY, frozenset((buffer.key,)))
+        where, start = buffer.locate(offset, 0)
+        calls = self._logical.calls
+        calls.vkCmdFillBuffer(commands, where, start, size_bytes, word & 0xFFFFFFFF)
+        self.count_command()
+
+    def _record_copy(
+        self, commands: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, size_bytes: int
+    ) -> None:
+        region = self._region
+        region.srcOffset, region.dstOffset, region.size = src_offset, dst_offset, size_bytes
+        self._logical.calls.vkCmdCopyBuffer(commands, src, dst, 1, region)
+
+    def upload(self, buffer: Buffer, offset: int, source: Any, size_bytes: int) -> None:
+        """Copy host memory, at a cffi pointer, into a buffer; the source is free at return."""
+        for at in range(0, size_bytes, STAGING_BYTES):
+            size = min(STAGING_BYTES, size_bytes - at)
+            there = buffer.locate(offset + at, size)
+            with self._lock:
+                commands = self.begin_command(NOBODY, frozenset((buffer.key,)))
+                piece = self._staging.take(size, self._queue.submitted + 1)
+                self._move(piece.pointer, source + at, size)
+                self._record_copy(commands, piece.buffer, piece.offset, *there, size)
+                self.count_command()
+                if size == STAGING_BYTES:
+                    self.flush()
+
+    def download(self, buffer: Buffer, offset: int, target: Any, size_bytes: int) -> None:
+        """Copy a buffer into host memory at a cffi pointer; waits."""
+        step = PIECES_READ_AT_ONCE * STAGING_BYTES
+        for start in range(0, size_bytes, step):
+            with self._lock:
+                pieces: list[tuple[int, int, Piece]] = []
+                commands = self.begin_command(frozenset((buffer.key,)), NOBODY)
+                for at in range(start, min(start + step, size_bytes), STAGING_BYTES):
+                    size = min(STAGING_BYTES, size_bytes - at)
+                    piece = self._staging.take(size, self._queue.submitted + 1)
+                    here = buffer.locate(offset + at, size)
+                    self._record_copy(commands, *here, piece.buffer, piece.offset, size)
+                    pieces.append((at, size, piece))
+                self.wait()
+                for at, size, piece in pieces:
+                    self._move(target + at, piece.pointer, size)
+
+    # --- end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wait, and free everything. Idempotent; later use raises DeviceError.
+
+        Memory that is still looked at from outside (through a `view`) stays until it is not.
+        """
+        with self._lock:
+            if self._refusal:
+                return
+            try:
+                self.wait()
+            except DeviceError:  # a lost device is closed all the same
+                self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
+            atexit.unregister(self._at_exit)
+            self._refuse(RESET)
+            for pipeline in list(self._loaded):
+                pipeline.free()
+            for buffer in list(self._buffers):
+                buffer.free()
+            self.heap.releases.drain()
+            self._pipelines.close()
+            self._staging.close()
+            self.close_queue()
+            self.heap.close(self._close_device)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_at_exit"):
+            self.close()
+
+    def _refuse(self, reason: str) -> None:
+        """From now on every use raises; `busy`, so that a look at memory waits and is told."""
+        self._commands, self._refusal, self.busy = None, reason, True
+
+    def _close_device(self) -> None:
+        self._logical.close()
+        self._instance.close()
+
+    def _refuse_in_child(self) -> None:
+        """The driver's threads are not in a forked child: nothing there may touch it."""
+        self._lock = RLock()  # another thread of the parent may have held it
+        if not self._refusal:
+            self._refuse(FORKED)
+            for buffer in list(self._buffers):
+                buffer.free()
+
+
+def call_if_alive(method: Callable[[], Callable[[], None] | None]) -> None:
+    """Call what a weak reference refers to, if it is still there."""
+    function = method()
+    if function is not None:
+        function()
+
+
+class Buffer:
+    """A part of a device's memory. Freed by `free` or with its last reference, once the device is
+    done with it.
+
+    key: unique among the device's buffers, never used again; address: where shaders find it;
+    view: its bytes in place, None where the host does not share the device's memory. Whoever takes
+    the `view` (or makes an array over it) keeps the memory alive.
+    """
+
+    __slots__ = (
+        "__weakref__", "_span", "address", "device", "key", "pointer", "size_bytes", "view",
+    )  # fmt: skip
+
+    def __init__(self, device: Device, key: int, span: Span, size_bytes: int) -> None:
+        self.device, self.key, self.size_bytes = device, key, size_bytes
+        self._span: Span | None = span
+        self.address: int = span.block.address + span.offset
+        ffi, start = device._vk.ffi, span.block.pointer
+        if not device.unified:
+            start = ffi.cast("char *", span.block.address)
+        # The last holder of this pointer, be it this buffer or a view, releases the memory.
+        self.pointer: Any = ffi.gc(start + span.offset, partial(release_span, device.heap, span))
+        self.view: memoryview | None = None
+        if device.unified:
+            self.view = memoryview(ffi.buffer(self.pointer, size_bytes))
+
+    def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
+        """(VkBuffer, offset in it) of a range. Raises InternalError where it sticks out,
+        DeviceError after `free`."""
+        if self._span is None:
+            self.device.require_open()
+            raise DeviceError("this array was freed")
+        if offset < 0 or size_bytes < 0 or offset + size_bytes > self.size_bytes:
+            raise InternalError(
+                f"{size_bytes} bytes at {offset} are not in a buffer of {self.size_bytes}"
+            )
+        return self._span.block.buffer, self._span.offset + offset
+
+    def read(self, offset: int, size_bytes: int) -> bytearray:
+        """A copy of `size_bytes` from `offset`, after all that was recorded before is done."""
+        result = bytearray(size_bytes)
+        self.read_into(offset, result)
+        return result
+
+    def read_into(self, offset: int, target: Any) -> None:
+        """Fill a writable contiguous buffer from `offset` on, after waiting for the device."""
+        memory = self.device._vk.ffi.from_buffer(target, require_writable=True)
+        size_bytes = len(memory)
+        self.locate(offset, size_bytes)
+        self.device.wait()
+        if self.view is not None:
+            self.device._vk.ffi.memmove(memory, self.pointer + offset, size_bytes)
+        elif size_bytes:
+            self.device.download(self, offset, memory, size_bytes)
+
+    def write(self, offset: int, data: Any) -> None:
+        """Put the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
+
+        Happens after all that was recorded before, and before all that will be.
+        """
+        memory = self.device._vk.ffi.from_buffer(data)
+        size_bytes = len(memory)
+        self.locate(offset, size_bytes)
+        if self.view is not None:
+            self.device.wait()
+            self.device._vk.ffi.memmove(self.pointer + offset, memory, size_bytes)
+        elif size_bytes:
+            self.device.upload(self, offset, memory, size_bytes)
+
+    def free(self) -> None:
+        """Give the memory up. Idempotent; the buffer cannot be used any more."""
+        self._span = self.pointer = self.view = None
+
+
+def release_span(heap: Heap, span: Span, _pointer: Any) -> None:
+    """The destructor of a buffer's pointer."""
+    heap.release(span)

@@ -1,0 +1,213 @@
+"""The device layer in processes of their own: missing drivers, forks, the end of the interpreter,
+the validation layer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.device
+
+ROOT = Path(__file__).parents[2]
+LAYER_VARIABLES = ("VK_INSTANCE_LAYERS", "VK_LAYER_SETTINGS_PATH", "VKCHI_DEBUG")
+
+
+def run_python(source: str, *path: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in the tests' environment, without the layer of `pytest --validation`."""
+    kept = {name: value for name, value in os.environ.items() if name not in LAYER_VARIABLES}
+    search = os.pathsep.join([*path, str(ROOT), str(Path(__file__).parent)])
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore", "-c", source],
+        env={**kept, "PYTHONPATH": search, **variables},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def check_output(source: str, *path: str, **variables: str) -> str:
+    """Standard output of a program that ends well and says nothing on standard error."""
+    run = run_python(source, *path, **variables)
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout + run.stderr
+    return run.stdout.strip()
+
+
+OPEN = """
+from vkchi.device import list_devices, open_device
+from vkchi.errors import DeviceError
+for call in (open_device, list_devices):
+    try:
+        call()
+    except DeviceError as error:
+        print(error)
+"""
+
+
+def test_no_driver() -> None:
+    nowhere = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
+    lines = check_output(OPEN, **nowhere).splitlines()
+    assert len(lines) == 2
+    assert lines[0] == lines[1]
+    assert lines[0].startswith("no Vulkan driver was found: install one for your GPU, or a")
+    assert "apt-get install mesa-vulkan-drivers" in lines[0]
+
+
+def test_no_loader(tmp_path: Path) -> None:
+    package = tmp_path / "vulkan"
+    package.mkdir()
+    (package / "__init__.py").write_text("from vulkan._vulkan import *")
+    (package / "_vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version.')")
+    lines = check_output(OPEN, str(tmp_path)).splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(
+        "no Vulkan loader (libvulkan) was found: `apt-get install libvulkan1"
+    )
+
+
+def test_importing_does_not_load_vulkan() -> None:
+    source = "import sys, vkchi.device; print('vulkan' in sys.modules)"
+    assert check_output(source) == "False"
+
+
+def test_the_layer_is_missing() -> None:
+    message = check_output(OPEN, VKCHI_VALIDATE="1", VK_LAYER_PATH="/nonexistent")
+    assert message.startswith("VKCHI_VALIDATE is set but VK_LAYER_KHRONOS_validation is not inst")
+    assert "apt-get install vulkan-validationlayers" in message
+
+
+WORK = """
+import numpy as np
+from test_device import *
+device = open_device(staged={staged})
+saxpy, far = device.load(make_shader()), device.load(make_shader(indirect=True))
+x, y = make_floats(device, RAMP), make_floats(device, RAMP)
+for _ in range(200):
+    launch(saxpy, x, y, 1.0)
+    launch(far, y, x, 0.0)
+device.copy(x, y, 128, 0, 1024)
+device.fill(x, 0, 64, 1)
+z = device.allocate(20 << 20)
+z.write(1, bytes(9 << 20))
+z.read(3, 18 << 20)
+with device.timing():
+    launch(saxpy, x, y, 1.0)
+z.free()
+"""
+
+
+@pytest.mark.parametrize("mode", ["1", "sync"])
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_validation_layer_says_nothing(mode: str, staged: bool) -> None:
+    source = WORK.format(staged=staged) + "device.close(); print(device.messages)"
+    assert check_output(source, VKCHI_VALIDATE=mode) == "[]"
+
+
+def test_the_validation_layer_is_listened_to() -> None:
+    source = (
+        WORK.format(staged=False)
+        + "commands = device.begin_command(frozenset(), frozenset())\n"
+        + "device._logical.calls.vkCmdFillBuffer(commands, x.locate(0, 4)[0], 1, 4, 0)\n"
+        + "print(any('vkCmdFillBuffer' in message for message in device.messages))\n"
+    )
+    assert check_output(source, VKCHI_VALIDATE="1") == "True"
+
+
+ENDS = {
+    "nothing is recorded": "",
+    "commands are recorded": "launch(saxpy, x, y, 1.0)",
+    "the device is in a cycle": "import gc; gc.disable(); device.me = device",
+    "a view is left": "import builtins; builtins.left = x.view and np.frombuffer(x.view, 'u1')",
+    "it was closed": "device.close()",
+    "it was closed, a view is left": (
+        "import builtins; builtins.left = x.view and np.frombuffer(x.view, 'u1'); device.close()"
+    ),
+    "everything was deleted": "del device, saxpy, far, x, y, z",
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_the_interpreter_ends_well(end: str) -> None:
+    check_output(WORK.format(staged=False) + end)
+
+
+FORK = """
+import os, sys
+def use_all():
+    uses = (
+        lambda: device.allocate(4), lambda: device.load(make_shader()), device.wait, device.flush,
+        lambda: launch(saxpy, x, y, 1.0), lambda: x.read(0, 4), lambda: x.write(0, b"a"),
+        lambda: device.fill(x, 0, 4, 0), lambda: device.copy(x, y, 4),
+    )
+    for use in uses:
+        try:
+            use()
+            return 1
+        except DeviceError as error:
+            if "forked" not in str(error):
+                return 2
+    return 0 if device.closed and device.busy else 3
+"""
+CHILD = """
+before = floats(y).copy()
+child = os.fork()
+if not child:
+    status = use_all()
+    x.free()
+    y = saxpy = far = z = None
+    import gc; gc.collect()
+    device.close()
+    {leave}(status)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+launch(saxpy, x, y, 1.0)
+print(np.allclose(floats(y), before + floats(x)) and bool(floats(x).any()))
+"""
+
+
+@pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
+def test_a_forked_child_refuses(leave: str) -> None:
+    source = WORK.format(staged=False) + FORK + CHILD.format(leave=leave)
+    assert check_output(source).splitlines() == ["0", "True"]
+
+
+def test_a_fork_while_another_thread_records() -> None:
+    """The child does not wait for a lock that a thread of its parent held."""
+    thread = """
+import threading
+stop = threading.Event()
+def record():
+    while not stop.is_set():
+        launch(saxpy, x, y, 0.0)
+worker = threading.Thread(target=record)
+worker.start()
+statuses = []
+for _ in range(10):
+    child = os.fork()
+    if not child:
+        os._exit(use_all())
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop.set()
+worker.join()
+print(statuses)
+"""
+    assert check_output(WORK.format(staged=False) + FORK + thread) == str([0] * 10)
+
+
+def test_ctrl_c_ends_a_wait() -> None:
+    source = (
+        WORK.format(staged=False)
+        + """
+import _thread, threading
+threading.Timer(0.3, _thread.interrupt_main).start()
+try:
+    device._queue.wait(device._queue.submitted + 1)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    )
+    assert check_output(source) == "interrupted"

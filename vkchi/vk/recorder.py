@@ -1,0 +1,261 @@
+"""The one path that commands take to the device: recorded, ordered, submitted, waited for.
+
+Owns: the command buffer being recorded, barriers, batches, the lock, profiling. Must not know:
+where memory comes from, what a kernel is. `vkchi.device.Device` is a Recorder with memory.
+
+A command says which buffers it reads and writes (sets of keys). A barrier is recorded before it
+only where it reads or writes what was written, or writes what was read, since the last barrier;
+these sets outlive submissions, because the order of submissions alone makes no write visible.
+
+    recorder.record(pipeline, args, 16, 1, reads=frozenset({3}), writes=frozenset({4}))
+    recorder.flush()
+    recorder.wait()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
+
+from vkchi.errors import DeviceError
+from vkchi.vk.logical import Logical
+from vkchi.vk.pipeline import Pipeline
+from vkchi.vk.queue import Queue
+from vkchi.vk.ring import Ring
+from vkchi.vk.timing import Timer
+
+FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
+MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
+MOST_TRACKED = 1024  # keys remembered between barriers
+ARGUMENT_CHUNK_BYTES = 1 << 16
+TIMED_DISPATCHES = 256
+COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
+COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
+
+
+@dataclass
+class Timing:
+    """What `timing` measured: (name of the shader, seconds) of each dispatch, in order."""
+
+    dispatches: list[tuple[str, float]] = field(default_factory=list)
+
+
+class Recorder:
+    """Records commands for one queue. `busy`: something is recorded, or may still be running."""
+
+    def __init__(self, logical: Logical) -> None:
+        self.busy = False
+        self._lock = RLock()
+        self._refusal = ""
+        self._logical = logical
+        self._queue = Queue(logical)
+        self._ring = Ring(logical, self._queue, ARGUMENT_CHUNK_BYTES)
+        self._commands: Any = None
+        self._bound: Pipeline | None = None
+        self._read: set[int] = set()
+        self._written: set[int] = set()
+        self._batch = self._left = FIRST_BATCH
+        self._timer: Timer | None = None
+        self._timing = Timing()
+        calls, ffi = logical.calls, logical.vk.ffi
+        self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
+        self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
+        self._move = ffi.memmove
+        self._address = ffi.new("uint64_t *")
+        self._make_barriers()
+
+    def _make_barriers(self) -> None:
+        vk, const = self._logical.vk, self._logical.vk.const
+        stages = const.VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
+        stages |= const.VK_PIPELINE_STAGE_2_ALL_TRANSFER_BIT
+        written, read = const.VK_ACCESS_2_MEMORY_WRITE_BIT, const.VK_ACCESS_2_MEMORY_READ_BIT
+        between = vk.new(
+            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
+            dstStageMask=stages, dstAccessMask=written | read,
+        )  # fmt: skip
+        last = vk.new(
+            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
+            dstStageMask=const.VK_PIPELINE_STAGE_2_HOST_BIT,
+            dstAccessMask=const.VK_ACCESS_2_HOST_READ_BIT,
+        )  # fmt: skip
+        one = {"memoryBarrierCount": 1}
+        self._order_info = vk.new("VkDependencyInfo", pMemoryBarriers=between, **one)
+        self._to_host_info = vk.new("VkDependencyInfo", pMemoryBarriers=last, **one)
+
+    # --- recording -------------------------------------------------------------------------
+
+    def record(
+        self,
+        pipeline: Pipeline,
+        args: Any,
+        group_x: int,
+        group_y: int,
+        reads: frozenset[int],
+        writes: frozenset[int],
+    ) -> None:
+        """Record a dispatch of `group_x` by `group_y` workgroups.
+
+        args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
+        keys of the buffers that the shader touches. Raises DeviceError after `close`.
+        """
+        with self._lock:
+            if self._timer is not None:
+                return self._record_timed(pipeline, args, group_x, group_y, reads, writes)
+            commands = self._commands or self._begin()
+            read, written = self._read, self._written
+            if not (
+                written.isdisjoint(reads) and written.isdisjoint(writes) and read.isdisjoint(writes)
+            ):
+                self._order(commands)
+            if pipeline is not self._bound:
+                self._bind(commands, COMPUTE_POINT, pipeline.handle)
+                self._bound = pipeline
+            if pipeline.indirect:
+                args = self._place(args, pipeline.args_bytes)
+            push_bytes = pipeline.push_bytes
+            if push_bytes:
+                self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, push_bytes, args)
+            self._dispatch(commands, group_x, group_y, 1)
+            read |= reads
+            written |= writes
+            self._left -= 1
+            if self._left <= 0:
+                self.flush()
+
+    def _record_timed(self, pipeline: Pipeline, *rest: Any) -> None:
+        """Record a dispatch alone between barriers, with timestamps around it."""
+        timer, self._timer = self._timer, None
+        assert timer is not None
+        try:
+            if timer.is_full:
+                self.wait()
+                self._timing.dispatches += timer.collect()
+            commands = self._commands or self._begin()
+            self._order(commands)
+            self._left += 1  # no flush before the second timestamp
+            timer.start(commands, pipeline.name)
+            self.record(pipeline, *rest)
+            timer.stop(commands)
+            self.count_command(1)
+        finally:
+            self._timer = timer
+
+    def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
+        """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
+        commands = self._commands or self._begin()
+        if not (self._written.isdisjoint(reads | writes) and self._read.isdisjoint(writes)):
+            self._order(commands)
+        self._read |= reads
+        self._written |= writes
+        return commands
+
+    def count_command(self, count: int = 1) -> None:
+        """Note that a command was recorded; submits when there are enough."""
+        self._left -= count
+        if self._left <= 0:
+            self.flush()
+
+    def _begin(self) -> Any:
+        self.require_open()
+        self._commands = self._queue.begin()
+        self._bound = None
+        self._left = self._batch
+        self.busy = True
+        return self._commands
+
+    def _order(self, commands: Any) -> None:
+        """Let what follows see what went before."""
+        self._barrier(commands, self._order_info)
+        self._read.clear()
+        self._written.clear()
+
+    def _place(self, args: Any, size_bytes: int) -> Any:
+        """A pointer to the device address of a copy of the arguments."""
+        piece = self._ring.take(size_bytes, self._queue.submitted + 1)
+        self._move(piece.pointer, args, size_bytes)
+        self._address[0] = piece.address
+        return self._address
+
+    # --- submitting ------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Submit what is recorded; does not wait, but for a device that is far behind."""
+        with self._lock:
+            commands = self._commands
+            if commands is None:
+                return self.require_open()
+            self._commands = None
+            if len(self._read) + len(self._written) > MOST_TRACKED:
+                self._order(commands)
+            self._barrier(commands, self._to_host_info)
+            number = self._queue.submit(commands)
+            self._batch = min(2 * self._batch, LARGEST_BATCH)
+            self._queue.wait(number - MOST_IN_FLIGHT)
+            self.sweep()
+
+    def wait(self) -> None:
+        """Submit what is recorded and return when all of it is done.
+
+        Raises DeviceError when the device is lost or closed.
+        """
+        with self._lock:
+            self.require_open()
+            if not self.busy:
+                return
+            self.flush()
+            number = self._queue.submitted
+        self._queue.wait(number)
+        with self._lock:
+            if self._commands is None and self._queue.submitted == number:
+                self.busy = False
+                self._batch = FIRST_BATCH
+            self.sweep()
+
+    @property
+    def recorded_number(self) -> int:
+        """Number of the submission that what was recorded last belongs to."""
+        return self._queue.submitted + (self._commands is not None)
+
+    def sweep(self) -> None:
+        """Free what the device is done with. For the subclass that has memory."""
+
+    def require_open(self) -> None:
+        """Raises DeviceError when the device cannot be used any more."""
+        if self._refusal:
+            raise DeviceError(self._refusal)
+
+    # --- profiling -------------------------------------------------------------------------
+
+    @contextmanager
+    def timing(self) -> Iterator[Timing]:
+        """Measure each dispatch recorded in the block, one at a time; filled when it ends.
+
+        >>> with device.timing() as t: step()
+        >>> t.dispatches
+        [('step', 0.0012)]
+        """
+        with self._lock:
+            self.wait()
+            if self._timer is not None:
+                raise DeviceError("timing() is already measuring")
+            self._timer, self._timing = Timer(self._logical, TIMED_DISPATCHES), Timing()
+            timer, timing = self._timer, self._timing
+        try:
+            yield timing
+        finally:
+            with self._lock:
+                self._timer = None
+                if not self._refusal:
+                    self.wait()
+                    timing.dispatches += timer.collect()
+                    timer.close()
+
+    def close_queue(self) -> None:
+        """Destroy queue and ring; the device must be idle."""
+        if self._timer is not None:
+            self._timer.close()
+        self._ring.close()
+        self._queue.close()
