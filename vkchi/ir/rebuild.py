@@ -40,14 +40,17 @@ class Rebuilder:
 
     def ops(self, ops: Sequence[Op]) -> None:
         """Rewrite ops into the region that is open in `b`."""
+        b, visit, mapped, append = self.b, self.visit, self.map, self.b.ops.append
         for op in ops:
-            self.b.span = op.span
-            args = self.args(op)
-            out = self.visit(self.b, op, args)
-            if out is None:
-                self.keep(op, args)
+            b.span = op.span
+            args = self.args(op) if mapped else op.args
+            out = visit(b, op, args)
+            if out is not None:
+                mapped.update(zip(op.results, out, strict=True))
+            elif not op.regions and args == op.args:
+                append(op)
             else:
-                self.map.update(zip(op.results, out, strict=True))
+                self.keep(op, args)
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
         """Append the op with new args and rewritten regions; itself if nothing changed."""
@@ -58,8 +61,11 @@ class Rebuilder:
 
     def copy(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
         """A new op like this one; its results stand for the old ones."""
-        types = () if op.type is not None else tuple(r.type for r in op.results)
-        new = Op(op.kind, args, op.attr, op.type, op.span, op.name, regions, types)
+        if op.type is not None:
+            new = self.map[op] = Op(op.kind, args, op.attr, op.type, op.span, op.name)
+            return new
+        types = tuple([r.type for r in op.results])
+        new = Op(op.kind, args, op.attr, None, op.span, op.name, regions, types)
         for old, result in zip(op.results, new.results, strict=True):
             result.name = old.name
             self.map[old] = result

@@ -1,0 +1,190 @@
+"""Which places in memory may be the same. What `forward`, `licm` and `dce` may rely on:
+
+- A place is a base, an index tuple, and a component (None: the whole element).
+- Bases: every `local` and `shared` op is memory of its own. An array parameter with a static shape
+  or a layout (a field, a temporary, a return slot) is memory of its own too. Array parameters of
+  dynamic shape (ndarray arguments) may be the same memory if they store the same scalar.
+- Indices are compared as a value plus a constant: `i + 1` is not `i`, constants differ from each
+  other, `i` may be `j`. One differing axis is enough, for index tuples inside an array's shape lead
+  to distinct places. What lies outside the shape is harmless but holds anything.
+- Components: different constants are distinct, all else may meet.
+- In one invocation, and between two synchronisations, memory changes by this invocation's writes
+  only. `barrier`, `fence` and every other SYNC op end what is known of global and shared memory.
+
+Must not know: what is done with the answers.
+
+    >>> a, b = place_of(elem_x_i), place_of(elem_x_i_plus_1)
+    >>> may_alias(a, b)
+    False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.ops import TABLE, Effect
+from vkchi.passes.match import constant_int
+from vkchi.types import Array, Scalar
+
+
+class Index(NamedTuple):
+    """A value plus a constant (modulo the value's width), or a constant alone."""
+
+    root: Value | None
+    offset: int
+
+
+class Place(NamedTuple):
+    """What a pointer points at; `component` is a number, a computed one, or None for the whole."""
+
+    base: Value
+    indices: tuple[Index, ...]
+    component: int | Value | None
+
+
+# --- from pointers to places -------------------------------------------------------------------
+
+
+def base_of(ptr: Value) -> Value:
+    """The array or private place that a pointer (or array) leads to."""
+    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at"):
+        ptr = ptr.args[0]
+    return ptr
+
+
+def place_of(ptr: Value) -> Place:
+    """The place of a pointer. Raises InternalError for what makes no pointers."""
+    component: int | Value | None = None
+    if isinstance(ptr, Op) and ptr.kind in ("member", "member_at"):
+        component = ptr.attr if ptr.kind == "member" else ptr.args[1]
+        ptr = ptr.args[0]
+    if isinstance(ptr, Op) and ptr.kind == "elem":
+        return Place(ptr.args[0], tuple([split_offset(v) for v in ptr.args[1:]]), component)
+    if isinstance(ptr, Op) and ptr.kind == "local":
+        return Place(ptr, (), component)
+    kind = ptr.kind if isinstance(ptr, Op) else "a parameter"
+    raise InternalError(f"a place is made by `elem`, `member` or `local`, not by {kind}")
+
+
+def split_offset(v: Value) -> Index:
+    """An index as a value plus a constant."""
+    assert isinstance(v.type, Scalar)
+    width = 1 << v.type.bits
+    offset = 0
+    while True:
+        number = constant_int(v)
+        if number is not None:
+            return Index(None, number + offset)
+        peeled = peel_constant(v)
+        if peeled is None:
+            return Index(v, offset % width)
+        v, offset = peeled[0], offset + peeled[1]
+
+
+def peel_constant(v: Value) -> tuple[Value, int] | None:
+    """What is left of a sum with a constant, and the constant."""
+    if not isinstance(v, Op) or v.kind not in ("add", "sub"):
+        return None
+    a, b = v.args
+    n = constant_int(b)
+    if n is not None:
+        return a, (n if v.kind == "add" else -n)
+    n = constant_int(a)
+    return (b, n) if n is not None and v.kind == "add" else None
+
+
+# --- questions ---------------------------------------------------------------------------------
+
+
+def may_share(a: Value, b: Value) -> bool:
+    """Whether two bases may be the same memory."""
+    if a is b:
+        return True
+    if not isinstance(a, Param) or not isinstance(b, Param):
+        return False
+    s, t = a.type, b.type
+    assert isinstance(s, Array) and isinstance(t, Array)
+    return s.shape is None and t.shape is None and s.stored is t.stored
+
+
+def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
+    """Whether two index tuples of one array lead to different elements."""
+    return any(map(_differ, a, b))
+
+
+def _differ(i: Index, j: Index) -> bool:
+    if i.root is not j.root:
+        return False
+    return i.offset != j.offset if i.root is not None else (i.offset - j.offset) % (1 << 32) != 0
+
+
+def may_meet(a: int | Value | None, b: int | Value | None) -> bool:
+    """Whether two components of one element may be the same, or one lies in the other."""
+    return a == b or not isinstance(a, int) or not isinstance(b, int)
+
+
+def may_alias(a: Place, b: Place) -> bool:
+    """Whether writing one place may change the other."""
+    if a.base is not b.base:
+        return may_share(a.base, b.base)
+    return not are_distinct(a.indices, b.indices) and may_meet(a.component, b.component)
+
+
+# --- what regions do ---------------------------------------------------------------------------
+
+WRITES = frozenset(
+    kind
+    for kind, row in TABLE.items()
+    if row.effect in (Effect.WRITE, Effect.ATOMIC) and kind != "random"
+)
+SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)
+
+
+class Changes(NamedTuple):
+    """Places that ops write, and whether they synchronise (then others' writes appear)."""
+
+    writes: tuple[Place, ...] = ()
+    sync: bool = False
+
+    def may_change(self, place: Place) -> bool:
+        """Whether the place may hold another value afterwards."""
+        if self.sync and is_visible(place.base):
+            return True
+        return any(may_alias(w, place) for w in self.writes)
+
+
+def is_visible(base: Value) -> bool:
+    """Whether other invocations can write the memory: all but a `local`."""
+    return not isinstance(base, Op) or base.kind != "local"
+
+
+class ChangeTable:
+    """The changes that regions make, remembered per region."""
+
+    def __init__(self) -> None:
+        self._found: dict[Region, Changes] = {}
+
+    def of(self, regions: Iterable[Region]) -> Changes:
+        """What all the regions together may change."""
+        found = [self._of_region(r) for r in regions]
+        writes = tuple(w for c in found for w in c.writes)
+        return Changes(writes, any(c.sync for c in found))
+
+    def _of_region(self, region: Region) -> Changes:
+        found = self._found.get(region)
+        if found is None:
+            writes: list[Place] = []
+            sync = False
+            for op in region.ops:
+                if op.kind in WRITES:
+                    writes.append(place_of(op.args[0]))
+                elif op.regions:
+                    inner = self.of(op.regions)
+                    writes += inner.writes
+                    sync = sync or inner.sync
+                sync = sync or op.kind in SYNCS
+            found = self._found[region] = Changes(tuple(dict.fromkeys(writes)), sync)
+        return found

@@ -1,0 +1,145 @@
+"""Simplify rules for control ops.
+
+- `if` whose condition is certain: its region stands there instead. A condition is certain in the
+  regions of an `if` that asks it.
+- `if` that only chooses between values, or computes a few cheap ones without floats (so no NaN can
+  leak into a gradient): the ops stand before, and `select` chooses.
+- A result that both regions yield alike is that value.
+- `for` of no iterations: the first values. Of one: its region stands there.
+- A carried value that no iteration changes is its first value, inside and behind the loop.
+- `while` whose condition is false: its condition region runs once.
+
+Owns: these rules, `(simplifier, op, new args) -> values for the op's results, or None to keep`.
+Must not know: rules for values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from vkchi.ir.core import Op, Region, Value
+from vkchi.ir.ops import TABLE, Effect
+from vkchi.passes.carried import FIXED_ARGS, carried_params, slimmed_op
+from vkchi.passes.match import constant_int, is_same, kind_of
+from vkchi.types import Tensor, u1, with_shape
+
+if TYPE_CHECKING:
+    from vkchi.passes.simplify import Simplifier
+
+Args = tuple[Value, ...]
+MOST_FLATTENED = 6  # ops, constants not counted, that may run whether or not they are wanted
+
+
+# --- if ----------------------------------------------------------------------------------------
+
+
+def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
+    """An `if` with a certain condition, without effects, or with results alike."""
+    truth = s.truth(args[0])
+    if truth is not None:
+        return s.inline(op.regions[0 if truth else 1], ())
+    with s.knowing(args[0], True):
+        then = s.walk.region(op.regions[0])
+    with s.knowing(args[0], False):
+        orelse = s.walk.region(op.regions[1])
+    if can_flatten(then, orelse):
+        return flatten(s, op, args[0], then, orelse)
+    new = s.finish(op, args, (then, orelse))
+    return [alike(s, *pair) for pair in zip(new.results, then.yielded, orelse.yielded, strict=True)]
+
+
+def alike(s: Simplifier, result: Value, a: Value, b: Value) -> Value:
+    """The value that both regions yield, else the result."""
+    if not is_same(a, b):
+        return result
+    return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
+
+
+def can_flatten(then: Region, orelse: Region) -> bool:
+    """Whether the regions' ops may run unasked: results are chosen, and few cheap ops make them."""
+    ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
+    if not then.yielded or len(ops) > MOST_FLATTENED:
+        return False
+    return all(TABLE[op.kind].effect is Effect.PURE and is_cheap(op) for op in ops)
+
+
+def is_cheap(op: Op) -> bool:
+    """Whether an op computes an integer or a truth value from such, or compares."""
+    return kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
+
+
+def flatten(
+    s: Simplifier, op: Op, cond: Value, then: Region, orelse: Region
+) -> Sequence[Value] | None:
+    """Put both regions' ops here and choose between what they yield."""
+    for inner in chain(then.ops[:-1], orelse.ops[:-1]):
+        s.b.insert(inner)
+    s.b.span = op.span
+    results = zip(op.results, then.yielded, orelse.yielded, strict=True)
+    return [choose(s, cond, a, b, r.name) for r, a, b in results]
+
+
+def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:
+    """a if cond, else b, for numbers and whole tensors."""
+    if is_same(a, b):
+        return a
+    t = a.type
+    if isinstance(t, Tensor):
+        cond = s.emit("splat", cond, type=with_shape(u1, t.shape))
+    s.name = name
+    return s.result("select", cond, a, b)
+
+
+# --- loops -------------------------------------------------------------------------------------
+
+
+def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
+    """A `for` of no or one iteration, or with carried values that do not change."""
+    begin, end, *first = args
+    trips = trip_count(begin, end)
+    if trips == 0:
+        return first
+    if trips == 1:
+        return s.inline(op.regions[0], (begin, *first))
+    return drop_fixed_slots(s, op, args)
+
+
+def trip_count(begin: Value, end: Value) -> int | None:
+    """Iterations, if known: of constants, or none from a value to itself."""
+    if begin is end:
+        return 0
+    first, last = constant_int(begin), constant_int(end)
+    return None if first is None or last is None else max(0, last - first)
+
+
+def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
+    """A `while` that never runs, or with carried values that do not change."""
+    cond = op.regions[0]
+    if s.truth(s.new(cond.yielded[0])) is False:
+        s.inline(cond, args)
+        return args
+    return drop_fixed_slots(s, op, args)
+
+
+def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
+    """The loop without the carried values that every iteration passes on as they are, or sets to
+    the first value; None if it has no such."""
+    first = args[FIXED_ARGS[op.kind] :]
+    slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))
+    fixed = [k for k, (p, v, x) in enumerate(slots) if v is p or is_same(s.new(v), x)]
+    if not fixed:
+        return None
+    index = 1 if op.kind == "for" else 0
+    for region in op.regions:
+        s.walk.map.update({region.params[index + k]: first[k] for k in fixed})
+    keep = [k for k in range(len(first)) if k not in fixed]
+    return slimmed_op(s.walk, op, args, keep)
+
+
+RULES: dict[str, Callable[[Simplifier, Op, Args], Sequence[Value] | None]] = {
+    "if": simplify_if,
+    "for": simplify_for,
+    "while": simplify_while,
+}

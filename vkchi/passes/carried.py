@@ -1,0 +1,59 @@
+"""Control ops with fewer results: how passes drop carried values of loops and results of `if`.
+
+Owns: building the smaller op and leading the old results to the new ones. Must not know: why a
+value is dropped.
+
+    for %b, %e, %x0, %y0 {^(%i, %x, %y) ... yield %x1, %y1}    keeping slot 1:
+    for %b, %e, %y0 {^(%i, %y) ... yield %y1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.rebuild import Rebuilder
+
+# How many arguments of a control op stand before the first carried values.
+FIXED_ARGS = {"if": 1, "for": 2, "while": 0, "parallel": 2}
+
+
+def carried_params(op: Op) -> tuple[Param, ...]:
+    """The parameters of a loop's body that stand for carried values."""
+    params = op.regions[-1].params
+    return params[1:] if op.kind == "for" else params
+
+
+def slimmed_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
+    """Append the control op with the kept results only; a value for each of the old results, where
+    a dropped one's is itself (an `if`) or its first value (a loop)."""
+    fixed = FIXED_ARGS[op.kind]
+    index = 1 if op.kind == "for" else 0
+    regions = [slimmed_region(walk, r, index, keep, is_cond(op, r)) for r in op.regions]
+    kept_args = (*args[:fixed], *(args[fixed + k] for k in keep if op.kind != "if"))
+    types = tuple(op.results[k].type for k in keep)
+    new = Op(op.kind, kept_args, op.attr, None, op.span, op.name, tuple(regions), types)
+    walk.b.insert(new)
+    values = list(op.results if op.kind == "if" else args[fixed:])
+    for result, k in zip(new.results, keep, strict=True):
+        result.name = op.results[k].name
+        values[k] = result
+    return values
+
+
+def is_cond(op: Op, region: Region) -> bool:
+    """Whether the region is the condition of a `while`."""
+    return op.kind == "while" and region is op.regions[0]
+
+
+def slimmed_region(
+    walk: Rebuilder, region: Region, index: int, keep: Sequence[int], whole_yield: bool
+) -> Region:
+    """The region with the kept parameters behind the first `index`, and the kept yields or all."""
+    kept = [region.params[index + k] for k in keep] if region.params[index:] else []
+    yielded = region.yielded if whole_yield else [region.yielded[k] for k in keep]
+    with walk.b.region(*region.params[:index], *kept) as new:
+        walk.ops(region.ops[:-1])
+        walk.b.span = region.ops[-1].span
+        walk.b.emit("yield", *(walk.map.get(v, v) for v in yielded))
+    return new

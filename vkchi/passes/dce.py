@@ -1,0 +1,155 @@
+"""Removes what nothing needs. The data-flow rules, each applied until nothing new is needed:
+
+- An op is needed if its effect is WRITE, ATOMIC or SYNC, unless it only writes a private place
+  (`local`, `shared`) that is not needed.
+- A private place is needed if a needed op that is not a write of rule 1 uses it (so: reads it);
+  then all that writes it is needed.
+- The arguments of a needed op are needed; of a needed `if` the condition, of a needed `for` and
+  `parallel` begin and end, of a needed `while` what its condition region yields.
+- A control op is needed if an op in its regions is.
+- If a result of an `if` is needed, so are the `if` and what both regions yield for it.
+- If a result, or a region parameter, of a loop is needed, so are the loop, the first value of that
+  carried slot, and what the body yields for it. (So a value that only feeds itself is not needed.)
+- If the index of a loop is needed, so is the loop.
+
+All else goes: ops, results of `if`, carried slots, whole loops (a loop without effects is taken to
+end). `yield`s follow their regions.
+
+Owns: these rules. Must not know: ops but by their effects and regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Result, Value
+from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.alias import base_of
+from vkchi.passes.carried import FIXED_ARGS, slimmed_op
+
+_EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC)
+ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
+PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.ALLOC)
+
+
+def remove_dead(fn: Func) -> Func:
+    """The Func without what nothing needs; `fn` itself if all is needed."""
+    needs = Needs(fn)
+    if needs.all_needed():
+        return fn
+    body = Sweeper(needs).region(fn.body)
+    return Func(fn.name, fn.params, body, fn.span)
+
+
+class Needs:
+    """What is needed in a Func: `ops`, and `values` of results and region parameters."""
+
+    def __init__(self, fn: Func) -> None:
+        self.ops: set[Op] = set()
+        self.values: set[Value] = set()
+        self.parents: dict[Op, Op | None] = {}
+        self.owners: dict[Value, tuple[Op, int]] = {}  # region parameter -> loop, slot (-1: index)
+        self.writers: dict[Value, list[Op]] = {}  # private place -> what only writes it
+        self.work: list[Op] = []
+        self.scan(fn.body, None)
+        while self.work:
+            self.spread(self.work.pop())
+
+    def scan(self, region: Region, parent: Op | None) -> None:
+        """Note where ops and parameters stand, and what is needed for itself."""
+        for op in region.ops:
+            kind = op.kind
+            if kind == "yield":
+                continue
+            self.parents[op] = parent
+            if kind in ROOTS:
+                self.scan_effect(op)
+            elif op.regions:
+                for inner in op.regions:
+                    self.own(op, inner)
+                    self.scan(inner, op)
+
+    def own(self, op: Op, region: Region) -> None:
+        """Note the parameters of one region of a control op."""
+        index = 1 if op.kind in ("for", "parallel") else 0
+        for k, p in enumerate(region.params):
+            self.owners[p] = (op, k - index)
+
+    def scan_effect(self, op: Op) -> None:
+        """An op with an effect: needed, unless it only writes a private place."""
+        base = base_of(op.args[0]) if op.args else None
+        if isinstance(base, Op) and base.kind in PRIVATE:
+            self.writers.setdefault(base, []).append(op)
+        else:
+            self.need_op(op)
+
+    def need_op(self, op: Op) -> None:
+        """The op must stay."""
+        if op not in self.ops:
+            self.ops.add(op)
+            self.work.append(op)
+
+    def spread(self, op: Op) -> None:
+        """What a needed op makes needed."""
+        parent = self.parents[op]
+        if parent is not None:
+            self.need_op(parent)
+        for v in op.args[: FIXED_ARGS[op.kind]] if op.regions else op.args:
+            self.need(v)
+        if op.kind == "while":
+            self.need(op.regions[0].yielded[0])
+        if op.kind in PRIVATE:
+            for writer in self.writers.get(op, ()):
+                self.need_op(writer)
+
+    def need(self, v: Value) -> None:
+        """The value must be there."""
+        if isinstance(v, Op):
+            self.need_op(v)
+        elif isinstance(v, Result):
+            self.need_result(v.op, v.index)
+        elif v in self.owners and v not in self.values:
+            self.values.add(v)
+            op, slot = self.owners[v]
+            self.need_op(op)
+            if slot >= 0:
+                self.need_result(op, slot)
+
+    def need_result(self, op: Op, k: int) -> None:
+        """A result of an `if`, or a carried value of a loop."""
+        if op.results[k] in self.values:
+            return
+        self.values.add(op.results[k])
+        self.need_op(op)
+        if op.kind != "if":
+            self.need(op.args[FIXED_ARGS[op.kind] + k])
+        for region in op.regions if op.kind == "if" else op.regions[-1:]:
+            self.need(region.yielded[k])
+
+    def all_needed(self) -> bool:
+        """Whether nothing can go."""
+        if len(self.ops) != len(self.parents):
+            return False
+        return all(r in self.values for op in self.ops if op.regions for r in op.results)
+
+
+class Sweeper(Rebuilder):
+    """Copies what is needed."""
+
+    def __init__(self, needs: Needs) -> None:
+        super().__init__(self.visit_control)
+        self.needs = needs
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Only the needed ones."""
+        needed = self.needs.ops
+        super().ops([op for op in ops if op in needed or op.kind == "yield"])
+
+    def visit_control(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Drop results that nothing needs."""
+        if not op.results or op.type is not None:
+            return None
+        keep = [k for k, r in enumerate(op.results) if r in self.needs.values]
+        return None if len(keep) == len(op.results) else slimmed_op(self, op, args, keep)

@@ -1,0 +1,81 @@
+"""Constant folding: what an op of constants gives, by its row's numpy meaning, in its own type.
+
+Owns: which ops fold and how a row's extra argument (component, shape, dtype) is passed to it.
+Integer division by zero is not folded, for a device may give anything. A constant never becomes a
+Python float: bits in, bits out. Must not know: rules, passes.
+
+    >>> fold("add", (Constant(i32, 0x7FFFFFFF), Constant(i32, 1)), None, i32) == 0x80000000
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import constant_attr, value_of
+from vkchi.ir.ops import ELEMENTWISE, TABLE
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+
+Number = Scalar | Tensor
+
+
+class Constant(NamedTuple):
+    """A number type and the bits of a value of it, as `const` ops hold them."""
+
+    type: Number
+    attr: Any
+
+
+# Integer ops that do not fold when any component of the second operand is zero.
+DIVISIONS = frozenset({"floordiv", "mod", "truncdiv", "rem"})
+
+# How a row's numpy function takes what the op's attr or type says, besides its arguments.
+_EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {
+    "cast": lambda attr, t: {"dtype": scalar_of(t).dtype},
+    "bitcast": lambda attr, t: {"dtype": scalar_of(t).dtype},
+    "splat": lambda attr, t: {"shape": shape_of(t)},
+    "pack": lambda attr, t: {"shape": shape_of(t)},
+    "extract": lambda attr, t: {"k": attr},
+}
+
+FOLDABLE = frozenset(
+    kind
+    for kind in (*ELEMENTWISE, *_EXTRA, "extract_at", "matmul", "transpose", "outer", "sum")
+    if TABLE[kind].numpy is not None
+)
+
+
+def array_of(c: Constant) -> Any:
+    """The numpy value of a constant: a scalar, or an array of the tensor's shape."""
+    if isinstance(c.type, Scalar):
+        return value_of(c.attr, c.type)
+    elem = c.type.elem
+    return np.array([value_of(bits, elem) for bits in c.attr], elem.dtype).reshape(c.type.shape)
+
+
+@lru_cache(maxsize=8192)
+def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
+    """The `const` attr of what the op gives, or None where it must not be folded.
+
+    Raises KeyError for an op that is not FOLDABLE.
+    """
+    row = TABLE[kind]
+    if kind in DIVISIONS and scalar_of(t).kind != "f" and has_zero(args[1]):
+        return None
+    assert row.numpy is not None
+    extra = _EXTRA[kind](attr, t) if kind in _EXTRA else {}
+    with np.errstate(all="ignore"):
+        value = np.asarray(row.numpy(*map(array_of, args), **extra))
+    if value.dtype != scalar_of(t).dtype or value.shape != shape_of(t):
+        raise InternalError(f"`{kind}` folds to {value.dtype}{list(value.shape)}, not to {t}")
+    return constant_attr(value, t)
+
+
+def has_zero(c: Constant) -> bool:
+    """Whether the integer constant, or any component of it, is zero."""
+    return c.attr == 0 if isinstance(c.type, Scalar) else 0 in c.attr

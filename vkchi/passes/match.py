@@ -1,0 +1,256 @@
+"""The pattern language of `rules.py`: rows of text become functions that match and build values.
+
+A pattern is an op with operands: `sub (add x y) x`. Lower-case letters are any values, the same
+letter the same value; `x:iu` restricts its scalar kind; `C` and `D` are constants, `P` a constant
+power of two; numbers are constants of the type that stands there (of every component in a tensor).
+Operands of commutative ops match in either order. A result is a letter, a number or an op to build;
+numbers in it take the type of their neighbour. Must not know: which rules there are.
+
+    >>> [rule] = compile_row("iu", "sub x x", "0")
+    >>> rule.kind, rule.needs
+    ('sub', ('', ''))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from vkchi.ir.core import Op, Value, constant_attr
+from vkchi.passes.fold import Constant, Number
+from vkchi.types import Scalar, Tensor, Type, scalar_of
+
+COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "min", "max", "eq", "ne"})
+Env = dict[str, Value]
+Matcher = Callable[[Value, Env], bool]
+
+
+class Maker(Protocol):
+    """What a rule may ask for: ops, already simplified, the one that stands for the replaced op
+    (`result`), and constants."""
+
+    def emit(
+        self, kind: str, *args: Value, attr: Any = None, type: Type | None = None
+    ) -> Value: ...
+
+    def result(
+        self, kind: str, *args: Value, attr: Any = None, type: Type | None = None
+    ) -> Value: ...
+
+    def const(self, attr: Any, t: Type) -> Value: ...
+
+
+Build = Callable[[Maker, Env, Type], Value]
+
+
+class Rule(NamedTuple):
+    """A compiled row. `needs` names the op kind that each operand must have ("" for any)."""
+
+    kind: str
+    kinds: str
+    needs: tuple[str, ...]
+    operands: tuple[Matcher, ...]
+    build: Build
+
+    def apply(self, s: Maker, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
+        """The value that the op is equal to, or None where the rule does not fit."""
+        env: Env = {}
+        for match, v in zip(self.operands, args, strict=True):
+            if not match(v, env):
+                return None
+        return self.build(s, env, t)
+
+
+class Node(NamedTuple):
+    """A parsed pattern: an op and its operands, or a leaf (a letter or a number) without any."""
+
+    head: str
+    operands: tuple[Node, ...] = ()
+
+
+def compile_row(kinds: str, pattern: str, result: str) -> list[Rule]:
+    """The rules of a row: one per order of commutative operands."""
+    build = builder(parse(result), is_root=True)
+    return [
+        Rule(n.head, kinds, tuple(map(need, n.operands)), tuple(map(matcher, n.operands)), build)
+        for n in dict.fromkeys(orders(parse(pattern)))
+    ]
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def parse(text: str) -> Node:
+    """The tree of a pattern; the outermost op has no parentheses. Raises ValueError."""
+    tokens = re.findall(r"[()]|[^\s()]+", text)
+    nodes = list(read(iter(tokens)))
+    if len(nodes) > 1:
+        return Node(nodes[0].head, tuple(nodes[1:]))
+    return nodes[0]
+
+
+def read(tokens: Iterator[str]) -> Iterator[Node]:
+    """Nodes up to the closing parenthesis or the end."""
+    for token in tokens:
+        if token == ")":
+            return
+        if token == "(":
+            head, *operands = read(tokens)
+            yield Node(head.head, tuple(operands))
+        else:
+            yield Node(token)
+
+
+def orders(node: Node) -> list[Node]:
+    """The node with the operands of commutative ops in every order (constants stay right)."""
+    combined: list[tuple[Node, ...]] = [()]
+    for operand in node.operands:
+        combined = [(*before, new) for before in combined for new in orders(operand)]
+    swap = node.head in COMMUTATIVE and not any(is_constant(n) for n in node.operands)
+    both = [(b, a) for a, b in combined] if swap else []
+    return [Node(node.head, operands) for operands in (*combined, *both)]
+
+
+def is_number(node: Node) -> bool:
+    """Whether a leaf is a number."""
+    return not node.operands and node.head[-1].isdigit()
+
+
+def is_constant(node: Node) -> bool:
+    """Whether only constants match the node."""
+    return is_number(node) or node.head in ("C", "D", "P")
+
+
+def need(node: Node) -> str:
+    """The op kind that a value must have to match, "" for any."""
+    if is_constant(node):
+        return "const"
+    return node.head if node.operands else ""
+
+
+# --- matching ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def number_attr(text: str, t: Number) -> Any:
+    """The `const` attr of a number as written in a row, in type t."""
+    return constant_attr(float(text) if scalar_of(t).kind == "f" else int(text), t)
+
+
+def is_same(a: Value, b: Value) -> bool:
+    """Whether two values are one, or equal constants."""
+    if a is b:
+        return True
+    if type(a) is not Op or type(b) is not Op or a.kind != "const" or b.kind != "const":
+        return False
+    return a.type is b.type and bool(a.attr == b.attr)
+
+
+@lru_cache(maxsize=1024)
+def is_power_of_two(c: Constant) -> bool:
+    """Whether every component is a power of two: positive for integers; for floats one whose
+    reciprocal is a normal number too."""
+    bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
+    scalar = scalar_of(c.type)
+    if scalar.kind != "f":
+        return all(b & (b - 1) == 0 < b < 1 << (scalar.bits - 1) for b in bits)
+    mantissa = {16: 10, 32: 23, 64: 52}[scalar.bits]
+    top = (1 << (scalar.bits - 1 - mantissa)) - 2
+    exponents = [(b >> mantissa) & (top + 1) for b in bits]
+    exact = all(b & ((1 << mantissa) - 1) == 0 for b in bits)
+    return exact and all(0 < e < top for e in exponents)
+
+
+def matcher(node: Node) -> Matcher:
+    """The function that matches a value with a node, binding its letters."""
+    if is_number(node):
+        return match_number(node.head)
+    if node.operands:
+        return match_op(node.head, tuple(map(matcher, node.operands)))
+    letter, _, kinds = node.head.partition(":")
+    if letter == "P":
+        return lambda v, env: bind(env, "P", v) and is_power_of_two(constant(v))
+    if letter in "CD":
+        return lambda v, env: bind(env, letter, v)
+    return lambda v, env: (not kinds or kind_of(v.type) in kinds) and bind(env, letter, v)
+
+
+def bind(env: Env, letter: str, v: Value) -> bool:
+    """Let the letter stand for v, or compare with what it stands for already."""
+    return is_same(env.setdefault(letter, v), v)
+
+
+def match_number(text: str) -> Matcher:
+    """Matches constants of this value."""
+
+    def match(v: Value, env: Env) -> bool:
+        return type(v) is Op and v.kind == "const" and v.attr == number_attr(text, number(v))
+
+    return match
+
+
+def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
+    """Matches ops of this kind by their operands."""
+
+    def match(v: Value, env: Env) -> bool:
+        if type(v) is not Op or v.kind != kind:
+            return False
+        return all(m(a, env) for m, a in zip(operands, v.args, strict=True))
+
+    return match
+
+
+def number(v: Value) -> Number:
+    """The type of a value that is a number or a tensor of numbers."""
+    assert isinstance(v.type, Scalar | Tensor)
+    return v.type
+
+
+def constant(v: Value) -> Constant:
+    """The constant that a `const` op holds."""
+    assert isinstance(v, Op)
+    return Constant(number(v), v.attr)
+
+
+def constant_int(v: Value) -> int | None:
+    """The number of an integer constant; None for other values."""
+    if type(v) is not Op or v.kind != "const":
+        return None
+    t = v.type
+    if not isinstance(t, Scalar) or t.kind not in "iu":
+        return None
+    bits: int = v.attr
+    return bits - (1 << t.bits) if t.kind == "i" and bits >> (t.bits - 1) else bits
+
+
+def kind_of(t: Type) -> str:
+    """The kind letter of a number type's scalar; "" for other types."""
+    if isinstance(t, Scalar):
+        return t.kind
+    return t.elem.kind if isinstance(t, Tensor) else ""
+
+
+# --- building ----------------------------------------------------------------------------------
+
+
+def builder(node: Node, *, is_root: bool = False) -> Build:
+    """The function that makes the value of a result, or of an op in it."""
+    if is_number(node):
+        return lambda s, env, t: s.const(number_attr(node.head, t), t)
+    if not node.operands:
+        return lambda s, env, t: env[node.head]
+    numbers = [is_number(n) for n in node.operands]
+    parts = list(map(builder, node.operands))
+
+    def build(s: Maker, env: Env, t: Type) -> Value:
+        args: list[Any] = [
+            None if late else part(s, env, t) for part, late in zip(parts, numbers, strict=True)
+        ]
+        near = next((v.type for v in args if v is not None), t)
+        args = [part(s, env, near) if v is None else v for part, v in zip(parts, args, strict=True)]
+        make = s.result if is_root else s.emit
+        return make(node.head, *args)
+
+    return build

@@ -1,0 +1,165 @@
+"""Which passes run, in which order, and why: the order is data.
+
+Owns: the list of passes by name, the two stages (before and after the split into dispatches), the
+checks between passes. Must not know: what passes do.
+
+    program, temps = optimise(fn, caps, options)
+    PASSES["licm"](fn)
+
+A pass is imported when it first runs. The verifier looks at what every pass returns, unless it
+returned the Func it was given.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from vkchi.caps import FULL, SMALLEST, Caps
+from vkchi.env import is_on
+from vkchi.errors import InternalError
+from vkchi.ir.core import Func, Param, Program
+from vkchi.ir.verify import verify
+from vkchi.options import Options
+
+Change = Callable[[Func], "Func | Program"]
+
+
+class Entry(NamedTuple):
+    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func."""
+
+    where: str
+    takes: str = ""
+
+
+class Step(NamedTuple):
+    """A pass in the pipeline and the reason for its place."""
+
+    name: str
+    why: str
+
+
+ENTRIES: dict[str, Entry] = {
+    "simplify": Entry("simplify:simplify"),
+    "simplify_fast": Entry("simplify:simplify_fast"),
+    "cse": Entry("cse:merge_equal_ops"),
+    "dce": Entry("dce:remove_dead"),
+    "forward": Entry("forward:forward_memory"),
+    "licm": Entry("licm:hoist_invariants"),
+    "strength": Entry("strength:reduce_strength"),
+    "split": Entry("split:split_dispatches"),
+    "reduce": Entry("reduce:reduce", "caps"),
+    "stride": Entry("stride:stride", "caps"),
+    "bounds": Entry("bounds:bounds"),
+    "legalize": Entry("legalize:legalize", "caps"),
+}
+
+# On the whole kernel, before it is cut into dispatches.
+BEFORE_SPLIT: tuple[Step, ...] = (
+    Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
+    Step("cse", "split computes again what dispatches share; let that be one op"),
+    Step("dce", "what is dead must not travel between dispatches"),
+)
+
+# On each dispatch.
+PER_DISPATCH: tuple[Step, ...] = (
+    Step("cse", "split may have made one value twice; equal places are one value for all below"),
+    Step("licm", "before forward, which then merges what came out of a loop with what stood there"),
+    Step("forward", "loads become values that the rules can see"),
+    Step("simplify", "what forward and split left: components of packs, conditions now known"),
+    Step("dce", "private places that are never read; reduce wants to see all uses of a place"),
+    Step("reduce", "needs the final loops and places, and makes new ones"),
+    Step("stride", "after reduce, which makes fixed counts itself"),
+    Step("cse", "reduce and stride build without looking around"),
+    Step("simplify", "constants of their index arithmetic"),
+    Step("bounds", "needs simple indices; nothing after it makes new places"),
+    Step("legalize", "all ops are there now; what follows makes none that a device may lack"),
+    Step("strength", "last of the rules: bounds and the grid read the plain forms"),
+    Step("dce", "what the rules left unused"),
+)
+
+
+def load_pass(name: str) -> Callable[..., Any]:
+    """The function of a pass. Raises KeyError saying which passes there are."""
+    if name not in ENTRIES:
+        raise KeyError(f"no pass is called {name!r}; there are {', '.join(ENTRIES)}")
+    module, _, function = ENTRIES[name].where.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"vkchi.passes.{module}"), function)
+    return found
+
+
+class Pass:
+    """A pass by its name, as a function of a Func. Where it depends on the device, it is called
+    with the capabilities given here."""
+
+    def __init__(self, name: str, caps: Caps = FULL) -> None:
+        self.name, self.caps = name, caps
+
+    def __call__(self, fn: Func) -> Any:
+        """The changed Func; of `split`, the Program."""
+        run = load_pass(self.name)
+        result = run(fn, self.caps) if ENTRIES[self.name].takes == "caps" else run(fn)
+        return result[0] if isinstance(result, tuple) else result
+
+
+# By name, for tests and the command line: a device that can do all; legalize for the least device.
+PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
+PASSES["legalize"] = Pass("legalize", SMALLEST)
+
+
+def optimise(fn: Func, caps: Caps, options: Options) -> tuple[Program, tuple[Param, ...]]:
+    """The kernel's dispatches for a device, and the temporaries that a launch must provide.
+
+    Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
+    """
+    clock = Clock(fn.name)
+    fn = run_steps(fn, BEFORE_SPLIT, caps, options, clock)
+    program, temps = load_pass("split")(fn)
+    clock.tick("split")
+    funcs = [run_steps(f, PER_DISPATCH, caps, options, clock) for f in program.funcs]
+    kept = tuple(f for f in funcs if len(f.body.ops) > 1)
+    used = {p for f in kept for p in f.params}
+    clock.show()
+    return Program(program.name, kept), tuple(p for p in temps if p in used)
+
+
+def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:
+    """The Func after these passes, each one's result verified."""
+    for name, _ in steps:
+        if name == "simplify" and options.fast_math:
+            name = "simplify_fast"
+        new = Pass(name, caps)(fn)
+        clock.tick(name)
+        if new is fn:
+            continue
+        fn = new
+        try:
+            verify(fn)
+        except InternalError as e:
+            raise InternalError(f"after pass `{name}`: {e}") from None
+        clock.tick("verify")
+    return fn
+
+
+class Clock:
+    """Adds up what each pass takes, and says so where VKCHI_TIME is on."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.on = title, is_on("VKCHI_TIME")
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def tick(self, name: str) -> None:
+        """Count the time since the last tick for `name`."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def show(self) -> None:
+        """One line to stderr, in milliseconds."""
+        if self.on:
+            parts = ", ".join(f"{name} {1e3 * s:.2f}" for name, s in self.seconds.items())
+            print(f"vkchi: {self.title}: passes (ms): {parts}", file=sys.stderr)

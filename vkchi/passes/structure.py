@@ -1,0 +1,211 @@
+"""Simplify rules that need code: components of tensors, conversions, static shapes, places.
+
+Owns: one function per op kind, `(simplifier, args, attr, result type) -> value or None`.
+Must not know: how candidates are found.
+
+    extract (pack a, b, c) [1]  ->  b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.ir.core import Op, Value
+from vkchi.passes.match import Maker, is_same
+from vkchi.passes.match import constant_int as constant_int
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
+
+Args = Sequence[Value]
+
+
+def op_of(v: Value, *kinds: str) -> Op | None:
+    """v as an op if it is one of these kinds."""
+    return v if type(v) is Op and v.kind in kinds else None
+
+
+def tensor_size(t: Type) -> int:
+    """Components of a tensor type, or of the tensor at a place."""
+    tensor = t.elem if isinstance(t, Ptr) else t
+    assert isinstance(tensor, Tensor)
+    return tensor.size
+
+
+# --- components --------------------------------------------------------------------------------
+
+
+def component(s: Maker, v: Value, k: int) -> Value | None:
+    """Component k of a tensor, if it is known without an `extract` of v."""
+    while (op := op_of(v, "insert")) and op.attr != k:
+        v = op.args[0]
+    if op is None:
+        op = op_of(v, "pack", "splat", "const", "transpose", "insert")
+    if op is None:
+        return None
+    return _COMPONENTS[op.kind](s, op, k)
+
+
+def _of_transpose(s: Maker, op: Op, k: int) -> Value | None:
+    t = op.type
+    assert isinstance(t, Tensor)
+    row, column = divmod(k, t.m)
+    return s.result("extract", op.args[0], attr=column * t.n + row)
+
+
+_COMPONENTS: dict[str, Callable[[Maker, Op, int], Value | None]] = {
+    "pack": lambda s, op, k: op.args[k],
+    "splat": lambda s, op, k: op.args[0],
+    "const": lambda s, op, k: s.const(op.attr[k], scalar_of(op.type)),
+    "insert": lambda s, op, k: op.args[1],
+    "transpose": _of_transpose,
+}
+
+
+def extract(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """A component whose value is known; of an `insert` elsewhere, the component before it."""
+    found = component(s, args[0], attr)
+    if found is None and (op := op_of(args[0], "insert")):
+        return s.result("extract", op.args[0], attr=attr)
+    return found
+
+
+def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """A component at a constant index, or of a tensor of equal ones."""
+    if op := op_of(args[0], "splat"):
+        return op.args[0]
+    k = constant_int(args[1])
+    if k is None:
+        return None
+    last = tensor_size(args[0].type) - 1
+    return s.result("extract", args[0], attr=min(max(k, 0), last))
+
+
+def insert(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """A component replaced in a tensor whose components are known, by itself, or twice."""
+    v, x = args
+    if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
+        return v
+    if (op := op_of(v, "insert")) and op.attr == attr:
+        return s.result("insert", op.args[0], x, attr=attr)
+    if op := op_of(v, "pack"):
+        return s.result("pack", *op.args[:attr], x, *op.args[attr + 1 :], type=t)
+    old, new = op_of(v, "const"), op_of(x, "const")
+    if old and new:
+        return s.const((*old.attr[:attr], new.attr, *old.attr[attr + 1 :]), t)
+    return None
+
+
+def insert_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """A component replaced at a constant index; nothing happens outside."""
+    k = constant_int(args[2])
+    if k is None:
+        return None
+    inside = 0 <= k < tensor_size(t)
+    return s.result("insert", args[0], args[1], attr=k) if inside else args[0]
+
+
+def pack(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """All components of one tensor in order are that tensor; equal ones are a splat."""
+    first = op_of(args[0], "extract")
+    if first and first.args[0].type is t and _are_components(args, first.args[0]):
+        return first.args[0]
+    if len(args) > 1 and all(is_same(v, args[0]) for v in args):
+        return s.result("splat", args[0], type=t)
+    return None
+
+
+def _are_components(args: Args, v: Value) -> bool:
+    ops = [op_of(x, "extract") for x in args]
+    return all(op and op.args[0] is v and op.attr == k for k, op in enumerate(ops))
+
+
+def transpose(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """Twice is not at all; a matrix of equal components stays so."""
+    op = op_of(args[0], "transpose", "splat")
+    if op is None:
+        return None
+    return op.args[0] if op.kind == "transpose" else s.result("splat", op.args[0], type=t)
+
+
+# --- conversions -------------------------------------------------------------------------------
+
+
+def holds_all(wide: Scalar, narrow: Scalar) -> bool:
+    """Whether every value of `narrow` is one of `wide`."""
+    if narrow is wide or narrow.kind == "b":
+        return True
+    if wide.kind == "f" and narrow.kind != "f":
+        digits = {16: 11, 32: 24, 64: 53}[wide.bits]
+        return narrow.bits - (narrow.kind == "i") <= digits
+    if wide.kind == narrow.kind:
+        return wide.bits >= narrow.bits
+    return wide.kind == "i" and narrow.kind == "u" and wide.bits > narrow.bits
+
+
+def is_direct(src: Scalar, mid: Scalar, dst: Scalar) -> bool:
+    """Whether converting src to mid to dst is converting src to dst: mid loses nothing and does
+    not turn a wrapping conversion into a saturating one, or all of it wraps."""
+    if holds_all(mid, src):
+        saturates = mid.kind == "f" and src.kind in "iu" and dst.kind in "iu"
+        return not saturates or holds_all(dst, src)
+    integers = all(t.kind in "iu" for t in (src, mid, dst))
+    return integers and dst.bits <= mid.bits
+
+
+def cast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """A conversion to the own type; one of a value that was converted without loss."""
+    (v,) = args
+    if v.type is t:
+        return v
+    op = op_of(v, "cast")
+    if op is None:
+        return None
+    src, mid, dst = (scalar_of(x) for x in (op.args[0].type, v.type, t))
+    return s.result("cast", op.args[0], type=t) if is_direct(src, mid, dst) else None
+
+
+def bitcast(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """Bits read as their own type, or twice."""
+    (v,) = args
+    if v.type is t:
+        return v
+    op = op_of(v, "bitcast")
+    return s.result("bitcast", op.args[0], type=t) if op else None
+
+
+def compare_truth(kind: str) -> Callable[[Maker, Args, Any, Type], Value | None]:
+    """The rule for eq or ne: comparing a converted truth value with 0 or 1 needs no number."""
+
+    def rule(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+        op, c = op_of(args[0], "cast"), constant_int(args[1])
+        if op is None or op.args[0].type is not u1 or c not in (0, 1):
+            return None
+        return op.args[0] if (c == 1) == (kind == "eq") else s.result("not", op.args[0])
+
+    return rule
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+def shape(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """An extent that is part of the array's type."""
+    array = args[0].type
+    assert isinstance(array, Array)
+    return None if array.shape is None else s.const(array.shape[attr], i32)
+
+
+def member_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """The place of a component at a constant index, which is clamped."""
+    k = constant_int(args[1])
+    if k is None:
+        return None
+    last = tensor_size(args[0].type) - 1
+    return s.result("member", args[0], attr=min(max(k, 0), last))
+
+
+RULES: dict[str, Callable[[Any, Args, Any, Type], Value | None]] = {
+    "extract": extract, "extract_at": extract_at, "insert": insert, "insert_at": insert_at,
+    "pack": pack, "transpose": transpose, "cast": cast, "bitcast": bitcast, "shape": shape,
+    "eq": compare_truth("eq"), "ne": compare_truth("ne"), "member_at": member_at,
+}  # fmt: skip
