@@ -1,0 +1,53 @@
+"""Fixtures of the end-to-end tests: one device for the session, and skips for what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+from vkchi.runtime import current
+
+
+def start() -> None:
+    """Open the session's device (`VKCHI_DEVICE` and the driver's environment choose it)."""
+    ti.init(random_seed=7)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_device() -> None:
+    """Every test of this folder finds an initialised runtime."""
+    start()
+
+
+@pytest.fixture
+def own_runtime() -> Iterator[None]:
+    """For tests that call ti.init or ti.reset themselves: the session's device comes back after."""
+    yield
+    start()
+
+
+@pytest.fixture
+def caps() -> Any:
+    """The capability record of the session's device."""
+    return current().device.caps
+
+
+@pytest.fixture
+def need(caps: Any) -> Callable[..., None]:
+    """`need("f64", "i8")` skips the test where the device cannot compute with or store a type."""
+
+    def check(*names: str) -> None:
+        for name in names:
+            if not (caps.has_type(name) and caps.can_store(name)):
+                pytest.skip(f"{current().device.info.name} has no {name}")
+
+    return check
+
+
+@pytest.fixture
+def is_fast() -> bool:
+    """False on SwiftShader, where large problems take too long."""
+    return "swiftshader" not in current().device.info.name.lower()

@@ -1,0 +1,295 @@
+"""Atomic operations: results under contention, old values, every type and every spelling."""
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+NP = {"i32": np.int32, "u32": np.uint32, "f32": np.float32, "i64": np.int64, "u64": np.uint64,
+      "f64": np.float64}  # fmt: skip
+N = 3000
+BINS = 7
+
+
+def draw(t):
+    rng = np.random.default_rng(5)
+    if t[0] == "f":
+        return (rng.integers(-64, 64, N) / 4).astype(NP[t])  # sums of these are exact
+    return rng.integers(0 if t[0] == "u" else -1000, 1000, N).astype(NP[t])
+
+
+@pytest.mark.parametrize("t", NP)
+@pytest.mark.parametrize("op", ["add", "sub", "min", "max", "call_add", "call_sub"])
+def test_arithmetic(op, t, need):
+    need(t)
+    values = draw(t)
+    start = np.array([3, 0, 500, 1, 2, 100, 7]).astype(NP[t])
+    source, bins = ti.field(getattr(ti, t), N), ti.field(getattr(ti, t), BINS)
+    source.from_numpy(values)
+    bins.from_numpy(start)
+
+    @ti.kernel
+    def run():
+        for i in source:
+            k = i % BINS
+            if ti.static(op == "add"):
+                bins[k] += source[i]
+            elif ti.static(op == "sub"):
+                bins[k] -= source[i]
+            elif ti.static(op == "call_add"):
+                ti.atomic_add(bins[k], source[i])
+            elif ti.static(op == "call_sub"):
+                ti.atomic_sub(bins[k], source[i])
+            elif ti.static(op == "min"):
+                ti.atomic_min(bins[k], source[i])
+            else:
+                ti.atomic_max(bins[k], source[i])
+
+    run()
+    ufunc = {"add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum}[op[-3:]]
+    want = start.copy()
+    with np.errstate(over="ignore"):
+        ufunc.at(want, np.arange(N) % BINS, values)
+    np.testing.assert_array_equal(bins.to_numpy(), want)
+
+
+@pytest.mark.parametrize("t", ["i32", "u32", "i64", "u64"])
+@pytest.mark.parametrize("op", ["and", "or", "xor", "call_and", "call_or", "call_xor"])
+def test_bits(op, t, need):
+    need(t)
+    values = np.random.default_rng(6).integers(0, 2**31, N).astype(NP[t])
+    if "xor" not in op:
+        wide = np.full(N, 0x7FFFFFFF, NP[t])
+        single = (1 << np.random.default_rng(6).integers(0, 31, N)).astype(NP[t])
+        values = wide ^ single if "and" in op else single
+        values[40:] = values[40]
+    start = np.full(BINS, 0x7FFFFFFF if "and" in op else 0, NP[t])
+    source, bins = ti.field(getattr(ti, t), N), ti.field(getattr(ti, t), BINS)
+    source.from_numpy(values)
+    bins.from_numpy(start)
+
+    @ti.kernel
+    def run():
+        for i in source:
+            k = i % BINS
+            if ti.static(op == "and"):
+                bins[k] &= source[i]
+            elif ti.static(op == "or"):
+                bins[k] |= source[i]
+            elif ti.static(op == "xor"):
+                bins[k] ^= source[i]
+            elif ti.static(op == "call_and"):
+                ti.atomic_and(bins[k], source[i])
+            elif ti.static(op == "call_or"):
+                ti.atomic_or(bins[k], source[i])
+            else:
+                ti.atomic_xor(bins[k], source[i])
+
+    run()
+    ufunc = {"and": np.bitwise_and, "xor": np.bitwise_xor}.get(op[-3:], np.bitwise_or)
+    ufunc.at(start, np.arange(N) % BINS, values)
+    np.testing.assert_array_equal(bins.to_numpy(), start)
+
+
+@pytest.mark.parametrize("t", NP)
+def test_old_values_are_tickets(t, need):
+    need(t)
+    n = 1000
+    counter, tickets = ti.field(getattr(ti, t), ()), ti.field(ti.i32, n)
+
+    @ti.kernel
+    def run():
+        for i in range(n):
+            old = ti.atomic_add(counter[None], 1)
+            tickets[i] = ti.cast(old, ti.i32)
+
+    run()
+    assert counter[None] == n
+    np.testing.assert_array_equal(np.sort(tickets.to_numpy()), np.arange(n))
+
+
+@pytest.mark.parametrize("op", ["sub", "min", "max", "and", "or", "xor", "mul"])
+def test_old_value(op):
+    x, old = ti.field(ti.i32, ()), ti.field(ti.i32, ())
+    x[None] = 12
+
+    @ti.kernel
+    def run():
+        if ti.static(op == "sub"):
+            old[None] = ti.atomic_sub(x[None], 5)
+        elif ti.static(op == "min"):
+            old[None] = ti.atomic_min(x[None], 5)
+        elif ti.static(op == "max"):
+            old[None] = ti.atomic_max(x[None], 50)
+        elif ti.static(op == "and"):
+            old[None] = ti.atomic_and(x[None], 6)
+        elif ti.static(op == "or"):
+            old[None] = ti.atomic_or(x[None], 6)
+        elif ti.static(op == "xor"):
+            old[None] = ti.atomic_xor(x[None], 6)
+        else:
+            old[None] = ti.atomic_mul(x[None], 6)
+
+    run()
+    want = {"sub": 7, "min": 5, "max": 50, "and": 4, "or": 14, "xor": 10, "mul": 72}
+    assert (old[None], x[None]) == (12, want[op])
+
+
+@pytest.mark.parametrize("t", ["f32", "i32", "f64"])
+def test_atomic_mul(t, need):
+    need(t)
+    x = ti.field(getattr(ti, t), 2)
+    x.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in range(20):
+            ti.atomic_mul(x[i % 2], 2)
+
+    run()
+    np.testing.assert_array_equal(x.to_numpy(), [1024, 1024])
+
+
+def test_float_extremes_with_negative_values():
+    values = np.random.default_rng(1).normal(0, 1, N).astype(np.float32)
+    source, low, high = ti.field(ti.f32, N), ti.field(ti.f32, ()), ti.field(ti.f32, ())
+    source.from_numpy(values)
+    low[None], high[None] = 1e30, -1e30
+
+    @ti.kernel
+    def run():
+        for i in source:
+            ti.atomic_min(low[None], source[i])
+            ti.atomic_max(high[None], source[i])
+
+    run()
+    assert (low[None], high[None]) == (values.min(), values.max())
+
+
+@pytest.mark.parametrize("t", ["i32", "f32", "u32", "f64", "i64"])
+def test_on_ndarrays(t, need):
+    need(t)
+    values = draw(t)
+    source, total = ti.ndarray(getattr(ti, t), N), ti.ndarray(getattr(ti, t), BINS)
+    source.from_numpy(values)
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i % BINS] += x[i]
+
+    run(source, total)
+    want = np.zeros(BINS, NP[t])
+    np.add.at(want, np.arange(N) % BINS, values)
+    np.testing.assert_array_equal(total.to_numpy(), want)
+
+
+def test_on_vector_and_matrix_elements():
+    v, m = ti.Vector.field(3, ti.f32, 2), ti.Matrix.field(2, 2, ti.i32, ())
+    u = ti.Vector.field(2, ti.i32, 2)
+
+    @ti.kernel
+    def run():
+        for i in range(600):
+            v[i % 2] += ti.Vector([1.0, 0.5, i % 3])
+            v[i % 2].y -= 0.25
+            v[i % 2][2] += 1.0
+            m[None][0, 1] += 2
+            m[None] -= ti.Matrix([[1, 0], [0, 1]])
+            ti.atomic_max(u[i % 2][0], i)
+            ti.atomic_add(u[0], ti.Vector([0, 1]))
+
+    run()
+    third = [sum(i % 3 for i in range(600) if i % 2 == p) for p in (0, 1)]
+    np.testing.assert_array_equal(
+        v.to_numpy(), [[300, 75, third[0] + 300], [300, 75, third[1] + 300]]
+    )
+    np.testing.assert_array_equal(m.to_numpy(), [[-600, 1200], [0, -600]])
+    np.testing.assert_array_equal(u.to_numpy(), [[598, 600], [599, 0]])
+
+
+def test_in_functions_by_reference_to_a_field():
+    x = ti.field(ti.f32, 4)
+
+    @ti.func
+    def deposit(target: ti.template(), i, v):
+        target[i] += v
+        ti.atomic_add(target[i + 1], 2 * v)
+
+    @ti.kernel
+    def run():
+        for i in range(300):
+            deposit(x, i % 3, 1.0)
+
+    run()
+    np.testing.assert_array_equal(x.to_numpy(), [100, 300, 300, 200])
+
+
+def test_value_is_cast_to_the_place():
+    x, y = ti.field(ti.i32, ()), ti.field(ti.f32, ())
+
+    @ti.kernel
+    def run():
+        for i in range(10):
+            x[None] += 1.75
+            y[None] += 2
+
+    run()
+    assert (x[None], y[None]) == (10, 20)
+
+
+def test_increment_gives_no_value_but_stands_in_any_branch():
+    x = ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def run():
+        for i in range(100):
+            if i % 2:
+                x[0] += 1
+            elif i % 4 == 0:
+                x[1] += i
+            else:
+                for j in range(3):
+                    x[2] += j
+            while x[3] < -5:
+                x[3] += 1
+
+    run()
+    np.testing.assert_array_equal(x.to_numpy(), [50, sum(range(0, 100, 4)), 75, 0])
+
+
+def test_local_variables_are_not_atomic_across_invocations():
+    out = ti.field(ti.i32, 100)
+
+    @ti.kernel
+    def run():
+        for i in range(100):
+            s = 0
+            for j in range(i):
+                s += j
+            old = ti.atomic_add(s, 1000)
+            out[i] = s - old + old * 2
+
+    run()
+    k = np.arange(100)
+    np.testing.assert_array_equal(out.to_numpy(), 1000 + 2 * (k * (k - 1) // 2))
+
+
+def test_compaction():
+    """Each survivor takes a distinct place."""
+    n = 2000
+    values = np.random.default_rng(9).integers(0, 100, n).astype(np.int32)
+    x, out, length = ti.field(ti.i32, n), ti.field(ti.i32, n), ti.field(ti.i32, ())
+    x.from_numpy(values)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if x[i] >= 50:
+                out[ti.atomic_add(length[None], 1)] = x[i]
+
+    run()
+    kept = values[values >= 50]
+    assert length[None] == len(kept)
+    np.testing.assert_array_equal(np.sort(out.to_numpy()[: len(kept)]), np.sort(kept))
+    assert not out.to_numpy()[len(kept) :].any()
