@@ -32,7 +32,7 @@ DEVICE = ("device vk runtime",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler",)
-L6 = ("kernel launch signature elements autodiff.tape autodiff.check profiler gui",)
+L6 = ("kernel launch signature autodiff.tape autodiff.check profiler gui",)
 L7 = ("__init__ __main__",)
 
 UP_TO_1 = (*L0, *L1)
