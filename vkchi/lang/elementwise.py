@@ -188,7 +188,12 @@ def select(cond: Any, x1: Any, x2: Any) -> Any:
     is_plain = not any(hasattr(x, "wrap") for x in (cond, x1, x2))
     if is_plain and isinstance(cond, bool | int | np.bool_):
         return x1 if cond else x2
-    return evaluate(lambda c, a, b: np.where(c, a, b)[()], cond, x1, x2)
+
+    def choose(c: Any, a: Any, b: Any) -> Any:
+        chosen: Any = np.where(c, a, b)
+        return chosen[()]
+
+    return evaluate(choose, cond, x1, x2)
 
 
 ifte = Function("ifte", select.python, select.__doc__)

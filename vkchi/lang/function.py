@@ -53,7 +53,7 @@ class Function:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        traced = find_traced(args) or find_traced(tuple(kwargs.values()))
+        traced = find_traced((*args, *kwargs.values()))
         if traced is not None:
             return traced.apply(self, args, kwargs)
         if self.python is None:

@@ -28,7 +28,8 @@ def _is_zero(eps: Any) -> bool:
 
 def _reciprocal(x: Any) -> Any:
     """1 / x; not finite for 0 in Python scope either."""
-    return 1.0 / x if isinstance(x, Traced) else evaluate(np.true_divide, 1.0, x)
+    is_traced = isinstance(x, Traced)
+    return 1.0 / x if is_traced else evaluate(np.true_divide, 1.0, x)
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

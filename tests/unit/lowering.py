@@ -1,0 +1,91 @@
+"""A frontend context without a frontend: what handlers build, run by the interpreter.
+
+with Building() as cx:
+    y = arith.binary(cx, "+", cx.param(i32, 3), 1)
+cx.run(y)                  # 4
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import CompilationError
+from vkchi.frontend import arith
+from vkchi.frontend.intrinsics import ATTRIBUTES, CALLS, METHODS
+from vkchi.frontend.values import Place
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param, Value, walk
+from vkchi.ir.interp import run
+from vkchi.ir.verify import verify
+from vkchi.options import Options
+from vkchi.span import Span
+from vkchi.types import Array, scalar_of, shape_of, u32
+
+
+class Building:
+    """Stands in for the frontend's Context: one open region, parameters with their arguments."""
+
+    def __init__(self, **options: Any) -> None:
+        self.b, self.options = Builder(), Options(**options)
+        self.span = Span("here.py", 1, 1, 1, 2)
+        self.params: dict[str, tuple[Param, Any]] = {}
+        self._region = self.b.region()
+        self.body = self._region.__enter__()
+
+    def fail(self, sentence: str, *, kind: Any = CompilationError, label: str = "",
+             help: str = "", arg: int | None = None) -> CompilationError:  # fmt: skip
+        return kind(sentence, self.span, label=label, help=help)
+
+    def seed(self) -> None:
+        self.params.setdefault("seed", (Param(u32, "seed"), 7))
+
+    def array_of(self, obj: Any) -> Any:
+        raise AssertionError
+
+    def call(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        raise AssertionError
+
+    # --- for tests -------------------------------------------------------------------------------
+
+    def param(self, t: Any, value: Any, name: str = "") -> Param:
+        """A value that is not known while compiling."""
+        name = name or f"p{len(self.params)}"
+        p = Param(t, name)
+        self.params[name] = (p, np.array(value, scalar_of(t).dtype))
+        return p
+
+    def place(self, t: Any, value: Any, name: str = "x") -> Place:
+        """A 0-D array's element."""
+        p = Param(Array.of(t, 0, ()), name)
+        self.params[name] = (p, np.array(value, scalar_of(t).dtype).reshape(shape_of(t)))
+        return Place(self.b.emit("elem", p))
+
+    def kinds(self) -> list[str]:
+        """What has been built."""
+        return [op.kind for op in walk(self.body)]
+
+    def call_of(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """A call of an object of CALLS."""
+        return CALLS[fn].handler(self, *args, **kwargs)
+
+    def method(self, name: str, v: Value, *args: Any) -> Any:
+        return METHODS[name](self, v, *args)
+
+    def attribute(self, name: str, v: Value) -> Any:
+        return ATTRIBUTES[name](self, v)
+
+    def run(self, x: Any) -> Any:
+        """What x is when the code runs: a numpy scalar or array."""
+        v = arith.value(self, x)
+        out = Param(Array.of(v.type, 0, ()), "out")
+        self.b.emit("store", self.b.emit("elem", out), v)
+        self.b.emit("yield")
+        self._region.__exit__(None, None, None)
+        fn = Func("f", (*[p for p, _ in self.params.values()], out), self.body)
+        verify(fn)
+        args = {name: value for name, (_, value) in self.params.items()}
+        args["out"] = np.zeros(shape_of(v.type), scalar_of(v.type).dtype)
+        self.results = run(fn, args)
+        return self.results["out"][()]

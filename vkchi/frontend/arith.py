@@ -1,0 +1,339 @@
+"""What operators mean on compile-time values: promotion, broadcasting, folding.
+
+Owns: the operators of the language, comparison, truth, select. Two Python operands give a Python
+result, by Python's rules; otherwise both become IR values of a common type (operands.py), a scalar
+fills the other's shape, and as few ops as possible are built. `value`, `cast` and `is_static` are
+operands.py's. Must not know: AST classes, functions (intrinsics.py).
+
+    binary(cx, "+", v, 1.5)        # v: i32 -> cast to f32, added to a constant of f32
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.frontend.operands import (
+    Operand,
+    Weak,
+    as_type,
+    cast,
+    common_scalar,
+    components,
+    constant,
+    describe,
+    dtype_of,
+    is_static,
+    is_target,
+    name_of,
+    operand,
+    own_type,
+    tensor_of,
+    value,
+    weak_scalar,
+)
+from vkchi.frontend.power import power
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_shape
+
+__all__ = [
+    "binary", "cast", "compare", "components", "constant", "describe", "dtype_of", "is_static",
+    "is_target", "name_of", "operand", "select", "tensor_of", "truth", "unary", "value",
+]  # fmt: skip
+
+
+class Rule(NamedTuple):
+    """An elementwise op: its IR kind on integers and on floats ("": has none), and what it takes:
+    number (truth values count as integers), float (integers become default_fp), bits (integers
+    and truth values), shift (the left operand's type is the result's)."""
+
+    on_ints: str
+    on_floats: str
+    takes: str = "number"
+
+
+RULES: dict[str, Rule] = {
+    "+": Rule("add", "add"), "-": Rule("sub", "sub"), "*": Rule("mul", "mul"),
+    "/": Rule("", "div", "float"), "//": Rule("floordiv", "floordiv"), "%": Rule("mod", "mod"),
+    "&": Rule("and", "", "bits"), "|": Rule("or", "", "bits"), "^": Rule("xor", "", "bits"),
+    "<<": Rule("shl", "", "shift"), ">>": Rule("shr", "", "shift"),
+}  # fmt: skip
+
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "//": operator.floordiv, "%": operator.mod, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift, "**": operator.pow,
+    "@": operator.matmul,
+}  # fmt: skip
+
+COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "<": ("lt", operator.lt), "<=": ("le", operator.le), ">": ("gt", operator.gt),
+    ">=": ("ge", operator.ge), "==": ("eq", operator.eq), "!=": ("ne", operator.ne),
+}  # fmt: skip
+
+
+def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
+    """`x op y` for a key of PYTHON. Python objects give a Python object, the rest a Value.
+
+    Raises KernelTypeError where types or shapes do not fit.
+    """
+    rule = RULES.get(op)
+    if isinstance(x, Value) and isinstance(y, Value):
+        if x.type is y.type and rule is not None and rule.takes == "number":
+            elem = scalar_of(x.type)
+            kind = rule.on_floats if elem.kind == "f" else rule.on_ints
+            if elem is not u1 and (kind != "floordiv" or elem.kind != "f"):
+                return cx.b.emit(kind, x, y)
+    elif is_python(x) and is_python(y):
+        return fold(cx, op, x, y)
+    return apply(cx, op, operand(cx, x), operand(cx, y))
+
+
+def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
+    """`a op b` where at least one is a value, or a list that became one."""
+    if op == "@":
+        return matmul(cx, a, b)
+    if op == "**":
+        return power(cx, a, b)
+    return combine(cx, op, RULES[op], a, b)
+
+
+def is_python(x: Any) -> bool:
+    """Whether Python's own operator applies: no value, nothing to be read, but perhaps a list of
+    them (lists are joined and repeated as in Python)."""
+    return not isinstance(x, Value) and not is_target(x)
+
+
+def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
+    """The result of an operator on Python objects. `/` by zero gives what floats give."""
+    try:
+        return PYTHON[op](x, y)
+    except ZeroDivisionError:
+        if op == "/":
+            return _divide_by_zero(float(x), float(y))
+        raise cx.fail("division by zero", kind=KernelTypeError) from None
+    except CompilationError as e:
+        raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label, help=e.help) from None
+    except (TypeError, ValueError, OverflowError) as e:
+        if isinstance(x, list | tuple) or isinstance(y, list | tuple):
+            return apply(cx, op, operand(cx, x), operand(cx, y))
+        sentence = f"`{op}` cannot be computed while compiling: {e}"
+        raise cx.fail(sentence, kind=KernelTypeError) from None
+
+
+def _divide_by_zero(x: float, y: float) -> float:
+    if x == 0 or math.isnan(x):
+        return math.nan
+    return math.copysign(math.inf, math.copysign(1.0, x) * math.copysign(1.0, y))
+
+
+def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
+    """The elementwise op of a rule on two operands. Raises KernelTypeError."""
+    elem = _result_scalar(cx, op, rule, a, b)
+    t = with_shape(elem, joint_shape(cx, op, a, b))
+    kind = rule.on_floats if elem.kind == "f" else rule.on_ints
+    x, y = as_type(cx, a, t), as_type(cx, b, t)
+    if kind == "floordiv" and elem.kind == "f":
+        return cx.b.emit("floor", cx.b.emit("div", x, y))
+    return cx.b.emit(kind, x, y)
+
+
+def _result_scalar(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Scalar:
+    if rule.takes == "shift":
+        elem = scalar_of(own_type(cx, a))
+        other = scalar_of(own_type(cx, b))
+    else:
+        elem = other = common_scalar(cx, [a, b])
+    if rule.takes in ("bits", "shift") and "f" in (elem.kind, other.kind):
+        raise cx.fail(
+            f"`{op}` takes integers",
+            kind=KernelTypeError,
+            label=pair_text(cx, a, b),
+            help="convert first: ti.cast(x, ti.i32)",
+        )
+    if rule.takes == "float" and elem.kind != "f":
+        return cx.options.default_fp
+    if elem is u1 and rule.takes != "bits":
+        return cx.options.default_ip
+    return elem
+
+
+def pair_text(cx: Context, a: Operand, b: Operand) -> str:
+    """Both operands' types in words, for a label."""
+    return f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
+
+
+def _shape(a: Operand) -> tuple[int, ...]:
+    return a.shape if isinstance(a, Weak) else shape_of(a.type)
+
+
+def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]:
+    """The shape of an elementwise result: a scalar takes the other's. Raises KernelTypeError."""
+    left, right = _shape(a), _shape(b)
+    if left == right or not right:
+        return left
+    if not left:
+        return right
+    product = op == "*" and left[-1] == right[0]
+    raise cx.fail(
+        f"operands of `{op}` have different shapes",
+        kind=KernelTypeError,
+        label=pair_text(cx, a, b),
+        help="`@` is the matrix product" if product else "",
+    )
+
+
+# --- matrix product ------------------------------------------------------------------------------
+
+
+def matmul(cx: Context, a: Operand, b: Operand) -> Value:
+    """`a @ b`: matrices, a matrix and a vector on either side, or two vectors (a sum)."""
+    left, right = _shape(a), _shape(b)
+    if not left or not right or left[-1] != right[0]:
+        raise cx.fail(
+            "operands of `@` cannot be multiplied as matrices",
+            kind=KernelTypeError,
+            label=pair_text(cx, a, b),
+            help="`*` multiplies component by component" if not left or not right else "",
+        )
+    elem = common_scalar(cx, [a, b])
+    elem = cx.options.default_ip if elem is u1 else elem
+    x, y = as_type(cx, a, with_shape(elem, left)), as_type(cx, b, with_shape(elem, right))
+    if len(left) == 2:
+        return cx.b.emit("matmul", x, y)
+    if len(right) == 1:
+        return cx.b.emit("sum", cx.b.emit("mul", x, y))
+    return cx.b.emit("matmul", cx.b.emit("transpose", y), x)
+
+
+# --- unary operators, comparison, truth, select --------------------------------------------------
+
+_PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_,
+}  # fmt: skip
+
+
+def unary(cx: Context, op: str, x: Any) -> Any:
+    """`op x` for `-`, `+`, `~` and `not`. Raises KernelTypeError."""
+    if is_python(x):
+        return _fold_unary(cx, op, x)
+    v = value(cx, x)
+    elem = scalar_of(v.type)
+    if op == "not":
+        return complement(cx, as_truth(cx, v))
+    if op == "~":
+        if elem.kind == "f":
+            raise cx.fail("`~` takes integers", kind=KernelTypeError, label=describe(v.type))
+        return complement(cx, v)
+    if elem is u1:
+        v = cast(cx, v, cx.options.default_ip)
+    return v if op == "+" else cx.b.emit("neg", v)
+
+
+def _fold_unary(cx: Context, op: str, x: Any) -> Any:
+    if op == "~" and isinstance(x, bool):
+        return not x
+    try:
+        return _PYTHON_UNARY[op](x)
+    except TypeError:
+        if isinstance(x, list | tuple):
+            return unary(cx, op, value(cx, x))
+        raise cx.fail(f"`{op}` does not apply to {name_of(x)}", kind=KernelTypeError) from None
+
+
+def complement(cx: Context, v: Value) -> Value:
+    """Bitwise not, logical not of truth values; of a negation, what was negated."""
+    if getattr(v, "kind", "") == "not":
+        return v.args[0]  # type: ignore[attr-defined,no-any-return]
+    return cx.b.emit("not", v)
+
+
+def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
+    """`x op y` for `<`, `<=`, `>`, `>=`, `==`, `!=`: a bool of Python objects, else u1 of the
+    operands' shape. Raises KernelTypeError."""
+    kind, python = COMPARISONS[op]
+    if is_static(x) and is_static(y):
+        return _fold_comparison(cx, op, python, x, y)
+    a, b = operand(cx, x), operand(cx, y)
+    elem = common_scalar(cx, [a, b])
+    if elem is u1 and kind not in ("eq", "ne"):
+        elem = cx.options.default_ip
+    t = with_shape(elem, joint_shape(cx, op, a, b))
+    return cx.b.emit(kind, as_type(cx, a, t), as_type(cx, b, t))
+
+
+def _fold_comparison(
+    cx: Context, op: str, python: Callable[[Any, Any], Any], x: Any, y: Any
+) -> Any:
+    try:
+        return python(x, y)
+    except CompilationError as e:
+        raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label) from None
+    except TypeError:
+        raise cx.fail(
+            f"`{op}` cannot compare {name_of(x)} and {name_of(y)}", kind=KernelTypeError
+        ) from None
+
+
+def as_truth(cx: Context, v: Value) -> Value:
+    """Whether each number is not zero: u1 of v's shape."""
+    if scalar_of(v.type) is u1:
+        return v
+    t = v.type
+    assert isinstance(t, Scalar | Tensor)
+    return cx.b.emit("ne", v, constant(cx, 0, t))
+
+
+def truth(cx: Context, x: Any) -> Value:
+    """x as a scalar u1: whether it is not zero. Raises KernelTypeError for vectors and matrices."""
+    if is_python(x) and not isinstance(x, list | tuple | np.ndarray):
+        try:
+            return constant(cx, bool(x), u1)
+        except CompilationError as e:
+            raise cx.fail(e.sentence, kind=KernelTypeError, help=e.help) from None
+    v = value(cx, x)
+    if isinstance(v.type, Tensor):
+        raise cx.fail(
+            f"a {describe(v.type)} is neither true nor false",
+            kind=KernelTypeError,
+            help="say .any() or .all()",
+        )
+    return as_truth(cx, v)
+
+
+def select(cx: Context, c: Any, a: Any, b: Any) -> Value:
+    """a where c is true, else b, in their common type; component by component where one of the
+    three is a vector or matrix. Raises KernelTypeError."""
+    x, y = operand(cx, a), operand(cx, b)
+    elem = common_scalar(cx, [x, y])
+    shape = joint_shape(cx, "select", x, y)
+    cond = as_truth(cx, value(cx, c))
+    if shape_of(cond.type):
+        shape = joint_shape(cx, "select", cond, x if _shape(x) else y)
+    t = with_shape(elem, shape)
+    return cx.b.emit(
+        "select", as_type(cx, cond, with_shape(u1, shape)), as_type(cx, x, t), as_type(cx, y, t)
+    )
+
+
+def promoted(cx: Context, *xs: Any) -> list[Value]:
+    """The arguments as values of one scalar type, each in its own shape."""
+    operands = [operand(cx, x) for x in xs]
+    elem = common_scalar(cx, operands)
+    return [as_type(cx, a, with_shape(elem, _shape(a))) for a in operands]
+
+
+def floating(cx: Context, x: Any) -> Value:
+    """x as floats: its own type if that is a float, else default_fp."""
+    a = operand(cx, x)
+    if isinstance(a, Weak):
+        elem = weak_scalar(cx, a)
+        elem = elem if elem.kind == "f" else cx.options.default_fp
+        return as_type(cx, a, with_shape(elem, a.shape))
+    return a if scalar_of(a.type).kind == "f" else cast(cx, a, cx.options.default_fp)

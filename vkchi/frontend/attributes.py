@@ -1,0 +1,84 @@
+"""Attributes of vectors and matrices in kernels: `v.x`, `v.xyz`, `m.n`.
+
+Owns: ATTRIBUTES (name -> (cx, v) -> compile-time value) and the components that a name writes to.
+Must not know: assignment.
+
+    ATTRIBUTES["zyx"](cx, v)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vkchi.errors import KernelIndexError, KernelTypeError
+from vkchi.frontend.call import Handler
+from vkchi.frontend.operands import describe
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.lang.swizzle import SWIZZLES, components_of
+from vkchi.types import Tensor, Type
+
+
+def component_indices(name: str, t: Type) -> tuple[int, ...] | None:
+    """The components that `v.name` means for v of type t, to read or assign; None if t is no
+    vector, or has no such components."""
+    if not isinstance(t, Tensor) or len(t.shape) != 1:
+        return None
+    return components_of(name, t.size)
+
+
+def swizzle(cx: Context, v: Value, name: str) -> Value:
+    """The component or vector of components that `v.name` is. Raises KernelIndexError."""
+    t = v.type
+    if not isinstance(t, Tensor) or len(t.shape) != 1:
+        raise cx.fail(
+            f"`.{name}` is for vectors", kind=KernelTypeError, label=describe(t),
+            help="index the matrix: m[0, 1]" if isinstance(t, Tensor) else "",
+        )  # fmt: skip
+    places = components_of(name, t.size)
+    if places is None:
+        raise cx.fail(f"`.{name}` needs a longer vector", kind=KernelIndexError, label=describe(t))
+    return pick(cx, v, places)
+
+
+def pick(cx: Context, v: Value, places: tuple[int, ...]) -> Value:
+    """The component at one place, or the vector of several."""
+    t = v.type
+    assert isinstance(t, Tensor)
+    if len(places) > 1 and places == tuple(range(t.size)):
+        return v
+    found = {k: cx.b.emit("extract", v, attr=k) for k in dict.fromkeys(places)}
+    if len(places) == 1:
+        return found[places[0]]
+    return cx.b.emit("pack", *[found[k] for k in places], type=Tensor.of(t.elem, (len(places),)))
+
+
+def _tensor(cx: Context, v: Value, name: str) -> Tensor:
+    if not isinstance(v.type, Tensor):
+        raise cx.fail(f"`.{name}` is for vectors and matrices", kind=KernelTypeError)
+    return v.type
+
+
+def _n(cx: Context, v: Value) -> int:
+    return _tensor(cx, v, "n").n
+
+
+def _m(cx: Context, v: Value) -> int:
+    return _tensor(cx, v, "m").m
+
+
+def _shape(cx: Context, v: Value) -> tuple[int, ...]:
+    return _tensor(cx, v, "shape").shape
+
+
+def _ndim(cx: Context, v: Value) -> int:
+    return len(_tensor(cx, v, "ndim").shape)
+
+
+ATTRIBUTES: dict[str, Handler] = {
+    **{name: partial(swizzle, name=name) for name in SWIZZLES},
+    "n": _n,
+    "m": _m,
+    "shape": _shape,
+    "ndim": _ndim,
+}

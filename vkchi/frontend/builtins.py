@@ -1,0 +1,230 @@
+"""Python's own functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
+
+Owns: BUILTINS, from the function to a handler: where one of ours is the same, ours. With Python
+arguments alone Python computes them. Must not know: AST classes.
+
+    BUILTINS[len](cx, [a, b])       # 2
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith, methods
+from vkchi.frontend.call import Handler
+from vkchi.frontend.elementwise import ELEMENTWISE, is_plain
+from vkchi.frontend.operands import is_static, name_of
+from vkchi.frontend.trace import traced
+from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.core import Value
+from vkchi.lang import elementwise
+from vkchi.lang import math as ti_math
+from vkchi.lang.matrix import Matrix
+from vkchi.types import SCALARS, Tensor, u1
+
+
+def _convert(python: type, dtype: Any) -> Handler:
+    """`int(x)`, `float(x)`, `bool(x)`: Python's on Python numbers and strings, else a cast."""
+
+    def call(cx: Context, x: Any = 0) -> Any:
+        if isinstance(x, bool | int | float | str | np.generic):
+            try:
+                return python(x)
+            except (ValueError, OverflowError) as e:
+                raise cx.fail(f"{python.__name__}: {e}", kind=KernelTypeError) from None
+        return arith.cast(cx, x, dtype)
+
+    return call
+
+
+def _length(cx: Context, x: Any) -> Any:
+    if isinstance(x, ArrayRef):
+        return x.shape(cx)[0]
+    v = x.load(cx) if arith.is_target(x) else x
+    if isinstance(v, Value):
+        if not isinstance(v.type, Tensor):
+            raise cx.fail("a number has no `len`", kind=KernelTypeError)
+        return v.type.n
+    try:
+        return len(v)
+    except TypeError:
+        raise cx.fail(f"{name_of(v)} has no `len`", kind=KernelTypeError) from None
+
+
+def _items(cx: Context, x: Any) -> list[Any] | None:
+    """The items of a Python iterable; None for a value."""
+    if isinstance(x, Value) or arith.is_target(x):
+        return None
+    try:
+        return list(x)
+    except TypeError:
+        raise cx.fail(f"{name_of(x)} cannot be iterated", kind=KernelTypeError) from None
+
+
+def _sum(cx: Context, x: Any, start: Any = 0) -> Any:
+    items = _items(cx, x)
+    if items is None:
+        return methods.total(cx, arith.value(cx, x))
+    if items and isinstance(start, int) and start == 0:
+        start, items = items[0], items[1:]
+    return reduce(lambda a, b: arith.binary(cx, "+", a, b), items, start)
+
+
+def _of_many(ours: Handler, of_components: Handler) -> Handler:
+    """`max` and `min`: of several arguments, of a list's items, of a vector's components."""
+
+    def call(cx: Context, *args: Any) -> Any:
+        if len(args) != 1:
+            return ours(cx, *args)
+        items = _items(cx, args[0])
+        if items is not None:
+            return ours(cx, *items)
+        return of_components(cx, arith.value(cx, args[0]))
+
+    return call
+
+
+def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
+    """`any` and `all` of a list's items or a vector's components; no item is skipped."""
+
+    def call(cx: Context, x: Any) -> Any:
+        items = _items(cx, x)
+        if items is None:
+            return of_components(cx, arith.value(cx, x))
+        if is_static(items):
+            return python(items)
+        return reduce(lambda a, b: cx.b.emit(op, a, b), [arith.truth(cx, v) for v in items])
+
+    return call
+
+
+def _to_whole(ours: Handler, python: Any) -> Handler:
+    """`round(x)`, `math.floor(x)`: an integer, unlike `ti.round`."""
+
+    def call(cx: Context, x: Any) -> Any:
+        if is_plain(x) and not isinstance(x, Matrix):
+            return python(x)
+        return ours(cx, x, int)
+
+    return call
+
+
+def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
+    if ndigits is None:
+        return _to_whole(ELEMENTWISE[elementwise.round], round)(cx, x)
+    if is_plain(x) and not isinstance(x, Matrix):
+        return round(x, ndigits)
+    unit = 10.0**ndigits
+    whole = ELEMENTWISE[elementwise.round](cx, arith.binary(cx, "*", x, unit))
+    return arith.binary(cx, "/", whole, unit)
+
+
+def _trunc(cx: Context, x: Any) -> Any:
+    if is_plain(x) and not isinstance(x, Matrix):
+        return math.trunc(x)
+    return arith.cast(cx, x, int)
+
+
+def _pow(cx: Context, base: Any, exp: Any, mod: Any = None) -> Any:
+    if mod is None:
+        return arith.binary(cx, "**", base, exp)
+    if not is_plain(base, exp, mod):
+        raise cx.fail("`pow` of three arguments is not for kernels", kind=KernelTypeError)
+    return pow(base, exp, mod)
+
+
+def _log(cx: Context, x: Any, base: Any = None) -> Any:
+    log = ELEMENTWISE[elementwise.log]
+    return log(cx, x) if base is None else arith.binary(cx, "/", log(cx, x), log(cx, base))
+
+
+def _log10(cx: Context, x: Any) -> Any:
+    return arith.binary(cx, "*", ELEMENTWISE[elementwise.log](cx, x), 1.0 / math.log(10.0))
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    return elementwise.sqrt(x * x + y * y)
+
+
+def _float_power(cx: Context, x: Any, y: Any) -> Any:
+    return arith.binary(cx, "**", arith.floating(cx, x), y)
+
+
+def _np_scalar(cx: Context, x: Any, name: str) -> Value:
+    return arith.cast(cx, x, SCALARS[name])
+
+
+BUILTINS: dict[object, Handler] = {
+    abs: ELEMENTWISE[elementwise.abs],
+    int: _convert(int, int),
+    float: _convert(float, float),
+    bool: _convert(bool, u1),
+    len: _length,
+    sum: _sum,
+    max: _of_many(ELEMENTWISE[elementwise.max], methods.largest),
+    min: _of_many(ELEMENTWISE[elementwise.min], methods.smallest),
+    any: _of_truths(any, "or", methods.has_any),
+    all: _of_truths(all, "and", methods.has_all),
+    round: _round,
+    pow: _pow,
+    math.floor: _to_whole(ELEMENTWISE[elementwise.floor], math.floor),
+    math.ceil: _to_whole(ELEMENTWISE[elementwise.ceil], math.ceil),
+    math.trunc: _trunc,
+    math.log: _log,
+    math.pow: _float_power,
+    math.fmod: ELEMENTWISE[elementwise.raw_mod],
+    math.fabs: ELEMENTWISE[elementwise.abs],
+    math.hypot: traced(_hypot),
+    math.log10: _log10,
+    np.log10: _log10,
+    math.radians: traced(ti_math.radians.python),
+    math.degrees: traced(ti_math.degrees.python),
+    np.absolute: ELEMENTWISE[elementwise.abs],
+    np.maximum: ELEMENTWISE[elementwise.max],
+    np.minimum: ELEMENTWISE[elementwise.min],
+    np.power: ELEMENTWISE[elementwise.pow],
+    np.where: ELEMENTWISE[elementwise.select],
+    np.dot: lambda cx, a, b: arith.binary(cx, "@", a, b),
+}
+
+# ours -> the names it has in `math` and in numpy
+_SAME: dict[Any, tuple[str, str]] = {
+    elementwise.sin: ("sin", "sin"),
+    elementwise.cos: ("cos", "cos"),
+    elementwise.tan: ("tan", "tan"),
+    elementwise.asin: ("asin", "arcsin"),
+    elementwise.acos: ("acos", "arccos"),
+    elementwise.atan: ("atan", "arctan"),
+    elementwise.atan2: ("atan2", "arctan2"),
+    elementwise.sinh: ("sinh", "sinh"),
+    elementwise.cosh: ("cosh", "cosh"),
+    elementwise.tanh: ("tanh", "tanh"),
+    elementwise.sqrt: ("sqrt", "sqrt"),
+    elementwise.exp: ("exp", "exp"),
+    elementwise.exp2: ("exp2", "exp2"),
+    elementwise.log2: ("log2", "log2"),
+    elementwise.isnan: ("isnan", "isnan"),
+    elementwise.isinf: ("isinf", "isinf"),
+    elementwise.log: ("", "log"),
+    elementwise.floor: ("", "floor"),
+    elementwise.ceil: ("", "ceil"),
+    elementwise.round: ("", "rint"),
+    elementwise.trunc: ("", "trunc"),
+    elementwise.sign: ("", "sign"),
+}
+for _fn, (_in_math, _in_numpy) in _SAME.items():
+    if hasattr(math, _in_math):  # math.exp2 is new in Python 3.11
+        BUILTINS[getattr(math, _in_math)] = ELEMENTWISE[_fn]
+    BUILTINS[getattr(np, _in_numpy)] = ELEMENTWISE[_fn]
+
+
+def _cast_to(name: str) -> Handler:
+    return lambda cx, x: _np_scalar(cx, x, name)
+
+
+BUILTINS.update({t.dtype.type: _cast_to(t.name) for t in SCALARS.values()})

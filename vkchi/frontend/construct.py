@@ -1,0 +1,188 @@
+"""Making vectors and matrices in kernels: calls of types, `ti.Vector`, `ti.Matrix` and its makers.
+
+Owns: how arguments fill a type: one number fills it, otherwise numbers, vectors and lists stand one
+after the other and must be as many as it has components. Must not know: AST classes.
+
+    construct(cx, f32<3>, (v.xy, 1))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend.operands import (
+    Operand,
+    Weak,
+    as_type,
+    cast,
+    components,
+    constant,
+    describe,
+    dtype_of,
+    is_static,
+    is_target,
+    name_of,
+    operand,
+    own_type,
+    tensor_of,
+    value,
+)
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.types import Following, Scalar, Tensor, Type, shape_of, with_shape
+
+
+def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:
+    """What `t(*args)` is for a number, vector or matrix type. Raises KernelTypeError."""
+    want = dtype_of(cx, t)
+    if isinstance(want, Scalar):
+        if len(args) != 1:
+            raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelTypeError)
+        return cast(cx, args[0], want)
+    if len(args) == 1:
+        return _of_one(cx, want, args[0])
+    return _of_parts(cx, want, [operand(cx, x) for x in args])
+
+
+def _of_one(cx: Context, t: Tensor, x: Any) -> Value:
+    """One argument: a number fills, anything else must have t's components."""
+    if isinstance(x, list | tuple) and not is_static(x):
+        return _of_parts(cx, t, _flatten(cx, x))
+    a = operand(cx, x)
+    shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
+    if shape in ((), t.shape):
+        return as_type(cx, a, t)
+    return _of_parts(cx, t, [a])
+
+
+def _flatten(cx: Context, items: Any) -> list[Operand]:
+    flat: list[Operand] = []
+    for x in items:
+        flat += _flatten(cx, x) if isinstance(x, list | tuple) else [operand(cx, x)]
+    return flat
+
+
+def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
+    sizes = [int(np.prod(a.shape if isinstance(a, Weak) else shape_of(a.type))) for a in parts]
+    if sum(sizes) != t.size:
+        raise cx.fail(
+            f"a {describe(t)} has {t.size} components, and {sum(sizes)} are given",
+            kind=KernelTypeError,
+            label=", ".join(describe(own_type(cx, a)) for a in parts),
+        )
+    if all(isinstance(a, Weak) for a in parts):
+        numbers = [n for a in parts for n in np.asarray(a.numbers).reshape(-1).tolist()]  # type: ignore[union-attr]
+        return constant(cx, np.array(numbers, object), t)
+    flat: list[Value] = []
+    for a in parts:
+        shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
+        flat += components(cx, as_type(cx, a, with_shape(t.elem, shape)))
+    return cx.b.emit("pack", *flat, type=t)
+
+
+# --- ti.Vector, ti.Matrix and their makers -------------------------------------------------------
+
+
+def make_matrix(cx: Context, arr: Any, dt: Any = None) -> Value:
+    """`ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)`: of a list of numbers, of rows, or of a value.
+
+    Without `dt` the numbers' common type.
+    """
+    elem = None if dt is None else _scalar(cx, dt)
+    if isinstance(arr, list | tuple):
+        a: Operand = tensor_of(cx, arr, elem)
+    elif isinstance(arr, np.ndarray) and arr.ndim in (1, 2):
+        a = tensor_of(cx, arr.tolist(), elem)
+    else:
+        a = operand(cx, arr)
+    t = own_type(cx, a)
+    if not isinstance(t, Tensor):
+        raise cx.fail(
+            f"a vector or matrix is made from a list, not {name_of(arr)}",
+            kind=KernelTypeError,
+            help="ti.Vector([x, y])",
+        )
+    return as_type(cx, a, t if elem is None else Tensor.of(elem, t.shape))
+
+
+def _scalar(cx: Context, dt: Any) -> Scalar:
+    t = dtype_of(cx, dt)
+    if not isinstance(t, Scalar):
+        raise cx.fail(f"a number type is needed here, not {t}", kind=KernelTypeError)
+    return t
+
+
+def _extent(cx: Context, n: Any, what: str) -> int:
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        given = "a value of the kernel" if isinstance(n, Value) or is_target(n) else repr(n)
+        raise cx.fail(
+            f"{what} must be a positive number known while compiling, not {given}",
+            kind=KernelTypeError,
+        )
+    return int(n)
+
+
+def _filled(cx: Context, number: int, dt: Any, n: Any, m: Any) -> Value:
+    rows = _extent(cx, n, "n")
+    shape = (rows,) if m is None else (rows, _extent(cx, m, "m"))
+    return constant(cx, number, Tensor.of(_scalar(cx, dt), shape))
+
+
+def make_zero(cx: Context, dt: Any, n: Any, m: Any = None) -> Value:
+    """`ti.Matrix.zero(dt, n, m)`."""
+    return _filled(cx, 0, dt, n, m)
+
+
+def make_one(cx: Context, dt: Any, n: Any, m: Any = None) -> Value:
+    """`ti.Matrix.one(dt, n, m)`."""
+    return _filled(cx, 1, dt, n, m)
+
+
+def make_identity(cx: Context, dt: Any, n: Any) -> Value:
+    """`ti.Matrix.identity(dt, n)`."""
+    size = _extent(cx, n, "n")
+    return constant(cx, np.identity(size, int), Tensor.of(_scalar(cx, dt), (size, size)))
+
+
+def make_diag(cx: Context, dim: Any, val: Any) -> Value:
+    """`ti.Matrix.diag(dim, val)`."""
+    size = _extent(cx, dim, "dim")
+    v = value(cx, val)
+    if not isinstance(v.type, Scalar):
+        raise cx.fail("the diagonal's value is a number", kind=KernelTypeError)
+    zero = constant(cx, 0, v.type)
+    flat = [v if i == j else zero for i in range(size) for j in range(size)]
+    return cx.b.emit("pack", *flat, type=Tensor.of(v.type, (size, size)))
+
+
+def make_unit(cx: Context, n: Any, i: Any, dt: Any = None) -> Value:
+    """`ti.Vector.unit(n, i, dt)`; `i` may be known at run time only."""
+    size = _extent(cx, n, "n")
+    t = Tensor.of(cx.options.default_ip if dt is None else _scalar(cx, dt), (size,))
+    if isinstance(i, int | np.integer):
+        return constant(cx, np.arange(size) == i, t)
+    index = value(cx, i, Tensor.of(cx.options.default_ip, (size,)))
+    place = constant(cx, np.arange(size), Tensor.of(cx.options.default_ip, (size,)))
+    return cast(cx, cx.b.emit("eq", index, place), t)
+
+
+def make_rows(cx: Context, rows: Any) -> Value:
+    """`ti.Matrix.rows([a, b])`."""
+    return make_matrix(cx, list(rows))
+
+
+def make_cols(cx: Context, cols: Any) -> Value:
+    """`ti.Matrix.cols([a, b])`."""
+    v = make_matrix(cx, list(cols))
+    if len(shape_of(v.type)) != 2:
+        raise cx.fail("a matrix is made from vectors", kind=KernelTypeError)
+    return cx.b.emit("transpose", v)
+
+
+def make_like(cx: Context, x: Any, number: int) -> Value:
+    """`ti.zero(x)` and `ti.one(x)`."""
+    t = own_type(cx, operand(cx, x))
+    return constant(cx, number, t)

@@ -1,0 +1,86 @@
+"""Random numbers in kernels: `ti.random` and `ti.randn`, made of the IR's 32 random bits.
+
+Owns: how bits become numbers. A float is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in
+[0, 1). Must not know: how the stream is seeded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend.call import CALLS, Call
+from vkchi.frontend.operands import constant, dtype_of
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.lang import random
+from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u32, u64
+
+
+def draw(cx: Context, dtype: Any = float) -> Value:
+    """A uniform float in [0, 1), or an integer with all bits random. Raises KernelTypeError."""
+    t = dtype_of(cx, dtype)
+    if not isinstance(t, Scalar):
+        raise cx.fail(f"`random` gives numbers, not a {t}", kind=KernelTypeError)
+    cx.seed()
+    if t.kind == "f":
+        return _draw_f64(cx) if t is f64 else _draw_float(cx, t)
+    return _draw_integer(cx, t)
+
+
+def _bits(cx: Context) -> Value:
+    return cx.b.emit("random")
+
+
+def _shifted(cx: Context, v: Value, amount: int) -> Value:
+    return cx.b.emit("shr", v, constant(cx, amount, u32))
+
+
+# float type -> its bits of precision
+_PRECISION = {f16: 11, f32: 24}
+
+
+def _draw_float(cx: Context, t: Scalar) -> Value:
+    kept = _PRECISION[t]
+    # Fewer than 2^31: signed conversion is what every device does fast.
+    bits = cx.b.emit("bitcast", _shifted(cx, _bits(cx), 32 - kept), type=i32)
+    return cx.b.emit("mul", cx.b.emit("cast", bits, type=t), constant(cx, 2.0**-kept, t))
+
+
+def _draw_f64(cx: Context) -> Value:
+    b = cx.b
+    high = b.emit("cast", _shifted(cx, _bits(cx), 5), type=f64)  # 27 bits
+    low = b.emit("cast", _shifted(cx, _bits(cx), 6), type=f64)  # 26 bits
+    whole = b.emit("add", b.emit("mul", high, constant(cx, 2.0**26, f64)), low)
+    return b.emit("mul", whole, constant(cx, 2.0**-53, f64))
+
+
+def _draw_integer(cx: Context, t: Scalar) -> Value:
+    b = cx.b
+    bits: Value = _bits(cx)
+    if t.bits == 64:
+        high = b.emit("shl", b.emit("cast", bits, type=u64), constant(cx, 32, u64))
+        bits = b.emit("or", high, b.emit("cast", _bits(cx), type=u64))
+    if t.kind == "b":
+        return b.emit("ge", bits, constant(cx, 1 << 31, u32))
+    if t.bits < 32:
+        return b.emit("cast", _shifted(cx, bits, 32 - t.bits), type=t)
+    return bits if t.kind == "u" else b.emit("bitcast", bits, type=SCALARS[f"i{t.bits}"])
+
+
+def draw_normal(cx: Context, dt: Any = None) -> Value:
+    """A float of the standard normal distribution. Source: Box and Muller, 1958."""
+    t = dtype_of(cx, float if dt is None else dt)
+    if not isinstance(t, Scalar) or t.kind != "f":
+        raise cx.fail(f"`randn` gives floats, not {t}", kind=KernelTypeError)
+    b = cx.b
+    # 1 - u is in (0, 1], where the logarithm is finite.
+    radius = b.emit("log", b.emit("sub", constant(cx, 1.0, t), draw(cx, t)))
+    radius = b.emit("sqrt", b.emit("mul", radius, constant(cx, -2.0, t)))
+    angle = b.emit("mul", draw(cx, t), constant(cx, 2.0 * math.pi, t))
+    return b.emit("mul", radius, b.emit("cos", angle))
+
+
+CALLS[random.random] = Call(draw)
+CALLS[random.randn] = Call(draw_normal)

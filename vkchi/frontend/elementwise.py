@@ -1,0 +1,238 @@
+"""Elementwise functions in kernels: one row each, from the function object to its IR op.
+
+Owns: which numbers a function takes, and what it does with others (integers become default_fp).
+All-Python arguments are computed in Python. Must not know: builtins, composites.
+
+    ELEMENTWISE[lang.elementwise.sqrt](cx, v)       # an op `sqrt` of v, cast to float
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.call import Handler
+from vkchi.frontend.construct import make_like
+from vkchi.frontend.operands import constant, describe, dtype_of, operand, weak
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.lang import elementwise
+from vkchi.lang.function import Function
+from vkchi.types import SCALARS, Scalar, scalar_of, u1, with_scalar
+
+
+def is_plain(*args: Any) -> bool:
+    """Whether all are Python numbers, vectors or matrices, to be computed with in Python."""
+    return all(weak(x) is not None for x in args)
+
+
+# --- elementwise functions of one argument -------------------------------------------------------
+
+_FLOAT_OPS: dict[Function, str] = {
+    fn: fn.__name__
+    for fn in (
+        elementwise.sin, elementwise.cos, elementwise.tan, elementwise.asin, elementwise.acos,
+        elementwise.atan, elementwise.sinh, elementwise.cosh, elementwise.tanh, elementwise.sqrt,
+        elementwise.rsqrt, elementwise.exp, elementwise.exp2, elementwise.log, elementwise.log2,
+        elementwise.trunc, elementwise.sign,
+    )
+}  # fmt: skip
+_BIT_OPS = {elementwise.popcnt: "popcnt", elementwise.clz: "clz"}
+_CLASS_OPS = {elementwise.isnan: "isnan", elementwise.isinf: "isinf"}
+_ROUNDING_OPS = {
+    elementwise.floor: "floor",
+    elementwise.ceil: "ceil",
+    elementwise.round: "round",
+}
+
+
+def on_floats(fn: Function, kind: str) -> Handler:
+    """A function of floats; integers are cast to default_fp."""
+
+    def call(cx: Context, x: Any) -> Any:
+        return fn(x) if is_plain(x) else cx.b.emit(kind, arith.floating(cx, x))
+
+    return call
+
+
+def on_bits(fn: Function, kind: str) -> Handler:
+    """A function of integers."""
+
+    def call(cx: Context, x: Any) -> Value:
+        v = arith.value(cx, x)
+        if scalar_of(v.type).kind == "f":
+            raise cx.fail(f"`{kind}` takes integers", kind=KernelTypeError, label=describe(v.type))
+        return cx.b.emit(kind, _as_number(cx, v))
+
+    return call
+
+
+def _as_number(cx: Context, v: Value) -> Value:
+    return arith.cast(cx, v, cx.options.default_ip) if scalar_of(v.type) is u1 else v
+
+
+def on_class(fn: Function, kind: str) -> Handler:
+    """A property of floats, false of integers."""
+
+    def call(cx: Context, x: Any) -> Any:
+        if is_plain(x):
+            return fn(x)
+        v = arith.value(cx, x)
+        if scalar_of(v.type).kind == "f":
+            return cx.b.emit(kind, v)
+        return constant(cx, 0, with_scalar(v.type, u1))
+
+    return call
+
+
+def on_rounding(fn: Function, kind: str) -> Handler:
+    """Rounding to a whole float, or cast to `dtype`."""
+
+    def call(cx: Context, x: Any, dtype: Any = None) -> Any:
+        if dtype is None and is_plain(x):
+            return fn(x)
+        rounded = cx.b.emit(kind, arith.floating(cx, x))
+        return rounded if dtype is None else arith.cast(cx, rounded, dtype)
+
+    return call
+
+
+def absolute(cx: Context, x: Any) -> Any:
+    """`ti.abs(x)`."""
+    if is_plain(x):
+        return elementwise.abs(x)
+    v = arith.value(cx, x)
+    return v if scalar_of(v.type).kind in "ub" else cx.b.emit("abs", v)
+
+
+# --- elementwise functions of more arguments -----------------------------------------------------
+
+_PAIR_RULES: dict[Function, arith.Rule] = {
+    elementwise.atan2: arith.Rule("", "atan2", "float"),
+    elementwise.mod: arith.Rule("", "mod", "float"),
+    elementwise.raw_div: arith.Rule("truncdiv", "div"),
+    elementwise.raw_mod: arith.Rule("rem", "rem"),
+}
+_MANY_RULES: dict[Function, arith.Rule] = {
+    elementwise.max: arith.Rule("max", "max"),
+    elementwise.min: arith.Rule("min", "min"),
+}
+
+
+def on_pair(fn: Function, rule: arith.Rule) -> Handler:
+    """A function of two arguments, by the rules of operators."""
+
+    def call(cx: Context, x1: Any, x2: Any) -> Any:
+        if is_plain(x1, x2):
+            return fn(x1, x2)
+        return arith.combine(cx, fn.__name__, rule, operand(cx, x1), operand(cx, x2))
+
+    return call
+
+
+def on_many(fn: Function, rule: arith.Rule) -> Handler:
+    """The largest or smallest of any number of arguments."""
+    pair = on_pair(fn, rule)
+
+    def call(cx: Context, *args: Any) -> Any:
+        if not args:
+            raise cx.fail(f"`{fn.__name__}` needs at least one value", kind=KernelTypeError)
+        return reduce(lambda x, y: pair(cx, x, y), args) if len(args) > 1 else args[0]
+
+    return call
+
+
+def _pow(cx: Context, base: Any, exponent: Any) -> Any:
+    return arith.binary(cx, "**", base, exponent)
+
+
+def _logical(op: str) -> Handler:
+    def call(cx: Context, x: Any, y: Any) -> Any:
+        if is_plain(x, y):
+            return {"and": elementwise.logical_and, "or": elementwise.logical_or}[op](x, y)
+        a, b = (arith.as_truth(cx, arith.value(cx, v)) for v in (x, y))
+        return arith.binary(cx, {"and": "&", "or": "|"}[op], a, b)
+
+    return call
+
+
+def _not(cx: Context, x: Any) -> Any:
+    return arith.unary(cx, "not", x)
+
+
+def _neg(cx: Context, x: Any) -> Any:
+    return arith.unary(cx, "-", x)
+
+
+def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
+    """`x1 >> x2` with zeros coming in. Raises KernelTypeError."""
+    shifted = arith.value(cx, x1)
+    elem = scalar_of(shifted.type)
+    if elem.kind not in "iu":
+        raise cx.fail(
+            "`bit_shr` takes integers", kind=KernelTypeError, label=describe(shifted.type)
+        )
+    word = with_scalar(shifted.type, SCALARS[f"u{elem.bits}"])
+    if elem.kind == "i":
+        shifted = cx.b.emit("bitcast", shifted, type=word)
+    result: Value = arith.binary(cx, ">>", shifted, x2)
+    return result if elem.kind == "u" else cx.b.emit(
+        "bitcast", result, type=with_scalar(result.type, elem)
+    )  # fmt: skip
+
+
+def bit_cast(cx: Context, obj: Any, dtype: Any) -> Value:
+    """The bits of obj read as `dtype`, a number type of the same width. Raises KernelTypeError."""
+    t, v = dtype_of(cx, dtype), arith.value(cx, obj)
+    elem = scalar_of(v.type)
+    if not isinstance(t, Scalar) or t.bits != elem.bits or "b" in (t.kind, elem.kind):
+        raise cx.fail(
+            "`bit_cast` is between number types of the same width",
+            kind=KernelTypeError,
+            label=f"{describe(v.type)} to {t}",
+        )
+    return v if elem is t else cx.b.emit("bitcast", v, type=with_scalar(v.type, t))
+
+
+def _cast(cx: Context, obj: Any, dtype: Any) -> Value:
+    return arith.cast(cx, obj, dtype)
+
+
+def select(cx: Context, cond: Any, x1: Any, x2: Any) -> Any:
+    """`ti.select`: both values are evaluated."""
+    if is_plain(cond, x1, x2):
+        return elementwise.select(cond, x1, x2)
+    return arith.select(cx, cond, x1, x2)
+
+
+def _zero(cx: Context, x: Any) -> Value:
+    return make_like(cx, x, 0)
+
+
+def _one(cx: Context, x: Any) -> Value:
+    return make_like(cx, x, 1)
+
+
+ELEMENTWISE: dict[object, Handler] = {
+    **{fn: on_floats(fn, kind) for fn, kind in _FLOAT_OPS.items()},
+    **{fn: on_bits(fn, kind) for fn, kind in _BIT_OPS.items()},
+    **{fn: on_class(fn, kind) for fn, kind in _CLASS_OPS.items()},
+    **{fn: on_rounding(fn, kind) for fn, kind in _ROUNDING_OPS.items()},
+    **{fn: on_pair(fn, rule) for fn, rule in _PAIR_RULES.items()},
+    **{fn: on_many(fn, rule) for fn, rule in _MANY_RULES.items()},
+    elementwise.abs: absolute,
+    elementwise.pow: _pow,
+    elementwise.neg: _neg,
+    elementwise.logical_and: _logical("and"),
+    elementwise.logical_or: _logical("or"),
+    elementwise.logical_not: _not,
+    elementwise.bit_shr: bit_shr,
+    elementwise.bit_cast: bit_cast,
+    elementwise.cast: _cast,
+    elementwise.select: select,
+    elementwise.ifte: select,
+    elementwise.zero: _zero,
+    elementwise.one: _one,
+}

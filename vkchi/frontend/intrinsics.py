@@ -1,0 +1,185 @@
+"""The tables of what kernels may call, complete: importing this module fills them.
+
+Owns: CALLS for function objects of `vkchi.lang`, types and Python's builtins; METHODS and
+ATTRIBUTES are other modules' and named here for the frontend. Must not know: AST classes, how
+arguments were written.
+
+    CALLS[lang.math.mix].handler(cx, x, y, 0.5)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.frontend import arith, builtins, draw, elementwise, methods, simt
+from vkchi.frontend.attributes import ATTRIBUTES, component_indices
+from vkchi.frontend.call import CALLS, METHODS, Call, Handler
+from vkchi.frontend.construct import (
+    construct,
+    make_cols,
+    make_diag,
+    make_identity,
+    make_matrix,
+    make_one,
+    make_rows,
+    make_unit,
+    make_zero,
+)
+from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.trace import traced
+from vkchi.frontend.values import Context, Target
+from vkchi.ir.core import Value
+from vkchi.lang import atomics, complex, decompose, math, matrix, static, transforms
+from vkchi.lang.construct import FOLLOWING
+from vkchi.lang.function import Function
+from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.types import scalar_of, u1
+
+__all__ = [
+    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "component_indices", "construct", "draw",
+    "methods", "simt",
+]  # fmt: skip
+
+
+# --- atomics -----------------------------------------------------------------------------------
+
+# function -> IR op; atomic_sub adds the negative
+_ATOMIC_OPS: dict[Function, str] = {
+    fn: "atomic_add" if fn is atomics.atomic_sub else fn.__name__ for fn in atomics.ATOMICS
+}
+_BITWISE = ("atomic_and", "atomic_or", "atomic_xor")
+
+
+def atomic(fn: Function) -> Handler:
+    """The handler of an atomic function; its first argument comes as a Target."""
+    kind = _ATOMIC_OPS[fn]
+
+    def call(cx: Context, x: Any, y: Any) -> Value:
+        target = _check_atomic(cx, fn.__name__, kind, x)
+        v = arith.value(cx, y, target.type)
+        if fn is atomics.atomic_sub:
+            v = cx.b.emit("neg", v)
+        return target.atomic(cx, kind, v)
+
+    return call
+
+
+def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
+    if not arith.is_target(x):
+        given = describe(x.type) if isinstance(x, Value) else name_of(x)
+        raise cx.fail(
+            f"the first argument of `{name}` must be something that can be assigned to",
+            kind=KernelTypeError,
+            label=given,
+            arg=0,
+        )
+    target: Target = x
+    elem = scalar_of(target.type)
+    if elem is u1 or (elem.kind == "f" and kind in _BITWISE):
+        takes = "integers" if kind in _BITWISE else "numbers"
+        raise cx.fail(
+            f"`{name}` is for {takes}", kind=KernelTypeError, label=describe(target.type), arg=0
+        )
+    return target
+
+
+# --- compile-time helpers, hints -----------------------------------------------------------------
+
+
+def _static(cx: Context, x: Any, *xs: Any) -> Any:
+    for k, arg in enumerate((x, *xs)):
+        if isinstance(arg, Value) or arith.is_target(arg):
+            raise cx.fail(
+                "`ti.static` needs what is known while compiling",
+                kind=KernelTypeError,
+                label="a value of the kernel",
+                arg=k,
+            )
+    return [x, *xs] if xs else x
+
+
+def _static_print(cx: Context, *args: Any, **options: Any) -> None:
+    shown = [describe(x.type) if isinstance(x, Value) else x for x in args]
+    static.static_print(*shown, **options)
+
+
+def _static_assert(cx: Context, cond: Any, msg: Any = None) -> None:
+    if not _static(cx, cond):
+        raise cx.fail(f"static assertion failed{f': {msg}' if msg else ''}", kind=CompilationError)
+
+
+def _same(cx: Context, val: Any, *hints: Any) -> Any:
+    return val
+
+
+def _nothing(cx: Context, *hints: Any) -> None:
+    return None
+
+
+def _ndrange(cx: Context, *args: Any) -> ndrange:
+    plain = [x.load(cx) if arith.is_target(x) else x for x in args]
+    try:
+        made = ndrange(*plain)
+    except CompilationError as e:
+        raise cx.fail(e.sentence, kind=type(e)) from None
+    for begin, end in made.bounds:
+        for bound in (begin, end):
+            if isinstance(bound, Value) and scalar_of(bound.type).kind == "f":
+                raise cx.fail("ndrange takes integers", kind=KernelTypeError)
+    return made
+
+
+def _grouped(cx: Context, x: Any) -> grouped:
+    return grouped(x)
+
+
+def _later(name: str) -> Handler:
+    def call(cx: Context, *args: Any, **kwargs: Any) -> NoReturn:
+        decompose.refuse(name)
+
+    return call
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+_HANDLERS: dict[object, Handler] = {
+    matrix.Matrix: make_matrix,
+    matrix.Vector: make_matrix,
+    matrix.pack: make_matrix,
+    matrix.zero: make_zero,
+    matrix.one: make_one,
+    matrix.identity: make_identity,
+    matrix.diag: make_diag,
+    matrix.unit: make_unit,
+    matrix.rows: make_rows,
+    matrix.cols: make_cols,
+    static.static: _static,
+    static.static_print: _static_print,
+    static.static_assert: _static_assert,
+    static.assume_in_range: _same,
+    static.block_local: _nothing,
+    static.cache_read_only: _nothing,
+    static.no_activate: _nothing,
+    ndrange: _ndrange,
+    grouped: _grouped,
+    **{getattr(decompose, name): _later(name) for name in decompose.LATER},
+    **elementwise.ELEMENTWISE,
+    **builtins.BUILTINS,
+}
+
+
+def _type_call(t: Any) -> Handler:
+    return lambda cx, *args: construct(cx, t, args)
+
+
+def _composites() -> list[Function]:
+    modules = (math, complex, transforms)
+    found = [x for module in modules for x in vars(module).values() if isinstance(x, Function)]
+    return [fn for fn in found if fn.is_composite]
+
+
+CALLS.update({fn: Call(handler) for fn, handler in _HANDLERS.items()})
+CALLS.update({t: Call(_type_call(t)) for t in FOLLOWING})
+CALLS.update({fn: Call(traced(fn.python)) for fn in _composites()})
+CALLS.update({fn: Call(atomic(fn), frozenset({0})) for fn in atomics.ATOMICS})

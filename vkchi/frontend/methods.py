@@ -1,0 +1,146 @@
+"""Methods of vectors and matrices in kernels: `v.norm()`, `m.inverse()`.
+
+Owns: METHODS (call.py): name -> handler(cx, self, *args). Those with formulas are `lang.linear`'s,
+traced; reductions and the like are here. Must not know: AST classes.
+
+    METHODS["dot"](cx, a, b)
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, NoReturn
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.call import METHODS, Handler
+from vkchi.frontend.operands import components, describe
+from vkchi.frontend.power import any_of
+from vkchi.frontend.trace import traced
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.lang import linear
+from vkchi.lang.matrix import NO_TRANSPOSE
+from vkchi.types import Tensor, shape_of, u1
+
+
+def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) -> Value:
+    """v if it is a tensor with one of these numbers of axes. Raises KernelTypeError."""
+    if len(shape_of(v.type)) not in axes:
+        words = {(1,): "vectors", (2,): "matrices", (1, 2): "vectors and matrices"}[axes]
+        raise cx.fail(f"`{name}` is for {words}", kind=KernelTypeError, label=describe(v.type))
+    return v
+
+
+def numbers(cx: Context, v: Value) -> Value:
+    """v, with truth values as default_ip."""
+    assert isinstance(v.type, Tensor)
+    return arith.cast(cx, v, cx.options.default_ip) if v.type.elem is u1 else v
+
+
+def total(cx: Context, v: Value) -> Value:
+    """Sum of the components."""
+    return cx.b.emit("sum", numbers(cx, _tensor(cx, v, "sum")))
+
+
+def largest(cx: Context, v: Value) -> Value:
+    """The largest component."""
+    return _reduced(cx, v, "max")
+
+
+def smallest(cx: Context, v: Value) -> Value:
+    """The smallest component."""
+    return _reduced(cx, v, "min")
+
+
+def _reduced(cx: Context, v: Value, kind: str) -> Value:
+    parts = components(cx, numbers(cx, _tensor(cx, v, kind)))
+    return reduce(lambda x, y: cx.b.emit(kind, x, y), parts)
+
+
+def has_any(cx: Context, v: Value) -> Value:
+    """Whether some component is not zero, a scalar u1."""
+    return any_of(cx, arith.as_truth(cx, _tensor(cx, v, "any")))
+
+
+def has_all(cx: Context, v: Value) -> Value:
+    """Whether no component is zero, a scalar u1."""
+    is_false = arith.complement(cx, arith.as_truth(cx, _tensor(cx, v, "all")))
+    return arith.complement(cx, any_of(cx, is_false))
+
+
+def _dot(cx: Context, v: Value, other: Any) -> Value:
+    w = arith.value(cx, other)
+    if len(shape_of(v.type)) != 1 or shape_of(v.type) != shape_of(w.type):
+        text = f"{describe(v.type)} and {describe(w.type)}"
+        raise cx.fail("`dot` takes vectors of the same length", kind=KernelTypeError, label=text)
+    return cx.b.emit("sum", arith.binary(cx, "*", v, w))
+
+
+def _transpose(cx: Context, v: Value) -> Value:
+    if len(shape_of(v.type)) != 2:
+        raise cx.fail(NO_TRANSPOSE, kind=KernelTypeError, help="write a.outer_product(b)")
+    return cx.b.emit("transpose", v)
+
+
+def _outer_product(cx: Context, v: Value, other: Any) -> Value:
+    a, b = arith.promoted(cx, v, other)
+    for x in (a, b):
+        _tensor(cx, x, "outer_product", (1,))
+    return cx.b.emit("outer", numbers(cx, a), numbers(cx, b))
+
+
+def _cast(cx: Context, v: Value, dtype: Any) -> Value:
+    return arith.cast(cx, v, dtype)
+
+
+def _get_shape(cx: Context, v: Value) -> tuple[int, ...]:
+    return shape_of(_tensor(cx, v, "get_shape").type)
+
+
+def _to_list(cx: Context, v: Value) -> list[Any]:
+    parts: list[Any] = list(components(cx, v))
+    shape = shape_of(_tensor(cx, v, "to_list").type)
+    if len(shape) == 1:
+        return parts
+    return [parts[k : k + shape[1]] for k in range(0, len(parts), shape[1])]
+
+
+def _to_numpy(cx: Context, v: Value) -> NoReturn:
+    raise cx.fail(
+        "`to_numpy` is for Python scope", kind=KernelTypeError, help="return the value instead"
+    )
+
+
+def _fill(cx: Context, v: Value, val: Any) -> NoReturn:
+    raise cx.fail(
+        "`fill` does not change a kernel's vectors and matrices",
+        kind=KernelTypeError,
+        help="assign instead: v = ti.zero(v) + x",
+    )
+
+
+_OWN: dict[str, Handler] = {
+    "dot": _dot,
+    "sum": total,
+    "max": largest,
+    "min": smallest,
+    "any": has_any,
+    "all": has_all,
+    "transpose": _transpose,
+    "outer_product": _outer_product,
+    "cast": _cast,
+    "get_shape": _get_shape,
+    "to_list": _to_list,
+    "to_numpy": _to_numpy,
+    "fill": _fill,
+}
+_TRACED = (
+    linear.norm, linear.norm_sqr, linear.norm_inv, linear.normalized, linear.cross, linear.trace,
+    linear.determinant, linear.inverse,
+)  # fmt: skip
+
+METHODS.update(_OWN)
+METHODS.update({fn.__name__: traced(fn) for fn in _TRACED})
+
+__all__ = ["METHODS", "has_all", "has_any", "largest", "smallest", "total"]

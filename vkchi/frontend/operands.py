@@ -1,0 +1,307 @@
+"""Python objects as IR values: constants, lists as vectors, casts, the types that numbers take.
+
+Owns: `operand`, which is what operators start from: an IR value, or Weak, numbers that have no type
+yet. A weak number takes one from what it meets: an int is default_ip, then promoted; a float is f64
+beside f64, else default_fp at least; a truth value is u1. Must not know: operators, functions.
+
+    value(cx, [1, 2.5])                 # a constant of f32<2>
+    cast(cx, v, ti.i32)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value, bits_of
+from vkchi.lang.matrix import Matrix
+from vkchi.types import (
+    Following,
+    Scalar,
+    Tensor,
+    Type,
+    cook,
+    f64,
+    i64,
+    promote,
+    scalar_of,
+    shape_of,
+    u1,
+    u64,
+    with_scalar,
+    with_shape,
+)
+
+
+class Weak(NamedTuple):
+    """Python numbers without a type of their own: one, or a numpy array of a vector's or matrix's.
+
+    `kind` is b, i or f. A declared type (`ti.Vector(..., dt=ti.f64)`) is in `dt`.
+    """
+
+    numbers: Any
+    kind: str
+    shape: tuple[int, ...] = ()
+    dt: Scalar | None = None
+
+
+Operand = Value | Weak
+
+
+# --- what things are ---------------------------------------------------------------------------
+
+
+def is_target(x: Any) -> bool:
+    """Whether x is something assignable that has not been read yet."""
+    cls = type(x)
+    return hasattr(cls, "atomic") and hasattr(cls, "load") and hasattr(cls, "store")
+
+
+def is_static(x: Any) -> bool:
+    """Whether x is a Python object with no kernel value in it, known while compiling."""
+    if isinstance(x, list | tuple):
+        return all(map(is_static, x))
+    return not isinstance(x, Value) and not is_target(x)
+
+
+def describe(t: Type) -> str:
+    """A type in words: `f32`, `vector of 3 f32`, `2 by 2 matrix of f32`."""
+    shape = shape_of(t)
+    if len(shape) == 2:
+        return f"{shape[0]} by {shape[1]} matrix of {scalar_of(t)}"
+    return f"vector of {shape[0]} {scalar_of(t)}" if shape else f"scalar {t}"
+
+
+def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
+    """The number, vector or matrix type that a user's dtype means. Raises KernelTypeError."""
+    if t is int:
+        return cx.options.default_ip
+    if t is float:
+        return cx.options.default_fp
+    if isinstance(t, Following):
+        return t.resolve(cx.options.default_fp, cx.options.default_ip)
+    found = cook(t)
+    if not isinstance(found, Scalar | Tensor):
+        raise cx.fail(f"a number type such as ti.f32 is needed here, not {name_of(t)}")
+    return found
+
+
+def name_of(x: Any) -> str:
+    """What a thing is called in messages: `a string`, `ti.f32`, `the function f`."""
+    if isinstance(x, Type):
+        return f"the type {x}"
+    words = {
+        str: "a string",
+        dict: "a dict",
+        set: "a set",
+        type(None): "None",
+        complex: "a complex",
+    }
+    if type(x) in words:
+        return words[type(x)]
+    if isinstance(x, Value):
+        return describe(x.type) if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
+    if callable(x) and hasattr(x, "__name__"):
+        return f"`{x.__name__}`"
+    return f"a {type(x).__name__}"
+
+
+# --- Python objects to values --------------------------------------------------------------------
+
+
+def weak(x: Any) -> Weak | None:
+    """The numbers that a Python object is; None if it is none."""
+    if isinstance(x, bool | np.bool_):
+        return Weak(bool(x), "b")
+    if isinstance(x, int | np.integer):
+        return Weak(int(x), "i")
+    if isinstance(x, float | np.floating):
+        return Weak(float(x), "f")
+    if isinstance(x, Matrix):
+        entries = x.entries
+        kind = "i" if entries.dtype.kind == "u" else entries.dtype.kind
+        return Weak(entries, kind, entries.shape, x.dt)
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        return weak(x[()])
+    return None
+
+
+def operand(cx: Context, x: Any) -> Operand:
+    """x as a value or as Python numbers: a Target is read, a list becomes a vector or matrix.
+
+    Raises KernelTypeError for what is neither.
+    """
+    if isinstance(x, Value):
+        return x
+    if is_target(x):
+        loaded: Value = x.load(cx)
+        return loaded
+    found = weak(x)
+    if found is not None:
+        return found
+    if isinstance(x, list | tuple):
+        return tensor_of(cx, x)
+    raise cx.fail(
+        f"a number, vector or matrix is needed here, not {name_of(x)}",
+        kind=KernelTypeError,
+        help="pass arrays as kernel arguments (ti.types.ndarray), small tables as ti.Vector(...)"
+        if isinstance(x, np.ndarray)
+        else "",
+    )
+
+
+def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
+    """The type Python numbers take beside a value of type `beside`."""
+    if x.dt is not None:
+        return x.dt if beside is None else promote_scalars(x.dt, beside)
+    if x.kind == "f":
+        fp = cx.options.default_fp
+        return f64 if beside is f64 else fp if beside is None else promote(fp, beside)
+    if x.kind == "b":
+        own = u1
+    elif isinstance(x.numbers, int):
+        own = fitting_int(cx, x.numbers, x.numbers)
+    else:
+        own = fitting_int(cx, int(x.numbers.min()), int(x.numbers.max()))
+    if beside is None or own is beside:
+        return own
+    return beside if own is u1 else promote(own, beside)
+
+
+def fitting_int(cx: Context, low: int, high: int) -> Scalar:
+    """default_ip if it holds the range, else i64 or u64."""
+    ip = cx.options.default_ip
+    if -(1 << (ip.bits - 1)) <= low and high < 1 << (ip.bits - 1):
+        return ip
+    return i64 if high < 1 << 63 else u64
+
+
+def constant(cx: Context, numbers: Any, t: Scalar | Tensor) -> Value:
+    """A constant of type t from a Python number, or from a numpy array of t's shape."""
+    elem = scalar_of(t)
+    if isinstance(numbers, np.ndarray):
+        attr: Any = tuple([bits_in(cx, v, elem) for v in numbers.reshape(-1).tolist()])
+    else:
+        attr = bits_in(cx, numbers, elem)
+        if isinstance(t, Tensor):
+            attr = (attr,) * t.size
+    return cx.b.emit("const", attr=attr, type=t)
+
+
+def bits_in(cx: Context, number: Any, t: Scalar) -> int:
+    """The bits of a Python number in type t. Raises KernelTypeError for inf and nan as integers."""
+    try:
+        return bits_of(number, t)
+    except (OverflowError, ValueError):
+        raise cx.fail(f"{number} does not fit {t}", kind=KernelTypeError) from None
+
+
+def value(cx: Context, x: Any, want: Type | None = None) -> Value:
+    """x as an IR value: of type `want` if given (cast; a scalar fills a vector or matrix), else of
+    its own type, which for Python numbers is default_ip, default_fp or u1. Raises KernelTypeError.
+    """
+    a = operand(cx, x)
+    if want is None:
+        if isinstance(a, Value):
+            return a
+        return constant(cx, a.numbers, with_shape(weak_scalar(cx, a), a.shape))
+    if not isinstance(want, Scalar | Tensor):
+        raise cx.fail(f"cannot make {want} of {name_of(x)}", kind=KernelTypeError)
+    shape = shape_of(want)
+    own = a.shape if isinstance(a, Weak) else shape_of(a.type)
+    if own != shape and own != ():
+        raise cx.fail(
+            "the shapes differ",
+            kind=KernelTypeError,
+            label=f"{describe(own_type(cx, a))}, where {describe(want)} is needed",
+        )
+    return as_type(cx, a, want)
+
+
+def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
+    """The type an operand has by itself."""
+    if isinstance(a, Weak):
+        return with_shape(weak_scalar(cx, a), a.shape)
+    assert isinstance(a.type, Scalar | Tensor)
+    return a.type
+
+
+def as_type(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
+    """The operand in type t, whose shape it has, unless it is a scalar: then it fills it."""
+    if isinstance(a, Weak):
+        return constant(cx, a.numbers, t)
+    if a.type is t:
+        return a
+    elem = scalar_of(t)
+    if scalar_of(a.type) is not elem:
+        a = cx.b.emit("cast", a, type=with_scalar(a.type, elem))
+    return a if a.type is t else cx.b.emit("splat", a, type=t)
+
+
+def cast(cx: Context, x: Any, t: Any) -> Value:
+    """x with its numbers converted to scalar type t, or x in tensor type t."""
+    want = dtype_of(cx, t)
+    a = operand(cx, x)
+    if isinstance(want, Scalar):
+        shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
+        return as_type(cx, a, with_shape(want, shape))
+    return value(cx, x, want)
+
+
+# --- lists to vectors and matrices ---------------------------------------------------------------
+
+
+def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None = None) -> Operand:
+    """A vector from a list of numbers, a matrix from a list of rows (lists or vectors): constant
+    numbers stay weak; otherwise the components' common type, or `dt`."""
+    rows = [operand(cx, item) for item in items]
+    shapes = {a.shape if isinstance(a, Weak) else shape_of(a.type) for a in rows}
+    if not rows or len(shapes) != 1 or len(next(iter(shapes))) > 1:
+        raise cx.fail(
+            "a vector is made from numbers, a matrix from rows of the same length",
+            kind=KernelTypeError,
+            label=", ".join(describe(own_type(cx, a)) for a in rows) or "an empty list",
+        )
+    shape = (len(rows), *next(iter(shapes)))
+    if all(isinstance(a, Weak) and a.dt is None for a in rows):
+        numbers = np.array([a.numbers for a in rows])  # type: ignore[union-attr]
+        if numbers.dtype.kind in "bif":
+            return Weak(numbers, numbers.dtype.kind, shape, dt)
+    elem = dt or common_scalar(cx, rows)
+    flat: list[Value] = []
+    for a in rows:
+        flat.extend(components(cx, as_type(cx, a, with_shape(elem, shape[1:]))))
+    return cx.b.emit("pack", *flat, type=Tensor.of(elem, shape))
+
+
+def components(cx: Context, v: Value) -> list[Value]:
+    """The scalars of a value, row by row."""
+    if not isinstance(v.type, Tensor):
+        return [v]
+    if getattr(v, "kind", "") == "pack":
+        return list(v.args)  # type: ignore[attr-defined]
+    return [cx.b.emit("extract", v, attr=k) for k in range(v.type.size)]
+
+
+def common_scalar(cx: Context, operands: list[Operand]) -> Scalar:
+    """The promoted scalar type of operands, Python numbers giving way to typed ones."""
+    found: Scalar | None = None
+    for a in operands:
+        if isinstance(a, Value):
+            elem = scalar_of(a.type)
+            found = elem if found is None else promote_scalars(found, elem)
+    for a in operands:
+        if isinstance(a, Weak):
+            found = weak_scalar(cx, a, found)
+    assert found is not None
+    return found
+
+
+def promote_scalars(a: Scalar, b: Scalar) -> Scalar:
+    """`types.promote`, where a truth value gives way to any number."""
+    if a is u1 or b is u1:
+        return b if a is u1 else a
+    return promote(a, b)

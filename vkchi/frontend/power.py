@@ -1,0 +1,118 @@
+"""`x ** y`: repeated multiplication for constant integers, a loop for integers, `pow` for floats.
+
+Owns: the choice, and the products. Must not know: AST classes.
+
+    z ** 2                      # one multiplication
+"""
+
+from __future__ import annotations
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend.operands import (
+    Operand,
+    Weak,
+    as_type,
+    common_scalar,
+    constant,
+    describe,
+    own_type,
+)
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Param, Value
+from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, with_scalar, with_shape
+
+# Above it `pow` is as good as 20 roundings.
+LARGEST_FLOAT_EXPONENT = 1024
+
+
+def power(cx: Context, a: Operand, b: Operand) -> Value:
+    """a to the power b in their common type. Raises KernelTypeError."""
+    elem = common_scalar(cx, [a, b])
+    elem = cx.options.default_ip if elem is u1 else elem
+    exponent = constant_exponent(b, elem)
+    t = with_shape(elem, _joint_shape(cx, a, b))
+    x = as_type(cx, a, t)
+    if exponent is not None:
+        return constant_power(cx, x, exponent)
+    y = as_type(cx, b, t)
+    return cx.b.emit("pow", x, y) if elem.kind == "f" else integer_power(cx, x, y)
+
+
+def constant_exponent(b: Operand, elem: Scalar) -> int | None:
+    """The exponent if it is a whole number known now and multiplying is right for it."""
+    if not isinstance(b, Weak) or b.shape or b.numbers != b.numbers:
+        return None
+    if isinstance(b.numbers, float) and not b.numbers.is_integer():
+        return None
+    exponent = int(b.numbers)
+    is_small = abs(exponent) <= LARGEST_FLOAT_EXPONENT
+    return exponent if is_small or elem.kind in "iu" else None
+
+
+def _joint_shape(cx: Context, a: Operand, b: Operand) -> tuple[int, ...]:
+    left, right = (x.shape if isinstance(x, Weak) else shape_of(x.type) for x in (a, b))
+    if left and right and left != right:
+        text = f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
+        raise cx.fail("operands of `**` have different shapes", kind=KernelTypeError, label=text)
+    return left or right
+
+
+def constant_power(cx: Context, x: Value, exponent: int) -> Value:
+    """x to a constant power by squaring: `x ** 2` is one `mul`, `x ** -1` one `div`."""
+    t = x.type
+    assert isinstance(t, Scalar | Tensor)
+    if exponent < 0:
+        if scalar_of(t).kind != "f":
+            raise cx.fail(
+                "an integer to a negative power is no integer",
+                kind=KernelTypeError,
+                label=f"{describe(t)} to the power {exponent}",
+                help="convert the base first: ti.cast(x, ti.f32)",
+            )
+        return cx.b.emit("div", constant(cx, 1, t), constant_power(cx, x, -exponent))
+    if exponent == 0:
+        return constant(cx, 1, t)
+    result: Value | None = None
+    square = x
+    while True:
+        if exponent & 1:
+            result = square if result is None else cx.b.emit("mul", result, square)
+        exponent >>= 1
+        if not exponent:
+            assert result is not None
+            return result
+        square = cx.b.emit("mul", square, square)
+
+
+def integer_power(cx: Context, x: Value, y: Value) -> Value:
+    """x to the integer power y, wrapping, by squaring in a loop; 1 where y is negative."""
+    b, t = cx.b, x.type
+    assert isinstance(t, Scalar | Tensor)
+    zero, one = constant(cx, 0, t), constant(cx, 1, t)
+    names = ("result", "square", "left")
+    seen = tuple(Param(t, name) for name in names)
+    with b.region(*seen) as cond:
+        more = b.emit("gt", seen[2], zero)
+        b.emit("yield", any_of(cx, more))
+    carried = tuple(Param(t, name) for name in names)
+    with b.region(*carried) as body:
+        result, square, left = carried
+        is_odd = b.emit("ne", b.emit("and", left, one), zero)
+        multiplied = b.emit("mul", result, square)
+        # A component that is done keeps its result: what is left of it is 0, or negative.
+        is_due = b.emit("and", is_odd, b.emit("gt", left, zero))
+        b.emit(
+            "yield",
+            b.emit("select", is_due, multiplied, result),
+            b.emit("mul", square, square),
+            b.emit("shr", left, one),
+        )
+    return b.while_((one, x, y), cond, body).results[0]
+
+
+def any_of(cx: Context, v: Value) -> Value:
+    """Whether some component of a u1 value is true."""
+    if not isinstance(v.type, Tensor):
+        return v
+    count = cx.b.emit("sum", cx.b.emit("cast", v, type=with_scalar(v.type, i32)))
+    return cx.b.emit("ne", count, constant(cx, 0, i32))

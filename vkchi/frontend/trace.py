@@ -1,0 +1,141 @@
+"""Running our own Python functions on kernel values, so that they build code.
+
+Owns: `Handle`, a value with Python's operators that appends to the kernel, and `traced`, which
+makes a call handler of a composite (`lang.function`). Must not know: AST classes.
+
+    traced(mix.python)(cx, x, y, 0.5)       # the Value of x * (1.0 - 0.5) + y * 0.5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.attributes import ATTRIBUTES
+from vkchi.frontend.call import CALLS, METHODS, Handler
+from vkchi.frontend.construct import construct
+from vkchi.frontend.operands import components
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Value
+from vkchi.lang.function import Traced
+from vkchi.lang.matrix import Matrix, pack
+from vkchi.types import Following, Type, shape_of
+
+
+class Handle(Traced):
+    """A kernel value inside one of our own Python functions."""
+
+    __slots__ = ("cx", "value")
+
+    def __init__(self, cx: Context, value: Value) -> None:
+        self.cx, self.value = cx, value
+
+    def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What calling `fn` in the kernel gives."""
+        plain = tuple(map(unwrap, args))
+        if isinstance(fn, Type | Following):
+            return self.give(construct(self.cx, fn, plain))
+        named = {key: unwrap(x) for key, x in kwargs.items()}
+        return self.give(CALLS[fn].handler(self.cx, *plain, **named))
+
+    def give(self, x: Any) -> Any:
+        """x as the running function takes it."""
+        return Handle(self.cx, x) if isinstance(x, Value) else x
+
+    def pack(self, values: Any) -> Any:
+        """A vector of a list, a matrix of a list of rows."""
+        return self.apply(pack, (values,), {})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() of a number, (n,) of a vector, (n, m) of a matrix."""
+        return shape_of(self.value.type)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.give, components(self.cx, self.value))
+
+    def __getitem__(self, key: Any) -> Any:
+        place = key if isinstance(key, int) else key[0] * self.shape[1] + key[1]
+        return self.give(self.cx.b.emit("extract", self.value, attr=place))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ATTRIBUTES:
+            return self.give(ATTRIBUTES[name](self.cx, self.value))
+        if name not in METHODS:
+            raise AttributeError(name)
+        method = METHODS[name]
+        return lambda *args: self.give(method(self.cx, self.value, *map(unwrap, args)))
+
+    def __bool__(self) -> bool:
+        raise KernelTypeError("a kernel's value is not known while compiling")
+
+    def __neg__(self) -> Any:
+        return self.give(arith.unary(self.cx, "-", self.value))
+
+    def __pos__(self) -> Any:
+        return self.give(arith.unary(self.cx, "+", self.value))
+
+    def __invert__(self) -> Any:
+        return self.give(arith.unary(self.cx, "~", self.value))
+
+
+def unwrap(x: Any) -> Any:
+    """Values for Handles, in lists too."""
+    if isinstance(x, Handle):
+        return x.value
+    return [unwrap(item) for item in x] if isinstance(x, list | tuple) else x
+
+
+def wrap(cx: Context, x: Any) -> Any:
+    """A Handle for a value, something readable, or a list with values; other things themselves."""
+    if isinstance(x, Value):
+        return Handle(cx, x)
+    if isinstance(x, list | tuple):
+        return Matrix(list(x)) if arith.is_static(x) else Handle(cx, arith.value(cx, x))
+    return Handle(cx, x.load(cx)) if arith.is_target(x) else x
+
+
+def traced(python: Callable[..., Any] | None) -> Handler:
+    """The call handler of a composite. Its errors stand at the user's call."""
+    assert python is not None
+
+    def call(cx: Context, *args: Any, **kwargs: Any) -> Any:
+        try:
+            handles = [wrap(cx, x) for x in args]
+            named = {key: wrap(cx, x) for key, x in kwargs.items()}
+            return unwrap(python(*handles, **named))
+        except CompilationError as e:
+            if e.span is not None:
+                raise
+            raise cx.fail(e.sentence, kind=type(e), label=e.label, help=e.help) from None
+
+    return call
+
+
+def _operator(op: str, apply: Callable[..., Any]) -> tuple[Any, Any]:
+    def forward(self: Handle, other: Any) -> Any:
+        return self.give(apply(self.cx, op, self.value, unwrap(other)))
+
+    def reflected(self: Handle, other: Any) -> Any:
+        return self.give(apply(self.cx, op, unwrap(other), self.value))
+
+    return forward, reflected
+
+
+_OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
+    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift",
+    ">>": "rshift",
+}  # fmt: skip
+_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+for _op, _name in _OPERATORS.items():
+    _forward, _reflected = _operator(_op, arith.binary)
+    setattr(Handle, f"__{_name}__", _forward)
+    setattr(Handle, f"__r{_name}__", _reflected)
+for _op, _name in _COMPARISONS.items():
+    setattr(Handle, f"__{_name}__", _operator(_op, arith.compare)[0])
