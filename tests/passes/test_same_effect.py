@@ -1,0 +1,60 @@
+"""The golden files of passes in the reference interpreter: before and after do the same to memory,
+bit for bit, but for the fast rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.cases import same_bits
+from vkchi.ir.core import Param, Program
+from vkchi.ir.interp import run
+from vkchi.ir.text import parse
+from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
+MINE = ("simplify", "cse", "dce", "forward", "licm", "strength")
+FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
+EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something
+INDICES = {"i": 2, "j": 5, "k": 1, "n": 6, "m": 7}
+
+
+def make_array(t: Array, seed: int) -> Any:
+    shape = (t.shape if t.shape is not None else (EXTENT,) * t.ndim) + shape_of(t.elem)
+    values = np.random.default_rng(seed).integers(-4, 9, shape)
+    return values.astype(scalar_of(t.elem).dtype)
+
+
+def make_value(p: Param, seed: int) -> Any:
+    t = p.type
+    assert isinstance(t, Scalar | Tensor)
+    scalar = scalar_of(t)
+    if scalar.kind in "iu":
+        return np.full(shape_of(t), INDICES.get(p.name, 3), scalar.dtype)
+    values = np.random.default_rng(seed).integers(1, 9, shape_of(t))
+    return (values % 2 if scalar.kind == "b" else values / 4).astype(scalar.dtype)
+
+
+def make_arguments(program: Program, seed: int) -> dict[str, Any]:
+    params = {p.name: p for fn in program.funcs for p in fn.params}
+    return {
+        name: make_array(p.type, seed + k) if isinstance(p.type, Array) else make_value(p, seed + k)
+        for k, (name, p) in enumerate(params.items())
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 20])
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_before_is_after(path: Path, seed: int) -> None:
+    text = path.read_text()
+    before, after = (parse(part) for part in text.split("; expect:\n"))
+    results = [run(p, make_arguments(before, seed)) for p in (before, after)]
+    for name, want in results[0].items():
+        if re.search(r"^; run:.*fast", text, re.MULTILINE):
+            assert np.allclose(want, results[1][name], equal_nan=True)
+        else:
+            assert same_bits(want, results[1][name]).all(), name
