@@ -63,7 +63,8 @@ class Storage:
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.layout = layout or row_major(shape, self.components)
         self.size_bytes = max(1, self.layout.size) * self.stored.size_bytes
-        self.buffer: Buffer = self.device.allocate(self.size_bytes)
+        spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
+        self.buffer: Buffer = self.device.allocate(self.size_bytes + spare_bytes)
         self.is_scalar = isinstance(elem, Scalar)
         self.host = self._map()
 
