@@ -61,7 +61,6 @@ EXTENDED: dict[str, tuple[int, int, int]] = {
     "log": (0, 0, Glsl.Log), "log2": (0, 0, Glsl.Log2),
     "sin": (0, 0, Glsl.Sin), "cos": (0, 0, Glsl.Cos), "tan": (0, 0, Glsl.Tan),
     "asin": (0, 0, Glsl.Asin), "acos": (0, 0, Glsl.Acos), "atan": (0, 0, Glsl.Atan),
-    "atan2": (0, 0, Glsl.Atan2),
     "sinh": (0, 0, Glsl.Sinh), "cosh": (0, 0, Glsl.Cosh), "tanh": (0, 0, Glsl.Tanh),
     "floor": (0, 0, Glsl.Floor), "ceil": (0, 0, Glsl.Ceil),
     "round": (0, 0, Glsl.RoundEven), "trunc": (0, 0, Glsl.Trunc),
@@ -248,10 +247,6 @@ def _rsqrt_f64(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
     return em.op(spec.OpFDiv, em.type_id(t), em.number(t, 1), root)
 
 
-def _no_power(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
-    raise InternalError("GLSL.std.450 has no f64 `pow`; legalize must replace it")
-
-
 def _pow(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
     """GLSL's Pow is undefined for x < 0: whole exponents are given their sign, others NaN."""
     x, y = args
@@ -294,6 +289,19 @@ def _pow_abs(em: Emitter, t: Scalar, x: int, y: int) -> int:
     return em.glsl(Glsl.Pow, t_id, em.glsl(Glsl.FAbs, t_id, x), y)
 
 
+def _atan2(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
+    """GLSL leaves the origin open; 0 there."""
+    t_id, truth, zero = em.type_id(t), em.type_id(u1), em.const(t, 0)
+    equal = [em.op(spec.OpFOrdEqual, truth, v, zero) for v in args]
+    is_origin = em.op(spec.OpLogicalAnd, truth, *equal)
+    angle = em.glsl(Glsl.Atan2, t_id, *args)
+    return em.op(spec.OpSelect, t_id, is_origin, zero, angle)
+
+
+def _not_in_64_bits(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
+    raise InternalError("GLSL.std.450 has no f64 `pow` and `atan2`; legalize must replace them")
+
+
 # "op.kind" or "op.type" -> formula.
 FORMULAS: dict[str, Formula] = {
     "floordiv.i": _floordiv_i, "floordiv.u": _div_u, "truncdiv.u": _div_u,
@@ -302,7 +310,8 @@ FORMULAS: dict[str, Formula] = {
     "shr.i": _shift(spec.OpShiftRightArithmetic), "shr.u": _shift(spec.OpShiftRightLogical),
     "abs.u": _identity, "sign.u": _sign_u, "sign.f": _sign_f,
     "popcnt.i": _popcnt, "popcnt.u": _popcnt, "clz.i": _clz, "clz.u": _clz,
-    "rsqrt.f64": _rsqrt_f64, "pow.f64": _no_power, "pow.f": _pow,
+    "rsqrt.f64": _rsqrt_f64, "pow.f64": _not_in_64_bits, "pow.f": _pow,
+    "atan2.f64": _not_in_64_bits, "atan2.f": _atan2,
 }  # fmt: skip
 
 

@@ -20,11 +20,12 @@ from vkchi.spirv.memory import (
     LocalPlace,
     Place,
     SharedPlace,
+    buffer_pointer,
     load_place,
     scalar_pointers,
     store_place,
 )  # fmt: skip
-from vkchi.spirv.spec import Scope, Semantics, StorageClass
+from vkchi.spirv.spec import Scope, Semantics
 from vkchi.types import Scalar, scalar_named, u1, u32
 
 if TYPE_CHECKING:
@@ -118,11 +119,9 @@ def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def _word_pointers(em: Emitter, place: Place, word: Scalar) -> list[int]:
     """Pointers to the components as integers. A shared array was made of integers in advance."""
-    pointers = scalar_pointers(em, place)
-    if not isinstance(place, BufferPlace) or word is place.elem:
-        return pointers
-    p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.type_id(word))
-    return [em.op(spec.OpBitcast, p_id, p) for p in pointers]
+    if not isinstance(place, BufferPlace):
+        return scalar_pointers(em, place)
+    return [buffer_pointer(em, place, c, em.type_id(word)) for c in place.components]
 
 
 def _exchange_local(

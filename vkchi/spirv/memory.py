@@ -300,38 +300,40 @@ def clamp(em: Emitter, k: int, n: int) -> int:
 # --- pointers ----------------------------------------------------------------------------------
 
 
-def buffer_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
-    """A pointer to `count` scalars from component offset `first` on; remembered in its block."""
+def buffer_pointer(em: Emitter, place: BufferPlace, first: int, pointee: int) -> int:
+    """A pointer to a value of type id `pointee` that begins at component offset `first`; remembered
+    in its block."""
     if place.block != em.block:
         place.block, place.pointers = em.block, {}
-    found = place.pointers.get((first, count))
+    found = place.pointers.get((first, pointee))
     if found is None:
-        found = place.pointers[first, count] = _new_pointer(em, place, first, count)
+        found = place.pointers[first, pointee] = _new_pointer(em, place, first, pointee)
     return found
 
 
-def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
+def _new_pointer(em: Emitter, place: BufferPlace, first: int, pointee: int) -> int:
+    """Pointers are cast and selected as pairs of words, which all drivers know."""
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     t_id = em.stored_id(place.stored)
-    p_id = m.pointer(storage, t_id)
     offset = place.offset._replace(constant=place.offset.constant + first)
     index = materialise(em, place.t, offset)
     opcode = spec.OpAccessChain if place.ok else spec.OpInBoundsAccessChain
-    pointer = em.op(opcode, p_id, place.base, em.index(0), index)
+    pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
+    if not place.ok and pointee == t_id:
+        return pointer
+    pair = m.type(spec.OpTypeVector, em.type_id(u32), 2)
+    address = em.op(spec.OpBitcast, pair, pointer)
     if place.ok:
-        trash = em.arguments.trash()
-        stray = em.once(spec.OpBitcast, p_id, trash)
-        pointer = em.op(spec.OpSelect, p_id, place.ok, pointer, stray)
-    if count > 1:
-        vector = m.pointer(storage, m.type(spec.OpTypeVector, t_id, count))
-        pointer = em.op(spec.OpBitcast, vector, pointer)
-    return pointer
+        stray = em.once(spec.OpBitcast, pair, em.arguments.trash())
+        address = em.op(spec.OpSelect, pair, place.ok, address, stray)
+    return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
 
 
 def scalar_pointers(em: Emitter, place: Place) -> list[int]:
     """One pointer per component, to the scalar that stands there."""
     if isinstance(place, BufferPlace):
-        return [buffer_pointer(em, place, c, 1) for c in place.components]
+        t_id = em.stored_id(place.stored)
+        return [buffer_pointer(em, place, c, t_id) for c in place.components]
     if isinstance(place, SharedPlace):
         p_id = em.m.pointer(StorageClass.Workgroup, em.type_id(place.kept))
         indices = [
@@ -388,12 +390,13 @@ def _load_buffer(em: Emitter, place: BufferPlace) -> tuple[int, ...]:
     access = (MemoryAccess.Aligned, stored.size_bytes)
     out: list[int] = []
     for first, count in chunks_of(place.components, stored is elem):
-        pointer = buffer_pointer(em, place, first, count)
+        whole_id = em.m.type(spec.OpTypeVector, t_id, count) if count > 1 else t_id
+        pointer = buffer_pointer(em, place, first, whole_id)
+        whole = em.op(spec.OpLoad, whole_id, pointer, *access)
         if count == 1:
-            out.append(em.op(spec.OpLoad, t_id, pointer, *access))
-            continue
-        vector = em.op(spec.OpLoad, em.m.type(spec.OpTypeVector, t_id, count), pointer, *access)
-        out += [em.op(spec.OpCompositeExtract, t_id, vector, k) for k in range(count)]
+            out.append(whole)
+        else:
+            out += [em.op(spec.OpCompositeExtract, t_id, whole, k) for k in range(count)]
     if stored is not elem:
         out = [_from_stored(em, stored, v) for v in out]
     return tuple(out)
@@ -406,11 +409,11 @@ def _store_buffer(em: Emitter, place: BufferPlace, values: tuple[int, ...]) -> N
     if stored is not elem:
         values = tuple([_to_stored(em, stored, v) for v in values])
     for first, count in chunks_of(place.components, stored is elem):
-        pointer, value = buffer_pointer(em, place, first, count), values[at]
+        whole_id, value = t_id, values[at]
         if count > 1:
-            vector = em.m.type(spec.OpTypeVector, t_id, count)
-            value = em.op(spec.OpCompositeConstruct, vector, *values[at : at + count])
-        em.act(spec.OpStore, pointer, value, *access)
+            whole_id = em.m.type(spec.OpTypeVector, t_id, count)
+            value = em.op(spec.OpCompositeConstruct, whole_id, *values[at : at + count])
+        em.act(spec.OpStore, buffer_pointer(em, place, first, whole_id), value, *access)
         at += count
 
 
