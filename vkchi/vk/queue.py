@@ -13,12 +13,17 @@ recorded, when to submit. Not thread-safe but for `wait`.
 from __future__ import annotations
 
 from collections import deque
+from time import perf_counter_ns
 from typing import Any
 
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import TIMEOUT
 
-SLICE_NS = 50_000_000
+SLICE_NS = 50_000_000  # how long a wait cannot be interrupted
+# A thread that sleeps is woken 20 to 50 microseconds late, as much as a short kernel takes; so a
+# wait first looks for a while, unless that was in vain lately.
+SPIN_NS = 60_000
+WAITS_WITHOUT_SPIN = 16
 
 
 class Queue:
@@ -43,6 +48,8 @@ class Queue:
             signalSemaphoreInfoCount=1, pSignalSemaphoreInfos=self._signal,
         )  # fmt: skip
         self._value = vk.ffi.new("uint64_t *")
+        self._waits_without_spin = 0
+        self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per thread that waits
 
     def _make_pool(self) -> Any:
         vk = self._logical.vk
@@ -108,18 +115,37 @@ class Queue:
 
         Raises DeviceError when the device is lost.
         """
-        if number <= self.read_completed():
+        if number <= self.read_completed() or self._spin(number):
             return
-        vk = self._logical.vk
-        info = vk.new(
-            "VkSemaphoreWaitInfo", semaphoreCount=1,
-            pSemaphores=vk.ffi.new("VkSemaphore[]", [self._semaphore]),
-            pValues=vk.ffi.new("uint64_t[]", [number]),
-        )  # fmt: skip
+        info, value = self._wait_infos.popleft() if self._wait_infos else self._make_wait_info()
+        value[0] = number
         result = TIMEOUT
         while result == TIMEOUT:
             result = self._logical.calls.vkWaitSemaphores(self._device, info, SLICE_NS)
-        vk.check(result, "waiting for kernels")
+        self._wait_infos.append((info, value))
+        self._logical.vk.check(result, "waiting for kernels")
+
+    def _spin(self, number: int) -> bool:
+        """Whether submission `number` was done soon."""
+        if self._waits_without_spin:
+            self._waits_without_spin -= 1
+            return False
+        end = perf_counter_ns() + SPIN_NS
+        while perf_counter_ns() < end:
+            if number <= self.read_completed():
+                return True
+        self._waits_without_spin = WAITS_WITHOUT_SPIN
+        return False
+
+    def _make_wait_info(self) -> tuple[Any, Any]:
+        """A VkSemaphoreWaitInfo for the timeline, and the pointer to its value."""
+        vk = self._logical.vk
+        value = vk.ffi.new("uint64_t *")
+        semaphores = vk.ffi.new("VkSemaphore[]", [self._semaphore])
+        info = vk.new(
+            "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=semaphores, pValues=value
+        )
+        return info, value
 
     def close(self) -> None:
         """Destroy the pool and the semaphore; the device must be idle."""

@@ -16,11 +16,17 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from vkchi.errors import DeviceError
 
+PACKAGE = "vulkan._vulkan"
+FORKED = (
+    "this process was forked from one that had a device open, which no driver survives: start "
+    "processes with multiprocessing's `spawn` method, or call init() in the children alone"
+)
 INSTALL_HINT = (
     "install one for your GPU, or a software one: `apt-get install mesa-vulkan-drivers` on "
     "Debian and Ubuntu, or `scripts/vulkan-driver` in a source checkout of vkchi"
@@ -48,6 +54,10 @@ class OutOfMemory(DeviceError):
     """An allocation failed; caught by the heap, which frees what it can and tries again."""
 
 
+class DeviceLost(DeviceError):
+    """The device is gone; the recorder refuses everything after it."""
+
+
 class Vulkan:
     """Functions, structs and constants of the Vulkan loader.
 
@@ -57,6 +67,7 @@ class Vulkan:
     def __init__(self, const: Any, ffi: Any) -> None:
         self.const, self.ffi, self.lib = const, ffi, const.lib
         self.NULL = ffi.NULL
+        self._types: dict[str, tuple[int | None, dict[str, Any]]] = {}
         self._kept: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
     def new(self, name: str, **fields: Any) -> Any:
@@ -65,17 +76,25 @@ class Vulkan:
         A `bytes` value becomes a C string, a list an array of the field's item type.
         """
         struct = self.ffi.new(name + " *")
-        types = dict(self.ffi.typeof(name).fields)
-        if "sType" in types:
-            struct.sType = getattr(self.const, name_structure_type(name))
+        structure_type, types = self._types.get(name) or self._describe(name)
+        if structure_type is not None:
+            struct.sType = structure_type
         kept = []
         for field, value in fields.items():
             if isinstance(value, (bytes, list)):
-                value = self._new_array(types[field].type, value)
+                value = self._new_array(types[field], value)
             setattr(struct, field, value)
             kept.append(value)
         self._kept[struct] = kept
         return struct
+
+    def _describe(self, name: str) -> tuple[int | None, dict[str, Any]]:
+        """(sType or None, type of each field) of a struct."""
+        types = {field: row.type for field, row in self.ffi.typeof(name).fields}
+        has_type = "sType" in types
+        structure_type = getattr(self.const, name_structure_type(name)) if has_type else None
+        self._types[name] = structure_type, types
+        return self._types[name]
 
     def _new_array(self, pointer_type: Any, values: bytes | list[Any]) -> Any:
         if isinstance(values, bytes):
@@ -120,8 +139,7 @@ class Vulkan:
         if result >= SUCCESS:
             return
         sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")
-        short = result in (OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY)
-        raise (OutOfMemory if short else DeviceError)(sentence.format(doing=doing))
+        raise EXCEPTIONS.get(result, DeviceError)(sentence.format(doing=doing))
 
     def name_result(self, result: int) -> str:
         """`VK_ERROR_...` for a VkResult."""
@@ -136,6 +154,13 @@ class Vulkan:
         if address == self.NULL:
             raise DeviceError(f"the Vulkan driver has no function {name}")
         return self.ffi.cast("PFN_" + name, address)
+
+
+EXCEPTIONS: dict[int, type[DeviceError]] = {
+    OUT_OF_HOST_MEMORY: OutOfMemory,
+    OUT_OF_DEVICE_MEMORY: OutOfMemory,
+    DEVICE_LOST: DeviceLost,
+}
 
 
 class DeviceCalls:
@@ -171,8 +196,10 @@ def name_structure_type(name: str) -> str:
 
 def load_vulkan() -> Vulkan:
     """The Vulkan loader of this machine. Raises DeviceError where there is none."""
+    if PACKAGE in sys.modules and sys.modules[PACKAGE] is None:
+        raise DeviceError(FORKED)
     try:
-        const = importlib.import_module("vulkan._vulkan")
+        const = importlib.import_module(PACKAGE)
     except ModuleNotFoundError as error:
         raise DeviceError("the Python package `vulkan` is missing: pip install vulkan") from error
     except OSError as error:
@@ -181,3 +208,13 @@ def load_vulkan() -> Vulkan:
             "mesa-vulkan-drivers` on Debian and Ubuntu, or the Vulkan SDK elsewhere"
         ) from error
     return Vulkan(const, const.ffi)
+
+
+def forbid_vulkan() -> None:
+    """Make `load_vulkan` refuse from now on, in a child forked while a device was open.
+
+    Drivers keep threads and locks that the child has only in part: SwiftShader hangs there,
+    lavapipe dies at the end.
+    """
+    modules: dict[str, Any] = sys.modules  # None is Python's own mark for what may not be imported
+    modules[PACKAGE] = None
