@@ -38,7 +38,7 @@ from vkchi.vk.logical import open_logical
 from vkchi.vk.memory import LOCAL, SHARED, find_type
 from vkchi.vk.physical import Physical, read_all
 from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes
-from vkchi.vk.raw import OutOfMemory, load_vulkan
+from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring
 
@@ -57,7 +57,6 @@ KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
     "nvidia": lambda info: info.vendor == "nvidia",
 }
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
-FORKED = "this process was forked from one that had opened the device: call init() in the child"
 
 
 @dataclass(frozen=True)
@@ -173,13 +172,14 @@ class Device(Recorder):
 
     info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
     bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
-    host_pointer_alignment: bytes, 0 where host memory cannot be imported.
+    host_pointer_alignment: bytes, 0 where host memory cannot be imported; closed: whether `close`
+    was called, or this process is a forked child.
     """
 
     def __init__(
         self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
     ) -> None:
-        self.info, self.caps = info, physical.caps
+        self.info, self.caps, self.closed = info, physical.caps, False
         self.messages = instance.messages
         self.host_pointer_alignment = physical.host_pointer_alignment
         self._instance, self._vk = instance, instance.vk
@@ -209,11 +209,6 @@ class Device(Recorder):
         if hasattr(os, "register_at_fork"):
             after = partial(call_if_alive, weakref.WeakMethod(self._refuse_in_child))
             os.register_at_fork(after_in_child=after)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the device was closed, or belongs to the parent of this process."""
-        return bool(self._refusal)
 
     # --- memory and pipelines --------------------------------------------------------------
 
@@ -357,7 +352,7 @@ class Device(Recorder):
         Memory that is still looked at from outside (through a `view`) stays until it is not.
         """
         with self._lock:
-            if self._refusal:
+            if self.closed:
                 return
             try:
                 self.wait()
@@ -381,7 +376,7 @@ class Device(Recorder):
 
     def _refuse(self, reason: str) -> None:
         """From now on every use raises; `busy`, so that a look at memory waits and is told."""
-        self._commands, self._refusal, self.busy = None, reason, True
+        self._commands, self._refusal, self.busy, self.closed = None, reason, True, True
 
     def _close_device(self) -> None:
         self._logical.close()
@@ -390,7 +385,8 @@ class Device(Recorder):
     def _refuse_in_child(self) -> None:
         """The driver's threads are not in a forked child: nothing there may touch it."""
         self._lock = RLock()  # another thread of the parent may have held it
-        if not self._refusal:
+        if not self.closed:
+            forbid_vulkan()
             self._refuse(FORKED)
             for buffer in list(self._buffers):
                 buffer.free()

@@ -21,7 +21,7 @@ from vkchi.device import Buffer, Device, DeviceInfo, choose_device, list_devices
 from vkchi.errors import DeviceError, InternalError
 from vkchi.shader import Grid, Shader
 from vkchi.vk.pipeline import Pipeline, find_entry
-from vkchi.vk.raw import OutOfMemory, name_structure_type
+from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type
 
 pytestmark = pytest.mark.device
 
@@ -472,6 +472,33 @@ def test_a_closed_device_refuses_everything(staged: bool) -> None:
     x.free()
 
 
+def test_a_device_can_be_closed_while_it_measures() -> None:
+    device = open_device()
+    x, y = make_floats(device, RAMP), make_floats(device, RAMP)
+    pipeline = device.load(make_shader())
+    with device.timing() as timing:
+        launch(pipeline, x, y, 1.0)
+        device.close()
+    assert timing.dispatches == []
+    assert device.messages == []
+
+
+def test_a_lost_device_says_so_ever_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device()
+    pipeline = device.load(make_shader())
+    x, y = make_floats(device, RAMP), make_floats(device, RAMP)
+    launch(pipeline, x, y, 1.0)
+    monkeypatch.setattr(device._logical.calls, "vkQueueSubmit2", lambda *_: -4)
+    for use in (device.flush, device.wait, lambda: launch(pipeline, x, y, 1.0)):
+        with pytest.raises(DeviceError, match="the device was lost while running kernels: "):
+            use()
+    assert device.busy
+    assert not device.closed
+    device.close()
+    assert device.closed
+    assert device.messages == []
+
+
 def test_a_device_that_nothing_refers_to_is_closed() -> None:
     instances = []
     for _ in range(3):
@@ -569,6 +596,22 @@ def test_the_entry_point_is_found() -> None:
     for words in (b"", b"\0" * 40, b"abc"):
         with pytest.raises(InternalError):
             find_entry(words)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (-1, "the host ran out of memory while working"),
+        (-3, "the Vulkan driver could not start while working: is the device in use, its driver"),
+        (-4, "the device was lost while working: a kernel ran too long for the driver, or wrote"),
+        (-12, "working failed (VK_ERROR_FRAGMENTED_POOL)"),
+        (-99, "working failed (VkResult -99)"),
+    ],
+)
+def test_results_become_sentences(result: int, message: str) -> None:
+    with pytest.raises(DeviceError) as error:
+        load_vulkan().check(result, "working")
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(

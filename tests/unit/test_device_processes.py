@@ -141,7 +141,7 @@ def use_all():
     uses = (
         lambda: device.allocate(4), lambda: device.load(make_shader()), device.wait, device.flush,
         lambda: launch(saxpy, x, y, 1.0), lambda: x.read(0, 4), lambda: x.write(0, b"a"),
-        lambda: device.fill(x, 0, 4, 0), lambda: device.copy(x, y, 4),
+        lambda: device.fill(x, 0, 4, 0), lambda: device.copy(x, y, 4), open_device, list_devices,
     )
     for use in uses:
         try:
@@ -173,6 +173,21 @@ print(np.allclose(floats(y), before + floats(x)) and bool(floats(x).any()))
 def test_a_forked_child_refuses(leave: str) -> None:
     source = WORK.format(staged=False) + FORK + CHILD.format(leave=leave)
     assert check_output(source).splitlines() == ["0", "True"]
+
+
+def test_a_child_can_open_a_device_that_its_parent_closed() -> None:
+    child = """
+device.close()
+child = os.fork()
+if not child:
+    device = open_device()
+    saxpy = device.load(make_shader())
+    x, y = make_floats(device, RAMP), make_floats(device, RAMP)
+    launch(saxpy, x, y, 1.0)
+    sys.exit(0 if (floats(y) == 2 * RAMP).all() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert check_output(WORK.format(staged=False) + FORK + child) == "0"
 
 
 def test_a_fork_while_another_thread_records() -> None:

@@ -24,6 +24,7 @@ from vkchi.errors import DeviceError
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
 from vkchi.vk.queue import Queue
+from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
 from vkchi.vk.timing import Timer
 
@@ -191,9 +192,13 @@ class Recorder:
             if len(self._read) + len(self._written) > MOST_TRACKED:
                 self._order(commands)
             self._barrier(commands, self._to_host_info)
-            number = self._queue.submit(commands)
+            try:
+                number = self._queue.submit(commands)
+                self._queue.wait(number - MOST_IN_FLIGHT)
+            except DeviceLost as error:
+                self._refusal = str(error)
+                raise
             self._batch = min(2 * self._batch, LARGEST_BATCH)
-            self._queue.wait(number - MOST_IN_FLIGHT)
             self.sweep()
 
     def wait(self) -> None:
@@ -207,7 +212,11 @@ class Recorder:
                 return
             self.flush()
             number = self._queue.submitted
-        self._queue.wait(number)
+        try:
+            self._queue.wait(number)
+        except DeviceLost as error:
+            self._refusal = str(error)
+            raise
         with self._lock:
             if self._commands is None and self._queue.submitted == number:
                 self.busy = False
@@ -223,7 +232,7 @@ class Recorder:
         """Free what the device is done with. For the subclass that has memory."""
 
     def require_open(self) -> None:
-        """Raises DeviceError when the device cannot be used any more."""
+        """Raises DeviceError when the device cannot be used any more: closed, lost, or forked."""
         if self._refusal:
             raise DeviceError(self._refusal)
 
@@ -248,9 +257,11 @@ class Recorder:
         finally:
             with self._lock:
                 self._timer = None
-                if not self._refusal:
-                    self.wait()
-                    timing.dispatches += timer.collect()
+                try:
+                    if not self._refusal:
+                        self.wait()
+                        timing.dispatches += timer.collect()
+                finally:
                     timer.close()
 
     def close_queue(self) -> None:

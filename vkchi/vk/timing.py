@@ -76,6 +76,8 @@ class Timer:
         self._logical.calls.vkResetQueryPool(self._logical.handle, self._pool, 0, count)
 
     def close(self) -> None:
-        """Destroy the queries; the device must be idle."""
-        logical = self._logical
-        logical.calls.vkDestroyQueryPool(logical.handle, self._pool, logical.vk.NULL)
+        """Destroy the queries; the device must be idle. Idempotent."""
+        logical, pool = self._logical, self._pool
+        self._pool = None
+        if pool is not None:
+            logical.calls.vkDestroyQueryPool(logical.handle, pool, logical.vk.NULL)
