@@ -1,0 +1,218 @@
+"""Marks the array accesses whose indices are proved inside: `elem` with attr "inside".
+
+An unmarked access is checked on the device, at a cost; a wrongly marked one corrupts memory. So
+every step is a proof: facts (`lattice`) about indices are derived from loops, conditions around,
+and the ops between (`intervals`), and an index is inside axis k if it is at least the axis's first
+index and at most its last: by its interval where the extent is static, by `index <= extent - 1`
+where it is known at launch.
+
+Walking the program says
+- of a loop's index: at least begin, at most end - 1; inside the loop begin < end holds;
+- of the regions of an `if`: that its condition holds, or does not; of its results: what both yields
+  say;
+- of a `while`: that the condition holds in its body and not behind the loop;
+- of carried values: at least the least first value, if the body proves that of what it yields under
+  that assumption; nothing otherwise. The body is looked at again without the assumption if it fails
+  (at most in two loops around each other, else the time would double with every loop).
+
+Facts of results and carried values keep symbols only of extents, which mean the same everywhere.
+
+Must not know: how accesses are emitted.
+
+    >>> bounds(fn)      # parallel 0, shape x [0] {(i) elem x, i} -> elem x, i [inside]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.errors import InternalError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.rebuild import rebuild
+from vkchi.passes.intervals import Facts
+from vkchi.passes.lattice import INT_MAX, Extent, Fact, Product, Sym, join, shift, top
+from vkchi.types import Array, Scalar, Type
+
+DEEPEST_GUESS = 2
+
+
+def bounds(fn: Func) -> Func:
+    """The Func with every access marked that is proved inside."""
+    if not any(op.kind == "elem" and op.attr is None for op in walk(fn.body)):
+        return fn
+    prover = Prover(fn)
+    prover.region(fn.body)
+    if not prover.marked:
+        return fn
+    inside = set(prover.marked)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op not in inside:
+            return None
+        return [b.emit("elem", *args, attr="inside", name=op.name)]
+
+    return rebuild(fn, visit)
+
+
+def is_integer(t: Type) -> bool:
+    """Whether facts are kept about values of the type."""
+    return isinstance(t, Scalar) and t.kind in "iu"
+
+
+def lasting(f: Fact) -> Fact:
+    """The part of a fact that holds outside the region where it was found."""
+    return Fact(f.lo, f.hi, {s: c for s, c in f.ups.items() if is_lasting(s)})
+
+
+def is_lasting(s: Sym) -> bool:
+    """Whether a symbol means the same in every region and iteration."""
+    if isinstance(s, Product):
+        return all(is_lasting(factor) for factor in s.factors)
+    return isinstance(s, Extent)
+
+
+class Prover:
+    """Walks a Func. `marked` are the accesses proved so far, in program order."""
+
+    def __init__(self, fn: Func) -> None:
+        op = find_parallel(fn)
+        self.facts = Facts(op.attr if op is not None else None)
+        self.marked: list[Op] = []
+        self.guesses = 0
+
+    def region(self, region: Region) -> None:
+        """Look at every op of a region whose parameters have their facts."""
+        for op in region.ops:
+            if op.kind == "elem":
+                if op.attr is None and self.is_inside(op):
+                    self.marked.append(op)
+            elif op.regions:
+                WALKS[op.kind](self, op)
+
+    def is_inside(self, op: Op) -> bool:
+        """Whether every index of an `elem` is inside."""
+        t = op.args[0].type
+        assert isinstance(t, Array)
+        return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
+
+    def is_index(self, array: Value, axis: int, v: Value) -> bool:
+        """Whether v is an index of the array's axis."""
+        f, t = self.facts.of(v), array.type
+        assert isinstance(t, Array)
+        if t.shape is None:
+            return f.lo >= 0 and f.ups.get(Extent(array, axis), 0) <= -1
+        first = t.layout.origin[axis] if t.layout is not None and t.layout.origin else 0
+        return first <= f.lo and f.hi <= first + t.shape[axis] - 1
+
+    # --- regions
+
+    def if_(self, op: Op) -> None:
+        """Both regions under what the condition says there."""
+        sides: list[list[Fact]] = []
+        for region, truth in zip(op.regions, (True, False)):
+            saved = self.facts.open()
+            self.facts.assume(op.args[0], truth)
+            self.facts.forget()
+            self.region(region)
+            sides.append(self.facts_of(region.yielded))
+            self.facts.close(saved)
+        for v, then, orelse in zip(op.results, *sides):
+            self.set_base(v, join(then, orelse, self.facts.least))
+
+    def loop(self, op: Op) -> None:
+        """A `for` or `parallel`."""
+        begin, end = op.args[:2]
+        (body,) = op.regions
+        first = self.facts_of(op.args[2:])
+        saved = self.facts.open()
+        low = self.facts.of(begin).lo
+        self.facts.limit(end, Fact(low + 1, self.facts.of(end).hi))
+        self.facts.forget()
+        last = shift(self.facts.of(end), -1)
+        self.facts.set_base(body.params[0], Fact(low, last.hi, last.ups))
+        yielded = self.carry(body.params[1:], first, lambda: self._run_body(body))
+        self.facts.close(saved)
+        for v, a, b in zip(op.results, first, yielded):
+            self.set_base(v, join(a, b, self.facts.least))
+
+    def _run_body(self, body: Region) -> list[Fact]:
+        self.region(body)
+        return self.facts_of(body.yielded)
+
+    def while_(self, op: Op) -> None:
+        """A `while`: its condition region, then its body under the condition."""
+        first = self.facts_of(op.args)
+        saved = self.facts.open()
+        self.carry(op.regions[0].params, first, lambda: self._run_round(op))
+        after = self.facts.open()
+        self.facts.assume(op.regions[0].yielded[0], False)
+        self.facts.forget()
+        left = self.facts_of(op.regions[0].params)
+        self.facts.close(after)
+        self.facts.close(saved)
+        for v, f in zip(op.results, left):
+            self.set_base(v, f)
+
+    def _run_round(self, op: Op) -> list[Fact]:
+        """The condition region, whose parameters have facts, and the body; what it yields."""
+        cond, body = op.regions
+        self.region(cond)
+        saved = self.facts.open()
+        self.facts.assume(cond.yielded[0], True)
+        self.facts.forget()
+        for old, new in zip(cond.params, body.params):
+            if is_integer(new.type):
+                f = self.facts.of(old)
+                self.facts.set_base(new, Fact(f.lo, f.hi, f.ups))
+        yielded = self._run_body(body)
+        self.facts.close(saved)
+        return yielded
+
+    # --- carried values
+
+    def carry(
+        self, params: Sequence[Param], first: list[Fact], run: Callable[[], list[Fact]]
+    ) -> list[Fact]:
+        """Run a loop's regions with facts about its carried values that hold in every round; what
+        the last run yields."""
+        guesses = [
+            f.lo if is_integer(p.type) and self.guesses < DEEPEST_GUESS else None
+            for p, f in zip(params, first)
+        ]
+        for attempt in range(3):
+            count = len(self.marked)
+            for p, low in zip(params, guesses):
+                self._guess(p, low)
+            self.facts.forget()
+            self.guesses += 1
+            yielded = run()
+            self.guesses -= 1
+            failed = [low is not None and f.lo < low for low, f in zip(guesses, yielded)]
+            if not any(failed):
+                return yielded
+            guesses = [None if bad or attempt else low for bad, low in zip(failed, guesses)]
+            del self.marked[count:]
+        raise InternalError("a loop without assumptions failed them")
+
+    def _guess(self, p: Param, low: int | None) -> None:
+        if is_integer(p.type):
+            assert isinstance(p.type, Scalar)
+            widest = top(p.type)
+            least = widest.lo if low is None else low
+            self.facts.set_base(p, Fact(least, widest.hi))
+
+    def facts_of(self, values: Sequence[Value]) -> list[Fact]:
+        """Lasting facts, nothing where there are none."""
+        nothing = Fact(-INT_MAX << 40, INT_MAX << 40)
+        return [lasting(self.facts.of(v)) if is_integer(v.type) else nothing for v in values]
+
+    def set_base(self, v: Value, f: Fact) -> None:
+        """State the fact of a result."""
+        if is_integer(v.type):
+            self.facts.set_base(v, f)
+
+
+WALKS: dict[str, Callable[[Prover, Op], None]] = {
+    "if": Prover.if_, "for": Prover.loop, "parallel": Prover.loop, "while": Prover.while_,
+}  # fmt: skip
