@@ -1,0 +1,120 @@
+"""Random programs: text reads back, every pass keeps their result bit for bit, and so does all of
+the pipeline.
+
+`VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed:
+
+    python -c "from tests.fuzz.programs import *; from vkchi.ir.text import *;
+               print(print_func(generate(SEED).fn))"
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fuzz.programs import ALL, EXACT, Case, generate
+from vkchi.caps import FULL, SMALLEST, Caps
+from vkchi.errors import DeviceError
+from vkchi.ir.cli import apply_pass
+from vkchi.ir.core import Func, Program
+from vkchi.ir.interp import run
+from vkchi.ir.text import parse_func, print_func, print_program
+from vkchi.ir.verify import verify, verify_program
+from vkchi.options import Options
+from vkchi.passes import pipeline, reduce, stride
+
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
+KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "split")
+
+
+SMALL: tuple[tuple[Any, str, int], ...] = (
+    (stride, "GROUPS_SOFTWARE", 1),
+    (stride, "GROUPS_HARDWARE", 1),
+    (reduce, "SMALLEST_COUNT", 2),
+    (reduce, "WORK_SOFTWARE", 2),
+)
+
+
+@pytest.fixture(autouse=True)
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids and thresholds that fit loops of few iterations."""
+    for module, name, value in SMALL:
+        monkeypatch.setattr(module, name, value)
+
+
+def make_case(seed: int) -> Case:
+    """Every third program is of the kind that all devices compute alike."""
+    return generate(seed, ALL if seed % 3 else EXACT)
+
+
+def results_of(code: Func | Program, case: Case) -> dict[str, Any]:
+    arrays = run(code, case.args())
+    return {name: v for name, v in arrays.items() if name in case.values}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bit for bit, but any NaN is like any other."""
+    if a.dtype.kind == "f":
+        nan = np.isnan(a)
+        if not np.array_equal(nan, np.isnan(b)):
+            return False
+        a, b = a[~nan], b[~nan]
+    return bool(a.tobytes() == b.tobytes())
+
+
+def check(what: str, before: Program, after: Program, case: Case, want: dict[str, Any]) -> None:
+    """The program verifies and gives what is wanted."""
+    verify_program(after)
+    got = results_of(after, case)
+    wrong = [name for name in want if name in got and not same(got[name], want[name])]
+    if wrong:
+        name = wrong[0]
+        pytest.fail(
+            f"seed {case.seed}: {what} changes {', '.join(wrong)}\n"
+            f"{name}: {want[name].tolist()}\nbecomes {got[name].tolist()}\n"
+            f"; before\n{print_program(before)}\n; after\n{print_program(after)}"
+        )
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_programs_are_valid_and_read_back(seed: int) -> None:
+    case = make_case(seed)
+    verify(case.fn)
+    text = print_func(case.fn)
+    again = parse_func(text)
+    assert print_func(again) == text
+    verify(again)
+    want, got = results_of(case.fn, case), results_of(again, case)
+    assert all(same(got[name], want[name]) for name in want)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_passes_keep_results(seed: int) -> None:
+    case = make_case(seed)
+    want = results_of(case.fn, case)
+    kernel = Program(case.fn.name, (case.fn,))
+    for name in KERNEL_PASSES:
+        after = apply_pass(kernel, pipeline.PASSES[name])
+        check(f"pass `{name}`", kernel, after, case, want)
+    split = apply_pass(kernel, pipeline.PASSES["split"])
+    for name in pipeline.PASSES:
+        if name in ("split", "simplify_fast"):
+            continue
+        try:
+            after = apply_pass(split, pipeline.PASSES[name])
+        except DeviceError:
+            continue  # a type that the least device does not have
+        check(f"pass `{name}` after split", split, after, case, want)
+
+
+@pytest.mark.parametrize("caps", [FULL, SMALLEST], ids=["full", "smallest"])
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
+    case = make_case(seed) if caps is FULL else generate(seed, EXACT)
+    want = results_of(case.fn, case)
+    kernel = Program(case.fn.name, (case.fn,))
+    program, _ = pipeline.optimise(case.fn, caps, Options())
+    check("the pipeline", kernel, program, case, want)
