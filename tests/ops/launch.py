@@ -92,7 +92,7 @@ def launch(
     known = {**(values or {}), "count": count}
     block = pack_block(shader, lambda slot: slot_value(slot, fn, buffers, arrays, known))
     if groups is None:
-        groups = (-(-count // shader.grid.block), 1)
+        groups = (1, 1) if shader.grid.mode == "serial" else (-(-count // shader.grid.block), 1)
     device.record(pipeline, block, *groups, frozenset(), frozenset(b.key for b in buffers.values()))
     for name, array in arrays.items():
         raw = buffers[name].read(0, array.size * stored[name].size_bytes)

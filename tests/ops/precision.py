@@ -2,7 +2,7 @@
 
 Source: Vulkan 1.3, appendix A, "Precision and Operation of SPIR-V Instructions". Each row gives the
 allowed absolute error from the type, the exact arguments and the exact result, all as float64; inf
-stands for "undefined". Doubles need only be as precise as floats. What is not in the table is exact.
+stands for "undefined". Doubles need only be as precise as floats; what has no row is exact.
 Everywhere a subnormal may be flushed to zero, and the rounding mode is the driver's: one ULP more.
 """
 
@@ -33,9 +33,11 @@ class Format:
         return np.exp2(np.floor(np.log2(magnitude)) - self.digits)
 
     def log_error(self, x: Any, result: Any) -> Any:
-        """log and log2: 3 ULP outside [0.5, 2], an absolute error inside."""
+        """log and log2: 3 ULP outside [0.5, 2], an absolute error inside; of subnormals, which may
+        be read as less than they are, anything."""
         is_near = (x >= 0.5) & (x <= 2)
-        return np.where(is_near, 2.0 ** (-7 if self.is_half else -21), 3 * self.ulp(result))
+        error = np.where(is_near, 2.0 ** (-7 if self.is_half else -21), 3 * self.ulp(result))
+        return np.where((x > 0) & (x < self.tiny), np.inf, error)
 
     def exp_ulps(self, x: Any) -> Any:
         """exp and exp2: 3 + 2|x| ULP; 1 + 2|x| for half precision."""
@@ -127,7 +129,7 @@ def _folded(f: Format, a: Any, b: Any, r: Any) -> Any:
     """a - b * floor(a / b), and the like for rem: undefined where the quotient's error decides."""
     quotient = a / b
     away = np.abs(quotient - np.round(quotient))
-    is_clear = away > 4 * f.ulp(quotient)
+    is_clear = (away > 4 * f.ulp(quotient)) & (np.abs(quotient) >= f.tiny)
     error = 2 * f.ulp(a) + 2 * f.ulp(b)
     return np.where(is_clear & np.isfinite(_div(f, a, b, quotient)), error, np.inf)
 

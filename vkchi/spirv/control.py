@@ -30,7 +30,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Region, Value
 from vkchi.spirv import spec
 from vkchi.spirv.invocation import global_id
-from vkchi.types import Scalar, i64, scalar_of, u1, u32, u64
+from vkchi.types import Scalar, i32, scalar_of, u1
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -190,8 +190,7 @@ def lower_parallel(em: Emitter, op: Op) -> None:
     if em.grid.mode == "serial":
         raise InternalError("a serial grid cannot run a parallel loop")
     region, begin = op.regions[0], em.ids[op.args[0]][0]
-    t = scalar_of(op.args[0].type)
-    invocation = global_id(em)
+    i_id, invocation = em.type_id(i32), global_id(em)
     merge = em.m.new_id()
     if em.grid.guard:
         count, label = em.arguments.count(), em.m.new_id()
@@ -199,21 +198,11 @@ def lower_parallel(em: Emitter, op: Op) -> None:
         em.act(spec.OpSelectionMerge, merge, NO_HINT)
         em.act(spec.OpBranchConditional, is_inside, label, merge)
         em.begin_block(label)
-    index = _index_as(em, t, invocation)
+    index = em.once(spec.OpBitcast, i_id, invocation)
     if em.known(begin) != 0:
-        index = em.op(spec.OpIAdd, em.type_id(t), begin, index)
+        index = em.op(spec.OpIAdd, i_id, begin, index)
     em.ids[region.params[0]] = (index,)
     em.lower(region.ops)
     if em.grid.guard:
         em.act(spec.OpBranch, merge)
         em.begin_block(merge)
-
-
-def _index_as(em: Emitter, t: Scalar, invocation: int) -> int:
-    """The u32 invocation index in the loop's type."""
-    if t is u32:
-        return invocation
-    if t.bits == 64:
-        wide = em.once(spec.OpUConvert, em.type_id(u64), invocation)
-        return em.once(spec.OpBitcast, em.type_id(t), wide) if t is i64 else wide
-    return em.once(spec.OpBitcast, em.type_id(t), invocation)

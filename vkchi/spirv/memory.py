@@ -132,12 +132,22 @@ def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     limit = layout.size - max(layout.components)
     is_proven = op.attr == "inside" or (not offset.id and 0 <= offset.constant < limit)
     if not is_proven:
-        number = materialise(em, width, offset)
-        ok = em.op(spec.OpULessThan, em.type_id(u1), number, em.number(width, limit))
-        offset = Offset(number, 0)
+        offset = Offset(materialise(em, width, offset), 0)
+        ok = _is_inside(em, op, t, width, offset.id, limit)
     base = em.arguments.pointer(_param(op))
     elem = scalar_of(t.elem)
     return BufferPlace(base, t.stored, elem, offset, width, ok, layout.components)
+
+
+def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar, offset: int, limit: int) -> int:
+    """Whether an element's offset is below the limit. Of a single axis, the index itself is judged:
+    its multiples may wrap."""
+    if t.ndim == 1 and t.shape is not None:
+        index = index_of(em, width, op.args[1])
+        origin = layout_of(t).origin[0] if layout_of(t).origin else 0
+        index = index._replace(constant=index.constant - origin)
+        offset, limit = materialise(em, width, index), t.shape[0]
+    return em.op(spec.OpULessThan, em.type_id(u1), offset, em.number(width, limit))
 
 
 def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
