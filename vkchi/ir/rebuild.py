@@ -41,19 +41,25 @@ class Rebuilder:
     def ops(self, ops: Sequence[Op]) -> None:
         """Rewrite ops into the region that is open in `b`."""
         b, visit, mapped, append = self.b, self.visit, self.map, self.b.ops.append
+        is_unmapped, get = mapped.keys().isdisjoint, mapped.get
         for op in ops:
             b.span = op.span
-            args = self.args(op) if mapped else op.args
+            args = op.args
+            if not is_unmapped(args):
+                args = tuple([get(v, v) for v in args])
             out = visit(b, op, args)
-            if out is not None:
+            if out is None:
+                if args is op.args and not op.regions:
+                    append(op)
+                else:
+                    self.keep(op, args)
+            elif out is not op.results:
                 mapped.update(zip(op.results, out, strict=True))
-            elif not op.regions and args == op.args:
-                append(op)
-            else:
-                self.keep(op, args)
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
         """Append the op with new args and rewritten regions; itself if nothing changed."""
+        if not op.regions:
+            return self.b.insert(op if args == op.args else self.copy(op, args, ()))
         regions = tuple([self.region(r) for r in op.regions])
         if args == op.args and regions == op.regions:
             return self.b.insert(op)

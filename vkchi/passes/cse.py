@@ -49,10 +49,10 @@ class Merger:
             found = self.find_swapped(op, args)
         if found is not None:
             return (found,)
-        new = op if args == op.args else self.walk.copy(op, args, ())
+        new = op if args is op.args else self.walk.copy(op, args, ())
         self.available[key] = b.insert(new)
         self.entered.append(key)
-        return (new,)
+        return new.results
 
     def find_swapped(self, op: Op, args: tuple[Value, ...]) -> Value | None:
         """The value of the same op with its operands exchanged."""

@@ -224,7 +224,7 @@ class Forwarder:
         """A new place holds its first value."""
         new = self.walk.keep(op, args)
         self.learn(self.place(new), Element(args[0]))
-        return (new,)
+        return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
         """Others' writes appear, ours are seen."""

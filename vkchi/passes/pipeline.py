@@ -36,10 +36,12 @@ class Entry(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A pass in the pipeline and the reason for its place."""
+    """A pass in the pipeline and the reason for its place. With `after`, it runs only if one of
+    those passes, in the same stage, has changed the Func."""
 
     name: str
     why: str
+    after: tuple[str, ...] = ()
 
 
 ENTRIES: dict[str, Entry] = {
@@ -60,25 +62,25 @@ ENTRIES: dict[str, Entry] = {
 # On the whole kernel, before it is cut into dispatches.
 BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
-    Step("cse", "split computes again what dispatches share; let that be one op"),
+    Step("cse", "split computes again what dispatches share, and forward compares: one op is one"),
     Step("dce", "what is dead must not travel between dispatches"),
 )
 
 # On each dispatch.
 PER_DISPATCH: tuple[Step, ...] = (
-    Step("cse", "split may have made one value twice; equal places are one value for all below"),
-    Step("licm", "before forward, which then merges what came out of a loop with what stood there"),
+    Step("licm", "before forward, which merges what came out of a loop with what stood there"),
     Step("forward", "loads become values that the rules can see"),
-    Step("simplify", "what forward and split left: components of packs, conditions now known"),
-    Step("dce", "private places that are never read; reduce wants to see all uses of a place"),
+    Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
+    Step("cse", "what was loaded twice was computed with twice", ("forward",)),
+    Step("dce", "private places never read, and what split copied in vain; reduce counts uses"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step("stride", "after reduce, which makes fixed counts itself"),
-    Step("cse", "reduce and stride build without looking around"),
-    Step("simplify", "constants of their index arithmetic"),
-    Step("bounds", "needs simple indices; nothing after it makes new places"),
-    Step("legalize", "all ops are there now; what follows makes none that a device may lack"),
+    Step("simplify", "both build index arithmetic with constants", ("reduce", "stride")),
+    Step("cse", "and without looking around", ("reduce", "stride")),
+    Step("bounds", "needs simple indices; what follows makes no new places"),
+    Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last of the rules: bounds and the grid read the plain forms"),
-    Step("dce", "what the rules left unused"),
+    Step("dce", "what these left unused", ("reduce", "stride", "legalize", "strength")),
 )
 
 
@@ -128,20 +130,28 @@ def optimise(fn: Func, caps: Caps, options: Options) -> tuple[Program, tuple[Par
 
 def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:
     """The Func after these passes, each one's result verified."""
-    for name, _ in steps:
-        if name == "simplify" and options.fast_math:
-            name = "simplify_fast"
+    changed: set[str] = set()
+    for step in steps:
+        if step.after and changed.isdisjoint(step.after):
+            continue
+        name = "simplify_fast" if options.fast_math and step.name == "simplify" else step.name
         new = Pass(name, caps)(fn)
         clock.tick(name)
         if new is fn:
             continue
         fn = new
-        try:
-            verify(fn)
-        except InternalError as e:
-            raise InternalError(f"after pass `{name}`: {e}") from None
+        changed.add(step.name)
+        verify_result(fn, name)
         clock.tick("verify")
     return fn
+
+
+def verify_result(fn: Func, name: str) -> None:
+    """Raises InternalError naming the pass if it broke the Func."""
+    try:
+        verify(fn)
+    except InternalError as e:
+        raise InternalError(f"after pass `{name}`: {e}") from None
 
 
 class Clock:
