@@ -1,0 +1,159 @@
+"""Time budgets, with a margin of three for busy machines: import, compile, launch, element access.
+
+Each figure is the best of several short runs. Source: docs/design.md, part 3 and part 6.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.compiler import compile_kernel
+from vkchi.ir.core import walk
+from vkchi.runtime import current
+from vkchi.signature import read_parameters
+
+MARGIN = 3
+
+
+def best_of(runs, function):
+    """Seconds of the fastest run."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def test_import():
+    program = (
+        "import numpy, time; start = time.perf_counter(); import vkchi; "
+        "print(time.perf_counter() - start)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    seconds = [
+        float(subprocess.check_output([sys.executable, "-c", program], env=environment))
+        for _ in range(4)
+    ]
+    assert min(seconds) < 0.060 * MARGIN
+
+
+def test_import_leaves_other_packages_alone():
+    program = (
+        "import sys, vkchi; "
+        "print(*[m for m in ('torch', 'jax', 'pygame', 'PIL', 'rich', 'typer') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    loaded = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
+    assert loaded.split() == []
+
+
+def make_kernel():
+    """About 500 IR operations: a scatter and a gather of 3 by 3 neighbours."""
+    n, grid = 64, 16
+    x, v = ti.Vector.field(2, ti.f32, n), ti.Vector.field(2, ti.f32, n)
+    gv, gm = ti.Vector.field(2, ti.f32, (grid, grid)), ti.field(ti.f32, (grid, grid))
+
+    @ti.kernel
+    def substep(dt: ti.f32):
+        for p in x:
+            base = int(x[p] * grid - 0.5)
+            fx = x[p] * grid - base
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                offset = ti.Vector([i, j])
+                weight = w[i].x * w[j].y
+                gv[base + offset] += weight * (v[p] + dt * (offset - fx))
+                gm[base + offset] += weight
+        for p in x:
+            base = int(x[p] * grid - 0.5)
+            fx = x[p] * grid - base
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            new_v = ti.Vector.zero(float, 2)
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                offset = ti.Vector([i, j])
+                new_v += w[i].x * w[j].y * gv[base + offset]
+            v[p] = new_v
+            x[p] += dt * v[p]
+
+    return substep
+
+
+def test_compile():
+    substep = make_kernel()
+    fn, runtime = substep.__vkchi_func__, current()
+    specs = tuple(p.spec(1.0) for p in read_parameters(fn, False))
+
+    def compile_it():
+        return compile_kernel(fn, specs, runtime.options, runtime.device.caps)
+
+    ops = sum(1 for _ in walk(compile_it().lowered.func.body))
+    assert ops > 300
+    assert best_of(7, compile_it) < 0.025 * MARGIN * max(1, ops / 500)
+
+
+def test_launch():
+    a, b = ti.ndarray(ti.f32, 16), ti.ndarray(ti.f32, 16)
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray(), c: ti.f32, d: ti.i32):
+        for i in range(16):
+            x[i] = y[i] * c + d
+
+    run(a, b, 1.5, 3)
+    ti.sync()
+
+    def batch():
+        for _ in range(50):
+            run(a, b, 1.5, 3)
+
+    seconds = []
+    for _ in range(20):
+        seconds.append(best_of(1, batch) / 50)
+        ti.sync()
+    assert min(seconds) < 10e-6 * MARGIN
+    np.testing.assert_array_equal(a.to_numpy(), np.full(16, 3))
+
+
+@pytest.mark.parametrize("make", [ti.field, ti.ndarray], ids=["field", "ndarray"])
+def test_element_access(make):
+    x = make(ti.f32, 1024)
+    x.fill(1)
+    if getattr(x, "host", None) is None:
+        pytest.skip("this device's memory is not the host's")
+
+    def read():
+        for i in range(100):
+            x[i]
+
+    def write():
+        for i in range(100):
+            x[i] = 2.0
+
+    assert best_of(10, read) / 100 < 5e-6 * MARGIN
+    assert best_of(10, write) / 100 < 5e-6 * MARGIN
+
+
+def test_read_after_launch():
+    """A launch, a wait and a read: no copy and no second kernel."""
+    x = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def increment():
+        x[None] += 1
+
+    increment()
+    if getattr(x, "host", None) is None:
+        pytest.skip("this device's memory is not the host's")
+
+    def turn():
+        increment()
+        return x[None]
+
+    assert best_of(50, turn) < 1e-3
+    assert x[None] == 51
