@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,10 +38,10 @@ from vkchi.frontend.operands import (
     value,
     weak_scalar,
 )
-from vkchi.frontend.power import power
+from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_shape
+from vkchi.types import Scalar, Tensor, Type, i32, scalar_of, shape_of, u1, with_shape
 
 __all__ = [
     "binary", "cast", "compare", "components", "constant", "describe", "dtype_of", "is_static",
@@ -83,16 +84,48 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
 
     Raises KernelTypeError where types or shapes do not fit.
     """
-    rule = RULES.get(op)
-    if isinstance(x, Value) and isinstance(y, Value):
-        if x.type is y.type and rule is not None and rule.takes == "number":
-            elem = scalar_of(x.type)
-            kind = rule.on_floats if elem.kind == "f" else rule.on_ints
-            if elem is not u1 and (kind != "floordiv" or elem.kind != "f"):
-                return cx.b.emit(kind, x, y)
+    left, right = isinstance(x, Value), isinstance(y, Value)
+    if left or right:
+        # Most operations are on one type, or on a value and a number that takes its type.
+        t = x.type if left else y.type
+        kind = _direct_kind(op, t)
+        if op == "**" and type(y) is int and abs(y) < 5 and keeps_type(cx, t, y):
+            return constant_power(cx, x, y)
+        if kind:
+            if left and right:
+                if x.type is y.type:
+                    return cx.b.emit(kind, x, y)
+            elif keeps_type(cx, t, y if left else x):
+                if left:
+                    return cx.b.emit(kind, x, constant(cx, y, t))
+                return cx.b.emit(kind, constant(cx, x, t), y)
     elif is_python(x) and is_python(y):
         return fold(cx, op, x, y)
     return apply(cx, op, operand(cx, x), operand(cx, y))
+
+
+@cache
+def _direct_kind(op: str, t: Type) -> str:
+    """The IR op that `op` is on two operands of type t as they are; "" where it is more."""
+    rule = RULES.get(op)
+    if rule is None or not isinstance(t, Scalar | Tensor):
+        return ""
+    kind = scalar_of(t).kind
+    if kind == "f":
+        return rule.on_floats if op != "//" else ""
+    return rule.on_ints if kind in "iu" and rule.takes in ("number", "bits") else ""
+
+
+def keeps_type(cx: Context, t: Type, number: Any) -> bool:
+    """Whether a Python number beside a value of type t simply takes t's scalar type."""
+    elem: Any = t.elem if isinstance(t, Tensor) else t
+    if type(number) is float:
+        return bool(elem.kind == "f" and elem.bits >= cx.options.default_fp.bits)
+    if type(number) is not int:
+        return False
+    if elem.kind == "f":
+        return True
+    return elem is cx.options.default_ip is i32 and -(1 << 31) <= number < 1 << 31
 
 
 def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
@@ -258,6 +291,8 @@ def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
     """`x op y` for `<`, `<=`, `>`, `>=`, `==`, `!=`: a bool of Python objects, else u1 of the
     operands' shape. Raises KernelTypeError."""
     kind, python = COMPARISONS[op]
+    if isinstance(x, Value) and keeps_type(cx, x.type, y):
+        return cx.b.emit(kind, x, constant(cx, y, x.type))  # type: ignore[arg-type]
     if is_static(x) and is_static(y):
         return _fold_comparison(cx, op, python, x, y)
     a, b = operand(cx, x), operand(cx, y)

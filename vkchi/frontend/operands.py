@@ -10,12 +10,14 @@ beside f64, else default_fp at least; a truth value is u1. Must not know: operat
 
 from __future__ import annotations
 
+import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.values import Context
+from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
 from vkchi.types import (
@@ -24,6 +26,7 @@ from vkchi.types import (
     Tensor,
     Type,
     cook,
+    f32,
     f64,
     i64,
     promote,
@@ -56,8 +59,13 @@ Operand = Value | Weak
 
 def is_target(x: Any) -> bool:
     """Whether x is something assignable that has not been read yet."""
-    cls = type(x)
-    return hasattr(cls, "atomic") and hasattr(cls, "load") and hasattr(cls, "store")
+    return is_target_class(type(x))
+
+
+@cache
+def is_target_class(cls: type) -> bool:
+    """Whether instances have what `values.Target` asks for."""
+    return all(hasattr(cls, name) for name in ("load", "store", "atomic"))
 
 
 def is_static(x: Any) -> bool:
@@ -102,18 +110,27 @@ def name_of(x: Any) -> str:
     }
     if type(x) in words:
         return words[type(x)]
+    if isinstance(x, ArrayRef) or hasattr(x, "__vkchi_array__"):
+        return "an array (index it)"
     if isinstance(x, Value):
         return describe(x.type) if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
     if callable(x) and hasattr(x, "__name__"):
         return f"`{x.__name__}`"
-    return f"a {type(x).__name__}"
+    word = type(x).__name__
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
 # --- Python objects to values --------------------------------------------------------------------
 
 
+_PLAIN = {bool: "b", int: "i", float: "f"}
+
+
 def weak(x: Any) -> Weak | None:
     """The numbers that a Python object is; None if it is none."""
+    kind = _PLAIN.get(type(x))
+    if kind is not None:
+        return Weak(x, kind)
     if isinstance(x, bool | np.bool_):
         return Weak(bool(x), "b")
     if isinstance(x, int | np.integer):
@@ -136,7 +153,7 @@ def operand(cx: Context, x: Any) -> Operand:
     """
     if isinstance(x, Value):
         return x
-    if is_target(x):
+    if is_target_class(type(x)):
         loaded: Value = x.load(cx)
         return loaded
     found = weak(x)
@@ -179,6 +196,11 @@ def fitting_int(cx: Context, low: int, high: int) -> Scalar:
     return i64 if high < 1 << 63 else u64
 
 
+# What does not round to infinity: `struct` packs these as numpy rounds them, ten times faster.
+LARGEST_F32 = 3.4028234e38
+_PACK_F32 = struct.Struct("<f").pack
+
+
 def constant(cx: Context, numbers: Any, t: Scalar | Tensor) -> Value:
     """A constant of type t from a Python number, or from a numpy array of t's shape."""
     elem = scalar_of(t)
@@ -194,6 +216,8 @@ def constant(cx: Context, numbers: Any, t: Scalar | Tensor) -> Value:
 def bits_in(cx: Context, number: Any, t: Scalar) -> int:
     """The bits of a Python number in type t. Raises KernelTypeError for inf and nan as integers."""
     try:
+        if t is f32 and -LARGEST_F32 <= number <= LARGEST_F32:
+            return int.from_bytes(_PACK_F32(number), "little")
         return bits_of(number, t)
     except (OverflowError, ValueError):
         raise cx.fail(f"{number} does not fit {t}", kind=KernelTypeError) from None
