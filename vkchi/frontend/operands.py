@@ -59,7 +59,8 @@ Operand = Value | Weak
 
 def is_target(x: Any) -> bool:
     """Whether x is something assignable that has not been read yet."""
-    return is_target_class(type(x))
+    cls: Any = type(x)
+    return is_target_class(cls)
 
 
 @cache
@@ -153,7 +154,7 @@ def operand(cx: Context, x: Any) -> Operand:
     """
     if isinstance(x, Value):
         return x
-    if is_target_class(type(x)):
+    if is_target(x):
         loaded: Value = x.load(cx)
         return loaded
     found = weak(x)
