@@ -106,7 +106,7 @@ class Arguments:
     def finish(self) -> tuple[Words, tuple[Slot, ...], int, bool]:
         """The loads for the entry block, the slots in order, the block's size in bytes, and whether
         it travels in a buffer."""
-        keys = sorted(self.ids, key=lambda key: -_width(key))  # stable: as asked for
+        keys = sorted(self.ids, key=lambda key: (key[0] not in POINTERS, -_width(key)))  # stable
         if not keys:
             return [], (), 0, False
         slots, offset = [], 0

@@ -175,7 +175,7 @@ class _Disassembler:
             words.clear()
         elif item == "decorated":
             number = words.pop(0)
-            is_builtin = spec.Decoration.BuiltIn in all_[1:2]
+            is_builtin = all_[-2] == spec.Decoration.BuiltIn
             yield ENUMERANTS["BuiltIn"][number] if is_builtin else str(number)
         elif item == "number":
             yield str(words.pop(0))
@@ -200,11 +200,11 @@ def decode_string(words: list[int]) -> tuple[str, int]:
 
 def float_text(bits: int, width: int) -> str:
     """A float literal that spirv-as reads back exactly; infinities and NaN as it spells them."""
-    value = np.array(bits, f"u{width // 8}").view(f"f{width // 8}")[()]
+    value: Any = np.array(bits, f"u{width // 8}").view(f"f{width // 8}")[()]
     if np.isfinite(value):
-        text = repr(float(value))
-        is_plain = "e" not in text and value.dtype.type(text) == value
-        return text if is_plain else float(value).hex()
+        if value == 0 or 1e-4 <= abs(value) < 1e16:
+            return np.format_float_positional(value, unique=True, trim="0")
+        return float(value).hex()
     digits = {16: 10, 32: 23, 64: 52}[width]
     top = {16: 16, 32: 128, 64: 1024}[width]
     payload = (bits & ((1 << digits) - 1)) << (-digits % 4)

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vkchi.errors import DeviceError
 
@@ -33,6 +34,7 @@ def find_tool(name: str) -> str | None:
 
 
 def _run(name: str, words: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a program with the words on its standard input."""
     program = find_tool(name)
     if program is None:
         raise DeviceError(f"{name} {ADVICE}")
@@ -55,10 +57,13 @@ def disassemble_with_tool(words: bytes, *options: str) -> str:
 
 def optimise(words: bytes, *passes: str) -> bytes:
     """The module after spirv-opt (`-O` unless passes are named). Raises DeviceError without it."""
-    run = _run("spirv-opt", words, *TARGET, LAYOUT, *(passes or ("-O",)), "-", "-o", "-")
-    if run.returncode:
-        raise DeviceError(f"spirv-opt: {run.stderr.decode().strip()}")
-    return run.stdout
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out.spv"
+        options = ["=".join(TARGET), LAYOUT, *(passes or ("-O",)), "-o", str(out)]
+        run = _run("spirv-opt", words, *options, "-")
+        if run.returncode:
+            raise DeviceError(f"spirv-opt: {run.stderr.decode().strip()}")
+        return out.read_bytes()
 
 
 def write_dump(words: bytes, folder: str) -> Path:

@@ -1,0 +1,207 @@
+"""The Shader record that emission gives: slots, offsets, needs; and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vkchi.caps import FULL, SMALLEST, Caps
+from vkchi.errors import DeviceError, InternalError
+from vkchi.ir.core import Func, Op, Region
+from vkchi.ir.text import parse_func
+from vkchi.shader import Grid, Shader, Slot
+from vkchi.spirv import emit
+from vkchi.spirv.disasm import disassemble
+from vkchi.types import i32
+
+SERIAL = Grid("serial", 1, None, False)
+GUARDED = Grid("exact", 64, ("arg", "n"), True)
+
+
+def emit_text(text: str, grid: Grid = SERIAL, caps: Caps = FULL) -> Shader:
+    return emit(parse_func(text), grid, caps, "k")
+
+
+def function_text(shader: Shader) -> str:
+    text = disassemble(shader.words)
+    return text[text.index("= OpFunction ") :]
+
+
+def test_only_what_is_used_has_a_slot() -> None:
+    text = """func @k(%a: f32, %unused: f64, %x: array<f32[?]>, %none: array<f32[?]>, %n: i32) {
+      %z = const 0 : i32
+      %end = shape %none [0] : i32
+      parallel %z, %end {
+        ^(%i: i32)
+        %p = elem %x, %i [inside] : ptr<f32 global>
+        store %p, %a
+        yield
+      }
+      yield
+    }"""
+    shader = emit_text(text, GUARDED)
+    assert shader.slots == (
+        Slot("ptr", "x", 0, "f32", 0),
+        Slot("count", "", 0, "i32", 8),
+        Slot("value", "a", 0, "f32", 12),
+    )
+    assert (shader.size_bytes, shader.indirect, shader.needs) == (16, False, ())
+
+
+def test_wide_slots_come_before_narrow_ones() -> None:
+    text = """func @k(%a: i8, %b: f64<2>, %h: f16, %t: u1, %x: array<f64[??]>) {
+      %i = cast %a : i32
+      %k = cast %h : i32
+      %j = select %t, %i, %k : i32
+      %p = elem %x, %i, %j : ptr<f64 global>
+      %c = sum %b : f64
+      store %p, %c
+      yield
+    }"""
+    shader = emit_text(text)
+    assert shader.slots == (
+        Slot("ptr", "x", 0, "f64", 0),
+        Slot("trash", "", 0, "u32", 8),
+        Slot("value", "b", 0, "f64", 16),
+        Slot("value", "b", 1, "f64", 24),
+        Slot("value", "a", 0, "i32", 32),
+        Slot("value", "h", 0, "f32", 36),
+        Slot("value", "t", 0, "u32", 40),
+        Slot("dim", "x", 1, "i32", 44),
+        Slot("size", "x", 0, "i32", 48),
+    )
+    assert shader.size_bytes == 52
+    assert shader.needs == ("float16", "float64", "int8")
+
+
+@pytest.mark.parametrize(("push_bytes", "is_indirect"), [(128, True), (160, False), (256, False)])
+def test_a_block_too_large_for_push_constants_is_indirect(
+    push_bytes: int, is_indirect: bool
+) -> None:
+    names = [f"a{k}" for k in range(20)]
+    params = ", ".join(f"%{name}: array<i32[]>" for name in names)
+    ops = "".join(
+        f"%p{k} = elem %{name} : ptr<i32 global>\n%v{k} = load %p{k} : i32\nstore %p{k}, %v{k}\n"
+        for k, name in enumerate(names)
+    )
+    caps = replace(FULL, push_constant_bytes=push_bytes)
+    shader = emit_text(f"func @k({params}) {{\n{ops}yield\n}}", caps=caps)
+    assert (shader.size_bytes, shader.indirect) == (160, is_indirect)
+
+
+def test_a_func_that_uses_nothing_has_no_block() -> None:
+    shader = emit_text("func @k(%a: f32) {\nyield\n}")
+    assert (shader.slots, shader.size_bytes, shader.indirect) == ((), 0, False)
+    assert "PushConstant" not in disassemble(shader.words)
+
+
+def test_proven_accesses_need_no_trash() -> None:
+    text = "func @k(%x: array<f32[]>, %y: array<f32[4]>, %a: f32) {\n"
+    text += "%c = const 3 : i32\n%p = elem %x : ptr<f32 global>\nstore %p, %a\n"
+    text += "%q = elem %y, %c : ptr<f32 global>\nstore %q, %a\nyield\n}"
+    assert [slot.kind for slot in emit_text(text).slots] == ["ptr", "ptr", "value"]
+
+
+def test_64_bit_indices_get_a_64_bit_size() -> None:
+    text = "func @k(%x: array<f32[??]>, %i: i64, %a: f32) {\n"
+    text += "%p = elem %x, %i, %i : ptr<f32 global>\nstore %p, %a\nyield\n}"
+    shader = emit_text(text)
+    assert next(slot for slot in shader.slots if slot.kind == "size").dtype == "i64"
+    assert "int64" in shader.needs
+
+
+def test_a_large_static_array_needs_64_bit_indices() -> None:
+    text = "func @k(%x: array<f32[70000,70000]>, %i: i32, %a: f32) {\n"
+    text += "%p = elem %x, %i, %i [inside] : ptr<f32 global>\nstore %p, %a\nyield\n}"
+    assert "int64" in emit_text(text).needs
+    with pytest.raises(DeviceError, match="k needs what this device lacks: int64"):
+        emit_text(text, caps=SMALLEST)
+
+
+@pytest.mark.parametrize(
+    ("op", "t", "need"),
+    [
+        ("atomic_add", "f32", "f32_atomic_add"),
+        ("atomic_add", "f64", "f64_atomic_add"),
+        ("atomic_max", "i64", "i64_atomics"),
+        ("atomic_cas", "f64", "i64_atomics"),
+        ("atomic_min", "i32", ""),
+        ("atomic_exchange", "f32", ""),
+    ],
+)
+def test_needs_of_atomics(op: str, t: str, need: str) -> None:
+    extra = ", %v" if op == "atomic_cas" else ""
+    text = f"func @k(%x: array<{t}[]>, %v: {t}) {{\n%p = elem %x : ptr<{t} global>\n"
+    text += f"%o = {op} %p, %v{extra} : {t}\nyield\n}}"
+    atomics = [name for name in emit_text(text).needs if "atomic" in name]
+    assert atomics == [need] * bool(need)
+
+
+@pytest.mark.parametrize(
+    ("op", "t"),
+    [("atomic_mul", "i32"), ("atomic_min", "f64"), ("atomic_add", "i8"), ("atomic_add", "f16")],
+)
+def test_what_legalize_must_replace_is_refused(op: str, t: str) -> None:
+    text = f"func @k(%x: array<{t}[]>, %v: {t}) {{\n%p = elem %x : ptr<{t} global>\n"
+    with pytest.raises(InternalError, match="legalize must replace it"):
+        emit_text(text + f"%o = {op} %p, %v : {t}\nyield\n}}")
+
+
+def test_signed_zeros_are_asked_for_where_the_device_can() -> None:
+    text = "func @k(%x: array<f32[]>, %v: f32) {\n%p = elem %x : ptr<f32 global>\n"
+    text += "store %p, %v\nyield\n}"
+    able = replace(FULL, signed_zero_inf_nan_f32=True)
+    assert emit_text(text, caps=able).needs == ("signed_zero_inf_nan_f32",)
+    assert "SignedZeroInfNanPreserve 32" in disassemble(emit_text(text, caps=able).words)
+    assert emit_text(text).needs == ()
+
+
+def test_an_unknown_op_is_refused() -> None:
+    body = Region((), [Op("frobnicate", (), None, i32), Op("yield", (), None, None)])
+    with pytest.raises(InternalError, match="no row for `frobnicate`"):
+        emit(Func("k", (), body), SERIAL, FULL, "k")
+
+
+def test_a_serial_grid_runs_no_loop() -> None:
+    text = "func @k(%n: i32) {\nparallel %n, %n {\n^(%i: i32)\nyield\n}\nyield\n}"
+    with pytest.raises(InternalError, match="serial grid"):
+        emit_text(text)
+
+
+@pytest.mark.parametrize(("count", "has_rows"), [(64 * 65535, False), (64 * 65535 + 1, True)])
+def test_the_second_dimension_is_used_only_where_the_grid_may_need_it(
+    count: int, has_rows: bool
+) -> None:
+    text = f"func @k() {{\n%z = const 0 : i32\n%n = const {count} : i32\nparallel %z, %n {{\n"
+    text += "^(%i: i32)\n%t = thread_index : i32\nyield\n}\nyield\n}"
+    shader = emit_text(text, Grid("exact", 64, ("const", count), False))
+    assert ("NumWorkgroups" in disassemble(shader.words)) == has_rows
+
+
+def test_few_components_are_selected_and_constants_tabled() -> None:
+    def text(size: int) -> str:
+        numbers = ", ".join(f"{k}.0" for k in range(size))
+        return f"""func @k(%k: i32, %v: f32<{size}>, %x: array<f32[]>) {{
+          %c = const [{numbers}] : f32<{size}>
+          %a = extract_at %c, %k : f32
+          %b = extract_at %v, %k : f32
+          %s = add %a, %b : f32
+          %p = elem %x : ptr<f32 global>
+          store %p, %s
+          yield
+        }}"""
+
+    assert "OpVariable" not in function_text(emit_text(text(4)))
+    assert function_text(emit_text(text(5))).count("OpVariable") == 1
+    assert "Private" in disassemble(emit_text(text(5)).words)
+
+
+def test_modules_are_dumped_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKCHI_DUMP_SPV", str(tmp_path / "dumps"))
+    shader = emit_text("func @k() {\nyield\n}")
+    emit_text("func @k() {\nyield\n}")
+    (file,) = (tmp_path / "dumps").iterdir()
+    assert file.read_bytes() == shader.words
+    assert len(file.stem) == 64 and file.suffix == ".spv"
