@@ -102,7 +102,7 @@ def test_tools_are_found_in_the_sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: A
 @needs_tools
 def test_tools() -> None:
     text = "func @k(%x: array<i32[]>, %a: i32) {\n%p = elem %x : ptr<i32 global>\n"
-    text += "%b = add %a, %a : i32\n%u = sub %b, %b : i32\nstore %p, %u\nyield\n}"
+    text += "%b = add %a, %a : i32\n%unused = sub %b, %a : i32\nstore %p, %b\nyield\n}"
     words = emit(parse_func(text), SERIAL, FULL, "k").words
     assert tools.validate(words) == ""
     assert "OpISub" in tools.disassemble_with_tool(words)
