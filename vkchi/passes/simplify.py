@@ -32,14 +32,15 @@ TRUTH_KINDS = frozenset({"and", "or", "not", "select"})
 
 
 class Ruleset:
-    """Compiled rows, and which of them (and of the rules that are functions) can fit what."""
+    """Rows, and which of them (and of the rules that are functions) can fit what. The rows of an
+    op kind are compiled when it first appears."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rules: dict[str, list[Rule]] = {}
+        self.rows: dict[str, list[Row]] = {}
         for row in rows:
-            for rule in compile_row(row.kinds, row.pattern, row.result):
-                self.rules.setdefault(rule.kind, []).append(rule)
-        self.kinds = FOLDABLE | self.rules.keys() | structure.RULES.keys()
+            self.rows.setdefault(row.pattern.partition(" ")[0], []).append(row)
+        self.rules: dict[str, list[Rule]] = {}
+        self.kinds = FOLDABLE | self.rows.keys() | structure.RULES.keys()
         self.plans: dict[tuple[Any, ...], tuple[Apply, ...]] = {}
 
     def plan(self, key: tuple[Any, ...]) -> tuple[Apply, ...]:
@@ -54,11 +55,17 @@ class Ruleset:
             yield _folder(kind)
         if kind in structure.RULES:
             yield structure.RULES[kind]
-        for rule in self.rules.get(kind, ()):
+        for rule in self._rules_of(kind):
             if kind_of(t) not in rule.kinds or len(rule.needs) != len(operand_kinds):
                 continue
             if all(need in ("", have) for need, have in zip(rule.needs, operand_kinds)):
                 yield rule.apply
+
+    def _rules_of(self, kind: str) -> list[Rule]:
+        if kind not in self.rules:
+            rows = self.rows.get(kind, ())
+            self.rules[kind] = [r for row in rows for r in compile_row(*row[:3])]
+        return self.rules[kind]
 
 
 def _folder(kind: str) -> Apply:
