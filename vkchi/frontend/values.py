@@ -53,7 +53,8 @@ class Context(Protocol):
 class Target(Protocol):
     """Something assignable: memory, or a variable."""
 
-    type: Scalar | Tensor
+    @property
+    def type(self) -> Scalar | Tensor: ...
 
     def load(self, cx: Context) -> Value: ...
 
@@ -72,6 +73,12 @@ class Place:
     def __init__(self, ptr: Value) -> None:
         assert isinstance(ptr.type, Ptr)
         self.ptr, self.type = ptr, ptr.type.elem
+
+    @property
+    def space(self) -> str:
+        """Of what memory: global, shared or local."""
+        assert isinstance(self.ptr.type, Ptr)
+        return self.ptr.type.space
 
     def load(self, cx: Context) -> Op:
         """The value that stands here now."""

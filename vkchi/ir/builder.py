@@ -59,6 +59,15 @@ class Builder:
         finally:
             self._stack.pop()
 
+    @contextmanager
+    def within(self, region: Region) -> Iterator[None]:
+        """Build at the end of a region that was opened before and has no yield yet."""
+        self._stack.append(region)
+        try:
+            yield
+        finally:
+            self._stack.pop()
+
     def emit(
         self,
         kind: str,

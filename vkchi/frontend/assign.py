@@ -1,0 +1,232 @@
+"""Assignment: new variables, later assignments (which keep the variable's type), unpacking, `+=`.
+
+Owns: what a new variable takes over of a value, how a value is fitted into something assignable.
+Must not know: loops, branches.
+
+    assign_to(cx, node, x)              # node: Name, Attribute, Subscript, or a tuple of them
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import KernelNameError, KernelSyntaxError
+from vkchi.frontend import arith
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
+from vkchi.frontend.places import lvalue
+from vkchi.frontend.scope import CONSTANT, VARIABLE, Var
+from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
+from vkchi.frontend.trees import is_container, is_same, map_leaves, same_branches
+from vkchi.frontend.values import Place, Target
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+
+# Operators that combine atomically with memory, and with what.
+_ATOMIC = {
+    "+": "atomic_add", "-": "atomic_add", "&": "atomic_and", "|": "atomic_or", "^": "atomic_xor",
+}  # fmt: skip
+_ON_BITS = ("&", "|", "^")
+
+
+def own(cx: Lowering, x: Any) -> Any:
+    """What a new variable holds of x: numbers become kernel values of their default types."""
+    return map_leaves(x, lambda leaf: arith.value(cx, leaf) if weak(leaf) is not None else leaf)
+
+
+def kind_of(x: Any) -> str:
+    """Whether a new variable that holds x can be assigned later."""
+    return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
+
+
+# --- assignment ----------------------------------------------------------------------------------
+
+
+def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> None:
+    """`n = x`. With `is_static` (`a = ti.static(...)`) a new name stands for x itself."""
+    cx.locate(n)
+    if isinstance(n, ast.Name):
+        assign_name(cx, n.id, x, is_static=is_static)
+    elif isinstance(n, ast.Tuple | ast.List):
+        for item, part in zip(n.elts, unpack(cx, n, x)):
+            assign_to(cx, item, part, is_static=is_static)
+    elif isinstance(n, ast.Attribute | ast.Subscript):
+        store(cx, lvalue(cx, n), x)
+    else:
+        raise cx.tables.refuse(cx, n)
+
+
+def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
+    """Declare a variable, or assign it if it is visible here."""
+    var = cx.act.find(name)
+    if var is not None:
+        assign_var(cx, var, x)
+    elif is_static:
+        cx.declare(name, x, CONSTANT)
+    else:
+        held = own(cx, x)
+        cx.declare(name, held, kind_of(held))
+
+
+def assign_var(cx: Lowering, var: Var, x: Any) -> None:
+    """Assign a variable. A name of a compile-time value is bound anew, in the region of its own."""
+    if var.kind == CONSTANT and var.depth == len(cx.frames):
+        var.value = own(cx, x)
+        var.kind = kind_of(var.value)
+        return
+    cx.check_assignable(var)
+    if _is_place(var.value):
+        store(cx, var.value, x)
+    else:
+        cx.assign(var, fit(cx, var.value, x, var.name))
+
+
+def _is_place(x: Any) -> bool:
+    return isinstance(x, Place | PartTarget | PartsTarget | Slot)
+
+
+def store(cx: Lowering, target: Any, x: Any) -> None:
+    """Put x where `target` is. Raises KernelTypeError if that cannot be assigned."""
+    if isinstance(target, ItemSlot):
+        target.put(cx, fit(cx, target.get(), x, "item"))
+    elif isinstance(target, Slot):
+        assign_var(cx, target.var, x)
+    elif _is_place(target):
+        target.store(cx, coerce(cx, x, target.type))
+    else:
+        what = "a value" if isinstance(target, Value) else name_of(target)
+        raise cx.fail(
+            f"{what} cannot be assigned in a kernel",
+            kind=KernelSyntaxError,
+            help="assign a variable, an element of a field or array, or a component of one",
+        )
+
+
+def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
+    """x in the types of what a variable holds already. Raises KernelTypeError."""
+    if isinstance(old, Value):
+        assert isinstance(old.type, Scalar | Tensor)
+        v = coerce(cx, x, old.type, name)
+        v.name = v.name or name
+        return v
+    if _is_place(old):
+        store(cx, old, x)
+        return old
+    if isinstance(x, Matrix) and isinstance(old, list | tuple):
+        x = x.to_list()
+    if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
+        if isinstance(old, dict):
+            return {key: fit(cx, old[key], x[key], name) for key in old}
+        return type(old)([fit(cx, a, b, name) for a, b in zip(old, x)])
+    if is_same(old, x):
+        return old
+    raise cx.fail(
+        f"`{name}` holds {_holding(old)} and cannot be assigned {_holding(x)}",
+        help="give the new value a name of its own",
+    )
+
+
+def _both_sequences(a: Any, b: Any) -> bool:
+    return isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)
+
+
+def _holding(x: Any) -> str:
+    return f"{name_of(x)} of {len(x)}" if is_container(x) else name_of(x)
+
+
+def coerce(
+    cx: Lowering, x: Any, t: Scalar | Tensor, name: str = "", *, verb: str = "assign"
+) -> Value:
+    """x as a value of type t: numbers are converted, one number fills a vector or matrix.
+
+    Raises KernelTypeError where shapes differ.
+    """
+    if isinstance(x, Value) and x.type is t:
+        return x
+    given = operand(cx, x)
+    own = own_type(cx, given)
+    if shape_of(own) in ((), shape_of(t)):
+        return as_type(cx, given, t)
+    where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
+    raise cx.fail(f"cannot {verb} a {describe(own)} {where}")
+
+
+def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
+    """The parts of x for the targets of a tuple. Raises KernelTypeError for another number."""
+    for item in n.elts:
+        if isinstance(item, ast.Starred):
+            raise cx.at(item, lambda cx: cx.fail(
+                "kernels have no starred targets", kind=KernelSyntaxError,
+                help="name every part",
+            ))  # fmt: skip
+    parts = parts_of(cx, x)
+    if len(parts) != len(n.elts):
+        raise cx.fail(f"{len(n.elts)} names on the left, {len(parts)} values on the right")
+    return parts
+
+
+def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
+    """What x falls into when it is unpacked."""
+    if isinstance(x, list) or type(x) is tuple:
+        return x
+    if isinstance(x, Matrix):
+        x = x.to_list() if x.ndim == 1 else arith.value(cx, x)
+    if isinstance(x, Value):
+        t = x.type
+        if isinstance(t, Tensor) and len(t.shape) == 1:
+            return arith.components(cx, x)
+        words = describe(t) if isinstance(t, Scalar | Tensor) else "value"
+        raise cx.fail(f"a {words} cannot be unpacked")
+    if not hasattr(x, "__iter__") or isinstance(x, str):
+        raise cx.fail(f"{name_of(x)} cannot be unpacked")
+    parts: list[Any] = cx.run_python(list, (x,))
+    return parts
+
+
+# --- augmented assignment ------------------------------------------------------------------------
+
+
+def augment(cx: Lowering, n: ast.expr, op: str, x: Any) -> None:
+    """`n op= x`: atomic on memory for `+ - & | ^`, otherwise read, combine, write."""
+    target = _augmented(cx, n)
+    if isinstance(target, Slot) and not isinstance(target.get(), Value):
+        store(cx, target, arith.binary(cx, op, target.get(), x))
+        return
+    t = target.type
+    elem = scalar_of(t)
+    if op not in _ATOMIC or elem.kind == ("f" if op in _ON_BITS else "b"):
+        store(cx, target, arith.binary(cx, op, target.load(cx), x))
+        return
+    v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "")
+    if is_shared(cx, target):
+        target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
+    else:
+        store(cx, target, arith.binary(cx, op, target.load(cx), v))
+
+
+def _augmented(cx: Lowering, n: ast.expr) -> Any:
+    """The target of an augmented assignment. Raises where there is none."""
+    if isinstance(n, ast.Name) and cx.act.find(n.id) is None and n.id not in cx.act.gone:
+        if cx.peek_captured(n.id) is not None:
+            raise cx.fail(
+                f"`{n.id}` is not a variable of this function, and cannot be changed in it",
+                kind=KernelNameError,
+                help="keep what kernels change in a field: ti.field(ti.f32, shape=())",
+            )
+        raise cx.undefined(n.id)
+    target = lvalue(cx, n)
+    if not _is_place(target):
+        store(cx, target, 0)
+    return target
+
+
+def is_shared(cx: Lowering, target: Target) -> bool:
+    """Whether other invocations may see the target: memory, but for variables of serial code."""
+    if isinstance(target, PartsTarget):
+        return all(is_shared(cx, part) for part in target.parts)
+    if not isinstance(target, Place):
+        return False
+    return cx.in_parallel or target.space != "local"

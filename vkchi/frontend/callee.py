@@ -1,0 +1,281 @@
+"""What a call means: one of our functions, a type, a method, a function to inline, or Python's own.
+
+Owns: evaluation of arguments (by reference where the callee wants it), the order in which a callee
+is recognised. Must not know: how functions are inlined, what intrinsics do.
+
+    lower_call(cx, node)
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Collection
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from vkchi.errors import KernelNameError, KernelSyntaxError
+from vkchi.frontend import arith
+from vkchi.frontend.assign import parts_of
+from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.inline import function_of, signature_of
+from vkchi.frontend.intrinsics import CALLS, METHODS, construct
+from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.places import attribute_of, lvalue
+from vkchi.frontend.static import FORMS
+from vkchi.frontend.targets import Slot
+from vkchi.frontend.trees import is_container
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Value
+from vkchi.lang.function import Function
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.ndrange import grouped
+from vkchi.lang.static import static
+from vkchi.types import Following, Type
+
+_UNCONVERTED = (static, grouped)  # take fields as Python objects
+_LIST_METHODS = {"append": True, "extend": True, "index": False, "count": False, "copy": False}
+_DICT_METHODS = {"items": False, "keys": False, "values": False, "get": False, "copy": False}
+
+
+# --- recognising without evaluating --------------------------------------------------------------
+
+
+def peek(cx: Lowering, n: ast.expr) -> Any:
+    """What a name or dotted name stands for, if it is known while compiling; else None."""
+    if isinstance(n, ast.Name):
+        var = cx.act.find(n.id)
+        return cx.peek_captured(n.id) if var is None else var.value
+    if isinstance(n, ast.Attribute):
+        base = peek(cx, n.value)
+        if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
+            return None
+        return getattr(base, n.attr, None)
+    return None
+
+
+def is_call_of(cx: Lowering, n: ast.expr, fn: Any) -> bool:
+    """Whether an expression is a call of `fn`."""
+    return isinstance(n, ast.Call) and peek(cx, n.func) is fn
+
+
+def find_in(table: Any, callee: Any) -> Any:
+    """The entry of a callee in a table keyed by objects."""
+    try:
+        return table.get(callee)
+    except TypeError:  # cannot be hashed
+        return None
+
+
+def by_reference(callee: Any) -> Collection[int | str]:
+    """Positions and names of the arguments that a callee takes by reference."""
+    call = find_in(CALLS, callee)
+    if call is not None:
+        return call.targets  # type: ignore[no-any-return]
+    if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
+        return ()
+    found = signature_of(function_of(callee)).by_reference()
+    if getattr(callee, "__self__", None) is None:
+        return found
+    return {k - 1 if isinstance(k, int) else k for k in found}
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def lower_arguments(
+    cx: Lowering, n: ast.Call, targets: Collection[int | str] = ()
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call; those at `targets` unread, if they can be assigned."""
+    args: list[Any] = []
+    for k, arg in enumerate(n.args):
+        if isinstance(arg, ast.Starred):
+            args += parts_of(cx, cx.expr(arg.value))
+        else:
+            args.append(reference(cx, arg) if k in targets else cx.expr(arg))
+    kwargs: dict[str, Any] = {}
+    for keyword in n.keywords:
+        lower = reference if keyword.arg in targets else Lowering.expr
+        x = lower(cx, keyword.value)
+        kwargs |= x if keyword.arg is None else {keyword.arg: x}
+    return args, kwargs
+
+
+def reference(cx: Lowering, n: ast.expr) -> Any:
+    """An argument that is passed by reference: a Target if it can be assigned, else its value."""
+    if not isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
+        return cx.expr(n)
+    target = lvalue(cx, n)
+    if type(target) is not Slot and isinstance(target, Slot):
+        return target if isinstance(target.get(), Value) else target.get()
+    if isinstance(target, Slot):
+        held = target.get()
+        return target if isinstance(held, Value) or is_container(held) else held
+    return target
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def lower_call(cx: Lowering, n: ast.Call) -> Any:
+    """A call expression."""
+    outer, cx.call_node = cx.call_node, n
+    if isinstance(n.func, ast.Attribute):
+        value = call_attribute(cx, n, n.func)
+    else:
+        value = call_object(cx, n, cx.expr(n.func))
+    cx.call_node = outer
+    return value
+
+
+def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
+    """`base.name(...)`: a method of a vector, matrix or list, or a Python object's attribute."""
+    base = cx.ref(f.value)
+    if isinstance(base, Value) or is_target(base):
+        return call_method(cx, n, base, f.attr)
+    if is_container(base):
+        return call_list_method(cx, n, f, base)
+    if isinstance(base, Matrix) and f.attr in METHODS:
+        args, kwargs = lower_arguments(cx, n)
+        if is_static(args) and is_static(list(kwargs.values())):
+            return cx.run_python(getattr(base, f.attr), args, kwargs)
+        return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
+    return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+
+
+def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
+    """A method of a vector or matrix (numbers have `cast` and the like)."""
+    method = METHODS.get(name)
+    v = arith.value(cx, base)
+    if method is None:
+        known = ", ".join(sorted(METHODS)[:6])
+        words = describe(v.type)
+        raise cx.fail(
+            f"a {words} has no method `{name}`", kind=KernelNameError, help=f"it has {known}, ..."
+        )
+    args, kwargs = lower_arguments(cx, n)
+    return method(cx, v, *args, **kwargs)
+
+
+def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
+    """Methods of lists and dicts that make sense while compiling."""
+    table = _DICT_METHODS if isinstance(base, dict) else _LIST_METHODS
+    if f.attr not in table or (isinstance(base, tuple) and table[f.attr]):
+        raise cx.fail(f"{name_of(base)} has no method `{f.attr}` in a kernel", kind=KernelNameError)
+    args, kwargs = lower_arguments(cx, n)
+    if not table[f.attr]:
+        return cx.run_python(getattr(base, f.attr), args, kwargs)
+    slot = lvalue(cx, f.value)
+    if not isinstance(slot, Slot):
+        raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
+    new = list(base)
+    getattr(new, f.attr)(*args, **kwargs)
+    slot.put(cx, new)
+    return None
+
+
+def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
+    """A call of something that is known while compiling."""
+    first: tuple[Any, ...] = ()
+    while isinstance(callee, functools.partial):
+        first, callee = (*callee.args, *first), callee.func
+    form = find_in(FORMS, callee)
+    if form is not None:
+        return form(cx, *lower_arguments(cx, n))
+    call = find_in(CALLS, callee)
+    if call is not None:
+        return call_intrinsic(cx, n, callee, call)
+    if isinstance(callee, Type | Following):
+        args, _ = lower_arguments(cx, n)
+        return construct(cx, callee, tuple(args))
+    kind = getattr(callee, "__vkchi_kind__", None)
+    if kind == "kernel":
+        raise cx.fail(
+            f"`{callee.__name__}` is a kernel, and kernels cannot call kernels",
+            kind=KernelSyntaxError,
+            help="make it a ti.func, or call both from Python",
+        )
+    if kind is not None:
+        args, kwargs = lower_arguments(cx, n, _shifted(by_reference(callee), len(first)))
+        bound = getattr(callee, "__self__", None)
+        receiver = () if bound is None else (bound,)
+        return cx.tables.call(cx, callee, (*first, *receiver, *args), kwargs)
+    args, kwargs = lower_arguments(cx, n)
+    return call_python(cx, callee, [*first, *args], kwargs)
+
+
+def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str]:
+    return {k - count if isinstance(k, int) else k for k in targets} if count else targets
+
+
+def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any) -> Any:
+    """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
+    args, kwargs = lower_arguments(cx, n, call.targets)
+    if callee not in _UNCONVERTED:
+        args = [array_like(cx, x) if is_field(x) else x for x in args]
+    try:
+        return call.handler(cx, *args, **kwargs)
+    except TypeError as e:
+        if e.__traceback__ is None or e.__traceback__.tb_next is not None:
+            raise
+        raise _wrong_arguments(cx, callee, e) from None
+
+
+def _wrong_arguments(cx: Lowering, callee: Any, e: TypeError) -> Exception:
+    name = getattr(callee, "__name__", str(callee))
+    words = str(e).partition("() ")[2].replace("positional ", "")
+    return cx.fail(f"{name}() {words}" if words else f"{name}() does not take these arguments")
+
+
+def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A plain Python function: inlined if kernel values or arrays are in play, else run now."""
+    if not callable(callee):
+        raise cx.fail(f"{name_of(callee)} cannot be called")
+    known = is_static(args) and is_static(list(kwargs.values()))
+    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    if isinstance(fn, FunctionType) and (
+        (not known and not _is_library(fn)) or touches_kernels(fn, set())
+    ):
+        receiver = [callee.__self__] if isinstance(callee, MethodType) else []
+        return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
+    if not known:
+        raise cx.fail(
+            f"{name_of(callee)} cannot be called on values of a kernel",
+            help="call it outside the kernel, or on what is known while compiling",
+        )
+    cx.dependencies.opaque[getattr(callee, "__qualname__", str(callee))] = None
+    return cx.run_python(callee, args, kwargs)
+
+
+def _is_library(fn: FunctionType) -> bool:
+    """Whether a Python function is numpy's or ours, which are not written for inlining."""
+    return (fn.__module__ or "").partition(".")[0] in ("numpy", "vkchi")
+
+
+def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
+    """Whether a function refers to what only means something in kernels: arrays, our functions."""
+    seen.add(fn)
+    if _is_library(fn):
+        return False
+    for obj in _referred(fn):
+        if is_field(obj) or isinstance(obj, Function) or hasattr(obj, "__vkchi_kind__"):
+            return True
+        if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
+            return True
+        if isinstance(obj, FunctionType) and obj not in seen and touches_kernels(obj, seen):
+            return True
+    return False
+
+
+def _referred(fn: FunctionType) -> list[Any]:
+    """The globals and closure values that a function names."""
+    found = [fn.__globals__[name] for name in fn.__code__.co_names if name in fn.__globals__]
+    for cell in fn.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return found
+
+
+Handler = Callable[[Lowering, ast.Call], Any]

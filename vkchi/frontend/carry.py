@@ -1,0 +1,248 @@
+"""The variables of loops: which ones a loop carries, and the ops that carry them.
+
+Owns: `for` and `while` ops with carried values, the flags that a loop with `break` or `return`
+carries besides, kernel variables that parallel loops share. Must not know: what loops run over.
+
+    loop_for(cx, begin, end, variables, lambda i: lower_body(i), "i")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.errors import InternalError
+from vkchi.frontend import arith
+from vkchi.frontend.callee import by_reference, peek
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.flow import Arm, run_region, short_circuit
+from vkchi.frontend.scope import UNSET, VARIABLE, Loop, Var
+from vkchi.frontend.syntax import names_assigned, returns
+from vkchi.frontend.targets import roots_of
+from vkchi.frontend.trees import is_container, is_same, leaves, map_leaves, refill
+from vkchi.frontend.values import Place
+from vkchi.ir.core import Param, Value
+from vkchi.types import Scalar, Tensor, u1
+
+# --- which variables -----------------------------------------------------------------------------
+
+
+def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
+    """The variables from outside that a loop may assign, itself or through calls."""
+    found = names_assigned(cx.act.source, n)
+    names = dict.fromkeys(found.names)
+    for passed in found.passed:
+        if passed.name not in names and passed.position in by_reference(peek(cx, passed.callee)):
+            names[passed.name] = None
+    variables: dict[Var, None] = {}
+    for name in names:
+        var = cx.act.find(name)
+        if var is None or var.kind != VARIABLE:
+            continue
+        roots = roots_of(var.value)
+        variables.update(dict.fromkeys(roots or [var]))
+    return list(variables)
+
+
+def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
+    """Those of them that hold kernel values, which the loop's op must carry."""
+    return [var for var in assigned_variables(cx, n) if leaves(var.value)]
+
+
+def share_variables(cx: Lowering, n: ast.For) -> None:
+    """Put the variables that a parallel loop assigns into places that its invocations share."""
+    for var in assigned_variables(cx, n):
+        cx.locate(n.iter)
+
+        def place(leaf: Any, name: str = var.name) -> Any:
+            is_value = isinstance(leaf, Value) and isinstance(leaf.type, Scalar | Tensor)
+            return Place(cx.b.emit("local", leaf, name=name)) if is_value else leaf
+
+        var.value = map_leaves(var.value, place)
+
+
+# --- carrying ------------------------------------------------------------------------------------
+
+
+def params_for(variables: Sequence[Var]) -> list[Param]:
+    """Region parameters for what the variables hold."""
+    return [Param(v.type, var.name) for var in variables for v in leaves(var.value)]
+
+
+def first_values(variables: Sequence[Var]) -> list[Value]:
+    """What the variables hold now, as an op's arguments."""
+    return [v for var in variables for v in leaves(var.value)]
+
+
+def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) -> None:
+    """Make the variables hold these values, in the order of `params_for`."""
+    given = iter(values)
+    for var in variables:
+        cx.assign(var, refill(var.value, given))
+
+
+def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
+    """Nothing but the carried variables and the flags of `return` changed, and these only in their
+    kernel values."""
+    known = {*variables, cx.act.returned, cx.act.result}
+    for var in arm.changed:
+        if var not in known:
+            raise InternalError(f"{cx.span.place}: `{var.name}` changes in a loop unnoticed")
+    for var in variables:
+        if not same_but_values(var.value, arm.changed.get(var, var.value)):
+            raise cx.fail(
+                f"`{var.name}` holds something else after an iteration than before",
+                help="only numbers, vectors and matrices can change from iteration to iteration; "
+                "unroll the loop with ti.static(...)",
+            )
+
+
+def same_but_values(a: Any, b: Any) -> bool:
+    """Whether two trees differ in their kernel values alone."""
+    if isinstance(a, Value) and isinstance(b, Value):
+        return a.type is b.type
+    if is_container(a) and type(a) is type(b) and len(a) == len(b):
+        pairs = zip(a.values(), b.values()) if isinstance(a, dict) else zip(a, b)
+        return all(same_but_values(x, y) for x, y in pairs)
+    return is_same(a, b)
+
+
+def loop_for(
+    cx: Lowering,
+    begin: Value,
+    end: Value,
+    variables: list[Var],
+    body: Callable[[Value], None],
+    name: str,
+) -> None:
+    """A `for` op; `body` is lowered once, with the index."""
+    first, params = first_values(variables), params_for(variables)
+    index, span = Param(begin.type, name), cx.span
+
+    def lower() -> list[Value]:
+        put_values(cx, variables, params)
+        body(index)
+        return first_values(variables)
+
+    arm = run_region(cx, (index, *params), lower)
+    cx.b.span = span
+    check_carried(cx, arm, variables)
+    with cx.b.within(arm.region):
+        cx.b.emit("yield", *arm.value)
+    finish(cx, cx.b.for_(begin, end, first, arm.region).results, variables)
+
+
+def finish(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:
+    """Make the variables hold what the loop's op gives."""
+    for result, param in zip(results, params_for(variables)):
+        result.name = param.name
+    put_values(cx, variables, results)
+
+
+def loop_while(
+    cx: Lowering,
+    n: ast.For | ast.While,
+    variables: list[Var],
+    goes_on: Callable[[], Any],
+    body: Callable[[], Loop],
+    *,
+    leaves: bool,
+) -> None:
+    """A `while` op. With `leaves`, it stops after `break` or `return` without asking `goes_on`."""
+    cx.locate(n)
+    depth = len(cx.frames)
+    flags = _Flags(cx, depth, has_return=returns(cx.act.source, n)) if leaves else None
+    every = [*(flags.variables if flags else ()), *variables]
+    first = first_values(every)
+    test = _lower_test(cx, every, flags, goes_on)
+    if test is None:
+        return
+
+    params = params_for(every)
+
+    def lower() -> list[Value]:
+        put_values(cx, every, params)
+        loop = body()
+        cx.locate(n)
+        if flags:
+            flags.update(cx, loop)
+        return first_values(every)
+
+    arm = run_region(cx, tuple(params), lower)
+    cx.locate(n)
+    check_carried(cx, arm, every)
+    result = arm.changed.get(cx.act.result, UNSET) if flags else UNSET
+    more = [v for v in _leaves(result) if isinstance(v.type, Scalar | Tensor)]
+    for region in (test.region, arm.region):
+        region.params += tuple([Param(v.type, "result") for v in more])
+    with cx.b.within(test.region):
+        cx.b.emit("yield", test.value)
+    with cx.b.within(arm.region):
+        cx.b.emit("yield", *arm.value, *more)
+    zeros = [arith.constant(cx, 0, v.type) for v in more]  # type: ignore[arg-type]
+    op = cx.b.while_([*first, *zeros], test.region, arm.region)
+    finish(cx, op.results[: len(first)], every)
+    if flags:
+        flags.finish(cx, result, op.results[len(first) :])
+
+
+def _leaves(tree: Any) -> list[Value]:
+    return [] if tree is UNSET else leaves(tree)
+
+
+def _lower_test(
+    cx: Lowering, every: list[Var], flags: _Flags | None, goes_on: Callable[[], Any]
+) -> Arm | None:
+    """The region that says whether the loop goes on, without its yield; None if it never runs."""
+    params = params_for(every)
+
+    def lower() -> Any:
+        put_values(cx, every, params)
+        if flags is None:
+            return goes_on()
+        return short_circuit(cx, flags.runs.value, goes_on, is_and=True)
+
+    arm = run_region(cx, tuple(params), lower)
+    if arm.value is False:
+        return None
+    if not isinstance(arm.value, Value):
+        with cx.b.within(arm.region):
+            arm = arm._replace(value=cx.b.const(True, u1))
+    return arm
+
+
+class _Flags:
+    """What a loop that may be left carries: whether it runs on, and whether a `return` was met."""
+
+    def __init__(self, cx: Lowering, depth: int, *, has_return: bool) -> None:
+        self.runs = Var("runs", cx.b.const(True, u1), VARIABLE, depth)
+        self.returned: Var | None = None
+        self.variables = [self.runs]
+        if has_return:
+            self.returned = Var("returned", cx.b.const(False, u1), VARIABLE, depth)
+            self.variables.append(self.returned)
+
+    def update(self, cx: Lowering, loop: Loop) -> None:
+        """At the end of the body: set the flags from what was met."""
+        met = [loop.broken.value, cx.act.returned.value]
+        stop: Any = False
+        for flag in met:
+            if flag is True or stop is False:
+                stop = flag if stop is not True else stop
+            elif flag is not False and stop is not True:
+                stop = cx.b.emit("or", stop, flag)
+        runs = cx.b.emit("not", stop) if isinstance(stop, Value) else cx.b.const(not stop, u1)
+        cx.assign(self.runs, runs)
+        if self.returned is not None:
+            flag = cx.act.returned.value
+            value = flag if isinstance(flag, Value) else cx.b.const(flag, u1)
+            cx.assign(self.returned, value)
+
+    def finish(self, cx: Lowering, result: Any, values: Sequence[Value]) -> None:
+        """After the loop: hand what a `return` in it gave to the function."""
+        if self.returned is None:
+            return
+        cx.assign(cx.act.returned, self.returned.value)
+        if result is not UNSET:
+            cx.assign(cx.act.result, refill(result, iter(values)))

@@ -1,0 +1,280 @@
+"""The state of one lowering, and what handlers may ask of it: `cx`.
+
+Owns: the builder, the stack of activations, variables and how they change inside regions, captured
+arrays, errors at the current expression. Must not know: what any AST class means (`handlers` does).
+
+    cx.expr(node)               # the compile-time value of an expression, read
+    cx.fail("...", label="...") # the error to raise there
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import CompilationError, KernelNameError, KernelSyntaxError, KernelTypeError
+from vkchi.frontend.dependencies import Dependencies
+from vkchi.frontend.operands import is_target
+from vkchi.frontend.scope import ARGUMENT, CONSTANT, VARIABLE, Activation, Var
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Param, Value
+from vkchi.options import Options
+from vkchi.span import Span
+from vkchi.types import u32
+
+Binding = tuple[Any, ...]
+
+
+class Tables(NamedTuple):
+    """AST class -> handler(cx, node); how a function is inlined."""
+
+    handlers: dict[type[ast.AST], Callable[..., Any]]
+    refuse: Callable[[Lowering, ast.AST], CompilationError]
+    call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class LoopConfig(NamedTuple):
+    """What `ti.loop_config` says about the loop that follows."""
+
+    block: int | None = None
+    is_serial: bool = False
+
+
+class Lowering:
+    """Implements `values.Context`. `frames` has one dict per open region: the variables from
+    outside that were changed in it, with the values they had."""
+
+    def __init__(self, tables: Tables, options: Options) -> None:
+        self.tables, self.options = tables, options
+        self.b = Builder()
+        self.act: Activation
+        self.frames: list[dict[Var, Any]] = []
+        self.in_parallel = False
+        self.config = LoopConfig()
+        self.call_node: ast.Call | None = None
+        self.dependencies = Dependencies()
+        self.params: list[Param] = []
+        self.bindings: dict[str, Binding] = {}
+        self._arrays: dict[int, ArrayRef] = {}
+
+    # --- lowering one node -------------------------------------------------------------------
+
+    def ref(self, n: ast.expr) -> Any:
+        """An expression's compile-time value; a Target where it is a place in memory."""
+        handler = self.tables.handlers.get(type(n))
+        if handler is None:
+            raise self.tables.refuse(self, n)
+        outer, act = self.b.span, self.act
+        self.b.span = act.source.span(n, act.caller)
+        value = handler(self, n)
+        self.b.span = outer
+        return value
+
+    def expr(self, n: ast.expr) -> Any:
+        """An expression's compile-time value, read if it is a place."""
+        value = self.ref(n)
+        if isinstance(value, Value) or not is_target(value):
+            return value
+        return self.at(n, value.load)
+
+    def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
+        """f(self) with n as the current expression."""
+        outer, self.b.span = self.b.span, self.act.source.span(n, self.act.caller)
+        value = f(self)
+        self.b.span = outer
+        return value
+
+    def stmt(self, n: ast.stmt) -> None:
+        """Lower a statement."""
+        handler = self.tables.handlers.get(type(n))
+        if handler is None:
+            raise self.tables.refuse(self, n)
+        self.locate(n)
+        handler(self, n)
+
+    def locate(self, n: ast.AST) -> None:
+        """What is built from now on comes from n."""
+        self.b.span = self.act.source.span(n, self.act.caller)
+
+    @property
+    def span(self) -> Span:
+        """The source of what is being lowered."""
+        assert self.b.span is not None
+        return self.b.span
+
+    def fail(
+        self,
+        sentence: str,
+        *,
+        kind: type[CompilationError] = KernelTypeError,
+        label: str = "",
+        help: str = "",
+        arg: int | None = None,
+        notes: tuple[tuple[str, Span | None], ...] = (),
+    ) -> CompilationError:
+        """The error to raise at the current expression (or at its `arg`-th call argument)."""
+        span, call = self.b.span, self.call_node
+        if arg is not None and call is not None and arg < len(call.args):
+            span = self.act.source.span(call.args[arg], self.act.caller)
+        return kind(sentence, span, label=label, help=help, notes=notes)
+
+    # --- variables ---------------------------------------------------------------------------
+
+    @property
+    def is_top(self) -> bool:
+        """Whether no region is open: a loop here can be a dispatch of its own."""
+        return not self.frames
+
+    def declare(self, name: str, value: Any, kind: str = VARIABLE) -> Var:
+        """A new variable in the innermost block."""
+        if isinstance(value, Value) and not value.name:
+            value.name = name
+        return self.act.declare(Var(name, value, kind, len(self.frames), self.b.span))
+
+    def assign(self, var: Var, value: Any) -> None:
+        """Change what a variable holds, from here on in the current region."""
+        if var.depth < len(self.frames):
+            self.frames[-1].setdefault(var, var.value)
+        var.value = value
+
+    def check_assignable(self, var: Var) -> None:
+        """Raises KernelSyntaxError for a variable that cannot change."""
+        if var.kind == ARGUMENT:
+            raise self.fail(
+                f"`{var.name}` is a kernel argument and cannot be assigned",
+                kind=KernelSyntaxError,
+                help=f"copy it to a new variable: {var.name}_ = {var.name}",
+            )
+        if var.kind == CONSTANT:
+            raise self.fail(
+                f"`{var.name}` is known while compiling and cannot change here",
+                kind=KernelSyntaxError,
+                notes=((f"`{var.name}` was bound here", var.span),) if var.span else (),
+                help="give the new value a name of its own",
+            )
+
+    def lookup(self, name: str) -> Any:
+        """What a name means: a local variable's value, or a captured object."""
+        var = self.act.find(name)
+        return self.capture(name) if var is None else var.value
+
+    def capture(self, name: str) -> Any:
+        """A name from outside the function. Raises KernelNameError."""
+        value = self.peek_captured(name, _MISSING)
+        if value is _MISSING:
+            raise self.undefined(name)
+        value = plain_number(value)
+        self.dependencies.read(self.act.fn, name, value)
+        return value
+
+    def peek_captured(self, name: str, default: Any = None) -> Any:
+        """What a name means outside the function, without taking note of it."""
+        fn = self.act.fn
+        if name in fn.__code__.co_freevars and fn.__closure__ is not None:
+            cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
+            try:
+                return cell.cell_contents
+            except ValueError:
+                return default
+        if name in fn.__globals__:
+            return fn.__globals__[name]
+        return getattr(builtins, name, default)
+
+    def undefined(self, name: str) -> CompilationError:
+        """The error for a name that means nothing here."""
+        gone = self.act.gone.get(name)
+        if gone is not None:
+            return self.fail(
+                f"`{name}` is not defined here",
+                kind=KernelNameError,
+                notes=((f"`{name}` was first assigned in a block that has ended", gone),),
+                help="assign it before the block",
+            )
+        names = [key for block in self.act.blocks for key in block]
+        names += [key for key in self.act.fn.__globals__ if not key.startswith("_")]
+        close = difflib.get_close_matches(name, [*names, *self.act.fn.__code__.co_freevars], 1)
+        return self.fail(
+            f"`{name}` is not defined",
+            kind=KernelNameError,
+            help=f"did you mean `{close[0]}`?" if close else "",
+        )
+
+    # --- parameters of the Func --------------------------------------------------------------
+
+    def add_param(self, param: Param, binding: Binding) -> Param:
+        """Add a parameter, made unique by name, and what a launch binds to it."""
+        name, k = param.name, 1
+        while param.name in self.bindings:
+            k += 1
+            param.name = f"{name}_{k}"
+        self.params.append(param)
+        self.bindings[param.name] = binding
+        return param
+
+    def array_of(self, obj: Any) -> ArrayRef:
+        """The array that stands for a captured field; becomes a parameter of the Func."""
+        found = self._arrays.get(id(obj))
+        if found is None:
+            name = self.dependencies.name_of(obj, "field")
+            param = self.add_param(Param(obj.__vkchi_array__(), name), ("field", obj))
+            found = self._arrays[id(obj)] = ArrayRef(param, obj)
+        return found
+
+    def gradient_of(self, array: ArrayRef) -> ArrayRef:
+        """The gradient of an ndarray argument."""
+        key = f"{array.value.name}.grad"
+        for param in self.params:
+            if param.name == key:
+                return ArrayRef(param)
+        return ArrayRef(self.add_param(Param(array.type, key), ("grad", array.value.name)))
+
+    def seed(self) -> None:
+        """Note that the kernel draws random numbers (adds the Func parameter `seed`)."""
+        if ("seed",) not in self.bindings.values():
+            self.add_param(Param(u32, "seed"), ("seed",))
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inline a Python function (a `@func`, or a plain one) on compile-time values."""
+        return self.tables.call(self, fn, args, kwargs)
+
+    def run_python(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
+        """Call a Python function while compiling; what it raises becomes a compile error."""
+        try:
+            return plain_number(fn(*args, **(kwargs or {})))
+        except CompilationError as e:
+            if e.span is not None:
+                raise
+            raise self.fail(e.sentence, kind=type(e), label=e.label, help=e.help) from None
+        except Exception as e:
+            name = getattr(fn, "__name__", type(fn).__name__)
+            raise self.fail(
+                f"{name}() raised {type(e).__name__} while compiling: {e}", kind=KernelTypeError
+            ) from e
+
+
+_MISSING = object()
+
+
+def plain_number(x: Any) -> Any:
+    """x, or the Python number that a numpy scalar is."""
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
+    """The array that x is in a kernel: an array, or an object that knows its array type."""
+    if isinstance(x, ArrayRef):
+        return x
+    return cx.array_of(x) if is_field(x) else None
+
+
+def is_field(x: Any) -> bool:
+    """Whether x is a Python object that stands for an array."""
+    return hasattr(type(x), "__vkchi_array__")

@@ -1,0 +1,60 @@
+"""What a compiled kernel depends on besides its own source: functions reached, objects captured.
+
+Owns: the record, and by which path each object was reached (`self.grid.dx`), which also names
+captured arrays. Must not know: AST classes, caches.
+
+    deps.read(fn, "n_grid", 128); deps.captured[fn, "n_grid"]
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+Path = tuple[FunctionType, str]
+
+
+class Dependencies:
+    """`functions`: every Python function whose source was lowered, the kernel first. `captured`:
+    the value of each global, closure variable or attribute that was read, by the function it was
+    read in and its path there. `opaque`: names of Python functions that were run while compiling:
+    what they read is not known.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[FunctionType, None] = {}
+        self.captured: dict[Path, Any] = {}
+        self.opaque: dict[str, None] = {}
+        self._origins: dict[int, tuple[Any, Path]] = {}  # the object, so that its id stays its own
+
+    def read(self, fn: FunctionType, path: str, value: Any) -> None:
+        """`value` was found at `path` in `fn`; a module is only a way to what is read."""
+        self._origins[id(value)] = (value, (fn, path))
+        if not isinstance(value, ModuleType):
+            self.captured[fn, path] = value
+
+    def root(self, fn: FunctionType, name: str, value: Any) -> None:
+        """`value` is an argument of the kernel: part of its signature, but not its attributes."""
+        self._origins[id(value)] = (value, (fn, name))
+
+    def read_part(self, base: Any, step: str, value: Any) -> None:
+        """`value` is the attribute (`.name`) or item (`[key]`) of an object read before."""
+        found = self._origins.get(id(base))
+        if found is not None and found[0] is base:
+            fn, path = found[1]
+            self.read(fn, path + step, value)
+
+    def is_only_a_way(self, base: Any) -> None:
+        """Take back the note of an object of which only attributes matter."""
+        found = self._origins.get(id(base))
+        if found is not None:
+            self.captured.pop(found[1], None)
+
+    def name_of(self, obj: Any, default: str) -> str:
+        """A short name for an object: the last words of its path."""
+        found = self._origins.get(id(obj))
+        if found is None:
+            return default
+        words = found[1][1].replace("[", ".").replace("]", "").split(".")
+        keep = 2 if words[-1] in ("grad", "dual") or words[-1].isdigit() else 1
+        return ".".join(words[-keep:]).strip(".") or default

@@ -1,0 +1,292 @@
+"""Blocks and branches: what happens to variables where paths part and join.
+
+Owns: regions with the variables changed in them, joining two paths into an `if` op (or a `select`
+where both are cheap), statements that are skipped after `break`, `continue` or `return`.
+Must not know: expressions, loops.
+
+A statement that may leave its block splits it: where one branch of an `if` always leaves, the rest
+of the block moves into the other; otherwise the rest is lowered under a test of flags (scope.Loop,
+scope.Activation), which stay Python bools until paths with different ones join.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.context import Lowering, is_field
+from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
+from vkchi.frontend.scope import UNSET, Var
+from vkchi.frontend.syntax import always_leaves, may_leave
+from vkchi.frontend.trees import is_container, is_same, map_leaves, same_branches
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Param, Region, Value
+from vkchi.ir.ops import TABLE, Effect
+from vkchi.types import Scalar, Tensor, shape_of, with_shape
+
+CHEAP_OPS = 12  # more, and a branch beats computing both sides
+
+
+class Arm(NamedTuple):
+    """A region that has no yield yet, the value of what was lowered in it, and the variables from
+    outside that it changed, with their last values."""
+
+    region: Region
+    value: Any
+    changed: dict[Var, Any]
+
+
+def run_region(cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any]) -> Arm:
+    """Open a region, lower into it, and put the variables back to what they were before."""
+    cx.frames.append({})
+    with cx.b.region(*params) as region:
+        value = lower()
+    frame = cx.frames.pop()
+    changed = {var: var.value for var in frame}
+    for var, old in frame.items():
+        var.value = old
+    return Arm(region, value, changed)
+
+
+def branch(cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+    """Lower both paths of a run-time condition; the value that they give, joined."""
+    a, b = run_region(cx, (), then), run_region(cx, (), orelse)
+    return join_arms(cx, cond, a, b)
+
+
+def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
+    """One `if` op of two arms; changed variables become its results, and so does the value."""
+    join = Join(cx)
+    value = join.merge(a.value, b.value, "")
+    merged = {
+        var: join.merge(a.changed.get(var, var.value), b.changed.get(var, var.value), var.name)
+        for var in {**a.changed, **b.changed}
+    }
+    results: Sequence[Value] = ()
+    if join.pairs or a.region.ops or b.region.ops:
+        results = join.build(cond, a.region, b.region)
+    for var, tree in merged.items():
+        cx.assign(var, fill_holes(tree, results))
+    return fill_holes(value, results)
+
+
+def is_cheap(arm: Arm) -> bool:
+    """Whether an arm can be computed whatever the condition: it only computes, and little."""
+    ops = arm.region.ops
+    return (
+        not arm.changed
+        and not is_container(arm.value)
+        and len(ops) <= CHEAP_OPS
+        and all(TABLE[op.kind].effect is Effect.PURE for op in ops)
+    )
+
+
+class Hole(NamedTuple):
+    """Stands for the `place`-th result of the op that joins two paths."""
+
+    place: int
+
+
+def fill_holes(tree: Any, results: Sequence[Value]) -> Any:
+    """The tree with its holes replaced by results. (A Hole is a tuple, but not a branch.)"""
+    return map_leaves(tree, lambda leaf: results[leaf.place] if type(leaf) is Hole else leaf)
+
+
+class Join:
+    """Collects pairs of values that differ between two paths, and the type that each pair takes."""
+
+    def __init__(self, cx: Lowering) -> None:
+        self.cx = cx
+        self.pairs: list[tuple[Any, Any, Scalar | Tensor, str]] = []
+
+    def merge(self, a: Any, b: Any, name: str) -> Any:
+        """One tree of two; Holes where they differ. Raises KernelTypeError where they cannot."""
+        if is_same(a, b):
+            return a
+        if a is UNSET or b is UNSET:
+            set_one = b if a is UNSET else a
+            return map_leaves(set_one, lambda v: self._half(v, name, is_first=b is UNSET))
+        if is_container(a) or is_container(b):
+            if not same_branches(a, b):
+                raise self._differ(a, b, name)
+            if isinstance(a, dict):
+                return {key: self.merge(a[key], b[key], name) for key in a}
+            return type(a)([self.merge(x, y, name) for x, y in zip(a, b)])
+        if not self._is_number(a) or not self._is_number(b):
+            raise self._differ(a, b, name)
+        return self._hole(a, b, self._common_type(a, b), name)
+
+    def _half(self, v: Any, name: str, *, is_first: bool) -> Any:
+        """A value that only one path sets; flags see to it that the other's is never used."""
+        if not isinstance(v, Value):
+            return v
+        t = v.type
+        assert isinstance(t, Scalar | Tensor)
+        return self._hole(v, 0, t, name) if is_first else self._hole(0, v, t, name)
+
+    def _hole(self, a: Any, b: Any, t: Scalar | Tensor, name: str) -> Hole:
+        self.pairs.append((a, b, t, name))
+        return Hole(len(self.pairs) - 1)
+
+    def _is_number(self, x: Any) -> bool:
+        return isinstance(x, Value) or weak(x) is not None
+
+    def _common_type(self, a: Any, b: Any) -> Scalar | Tensor:
+        cx = self.cx
+        if isinstance(a, Value) and isinstance(b, Value) and a.type is b.type:
+            assert isinstance(a.type, Scalar | Tensor)
+            return a.type
+        x, y = operand(cx, a), operand(cx, b)
+        shapes = {s for s in (_shape(x), _shape(y)) if s}
+        if len(shapes) > 1:
+            words = [describe(own_type(cx, v)) for v in (x, y)]
+            raise cx.fail(
+                "the two branches give different shapes", label=f"{words[0]} and {words[1]}"
+            )
+        return with_shape(common_scalar(cx, [x, y]), shapes.pop() if shapes else ())
+
+    def _differ(self, a: Any, b: Any, name: str) -> KernelTypeError:
+        what = f"`{name}` is" if name and name != "result" else "this is"
+        error = self.cx.fail(
+            f"{what} {_word(a)} on one path and {_word(b)} on the other, "
+            "and which is not known while compiling",
+            help="only numbers, vectors and matrices can depend on a run-time condition",
+        )
+        assert isinstance(error, KernelTypeError)
+        return error
+
+    def build(self, cond: Value, then: Region, orelse: Region) -> Sequence[Value]:
+        """End both regions and make the `if` op; its results."""
+        b = self.cx.b
+        for k, region in enumerate((then, orelse)):
+            with b.within(region):
+                values = [arith.value(self.cx, pair[k], pair[2]) for pair in self.pairs]
+                b.emit("yield", *values)
+        op = b.if_(cond, then, orelse)
+        for result, pair in zip(op.results, self.pairs):
+            result.name = pair[3]
+        return op.results
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return shape_of(x.type) if isinstance(x, Value) else x.shape
+
+
+def _word(x: Any) -> str:
+    if isinstance(x, str | bool | int | float):
+        return repr(x)
+    return "an array" if isinstance(x, ArrayRef) or is_field(x) else name_of(x)
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+def lower_block(cx: Lowering, stmts: Sequence[ast.stmt]) -> None:
+    """Lower statements in the block that is open."""
+    source = cx.act.source
+    for k, n in enumerate(stmts):
+        if not may_leave(source, n):
+            cx.stmt(n)
+            continue
+        rest = stmts[k + 1 :]
+        if isinstance(n, ast.If):
+            lower_if(cx, n, rest)
+        else:
+            cx.stmt(n)
+            lower_rest(cx, rest)
+        return
+
+
+def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt]) -> None:
+    """Lower statements in a block of their own."""
+    with cx.act.block():
+        lower_block(cx, stmts)
+
+
+def lower_rest(cx: Lowering, rest: Sequence[ast.stmt]) -> None:
+    """Lower what follows a statement that may have left the block."""
+    if rest:
+        unless_left(cx, lambda: lower_block(cx, rest))
+
+
+def unless_left(cx: Lowering, lower: Callable[[], Any]) -> None:
+    """Lower code that `break`, `continue` and `return` before it skip."""
+    unless(cx, cx.act.flags(), lower)
+
+
+def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None:
+    """Lower code that is skipped where one of the flags is set."""
+    if any(flag.value is True for flag in flags):
+        return
+    open_flags = [flag for flag in flags if isinstance(flag.value, Value)]
+    if not open_flags:
+        lower()
+        return
+    left = open_flags[0].value
+    for flag in open_flags[1:]:
+        left = cx.b.emit("or", left, flag.value)
+
+    def lower_unset() -> None:
+        for flag in open_flags:
+            cx.assign(flag, False)
+        lower()
+
+    branch(cx, left, lambda: None, lower_unset)
+
+
+def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
+    """`first and second`, or `first or second`, of truth values; the second is only computed where
+    the first does not decide, unless that costs next to nothing."""
+    arm = run_region(cx, (), lambda: arith.truth(cx, second()))
+    if is_cheap(arm):
+        cx.b.ops.extend(arm.region.ops)
+        return cx.b.emit("and" if is_and else "or", first, arm.value)
+    decided = run_region(cx, (), lambda: not is_and)
+    arms = (arm, decided) if is_and else (decided, arm)
+    joined: Value = join_arms(cx, first, *arms)
+    return joined
+
+
+def lower_if(cx: Lowering, n: ast.If, rest: Sequence[ast.stmt] = ()) -> None:
+    """An `if` and the rest of its block, if the `if` may leave it."""
+    cx.locate(n.test)
+    cond = condition(cx, n.test)
+    if not isinstance(cond, Value):
+        lower_scoped(cx, n.body if cond else n.orelse)
+        lower_rest(cx, rest)
+        return
+    then_leaves, else_leaves = always_leaves(n.body), always_leaves(n.orelse)
+
+    def arm(stmts: Sequence[ast.stmt], *, goes_on: bool) -> Arm:
+        def lower() -> None:
+            lower_scoped(cx, stmts)
+            if goes_on:
+                lower_rest(cx, rest)
+
+        return run_region(cx, (), lower)
+
+    then = arm(n.body, goes_on=else_leaves and not then_leaves)
+    orelse = arm(n.orelse, goes_on=then_leaves and not else_leaves)
+    cx.locate(n.test)
+    join_arms(cx, cond, then, orelse)
+    if not (then_leaves or else_leaves):
+        lower_rest(cx, rest)
+
+
+def condition(cx: Lowering, n: ast.expr) -> bool | Value:
+    """A condition: a bool where it is known while compiling, else a u1."""
+    return cx.at(n, lambda cx: truth(cx, cx.expr(n)))  # type: ignore[no-any-return]
+
+
+def truth(cx: Lowering, x: Any) -> bool | Value:
+    """x as a condition. Raises KernelTypeError for vectors and arrays."""
+    if isinstance(x, ArrayRef) or is_field(x):
+        raise cx.fail(
+            "an array is neither true nor false", kind=KernelTypeError, help="index it: x[None]"
+        )
+    if isinstance(x, Value):
+        return arith.truth(cx, x)
+    return bool(cx.run_python(bool, (x,)))

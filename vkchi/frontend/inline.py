@@ -1,0 +1,255 @@
+"""Calls of Python functions from kernels: inlined, with their arguments bound to new variables.
+
+Owns: signatures, how an argument is passed (by value, by reference for `ti.template()`, converted
+by other annotations), what a call gives back, recursion. Must not know: how the call was written.
+
+    call_function(cx, fn, (x, Slot(var)), {})
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, get_args, get_origin
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.assign import coerce, kind_of, own
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.flow import lower_block
+from vkchi.frontend.operands import dtype_of, is_target, name_of, weak
+from vkchi.frontend.scope import CONSTANT, UNSET, VARIABLE, Activation, Var
+from vkchi.frontend.source import Source, source_of
+from vkchi.frontend.syntax import function_assigns
+from vkchi.frontend.targets import Slot
+from vkchi.frontend.trees import leaves
+from vkchi.types import Following, Scalar, Tensor, cook, template
+
+MOST_NESTED = 24  # calls of one function inside each other
+
+
+class Signature(NamedTuple):
+    """Parameters in order, defaults and resolved annotations by name; `keyword_only` names."""
+
+    names: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    defaults: dict[str, Any]
+    notes: dict[str, Any]
+
+    def by_reference(self) -> set[int | str]:
+        """Positions and names of the parameters that are passed by reference."""
+        found: set[int | str] = set()
+        for k, name in enumerate((*self.names, *self.keyword_only)):
+            if is_template(self.notes.get(name)):
+                found |= {k, name}
+        return found
+
+
+def is_template(note: Any) -> bool:
+    """Whether an annotation is `ti.template()` or `ti.template`."""
+    return note is template or isinstance(note, template)
+
+
+def function_of(callee: Any) -> FunctionType:
+    """The plain Python function of a `@func` object, bound method or function."""
+    fn = getattr(callee, "__vkchi_func__", callee)
+    fn = getattr(fn, "__func__", fn)
+    assert isinstance(fn, FunctionType)
+    return fn
+
+
+def signature_of(fn: FunctionType) -> Signature:
+    """The function's parameters. Raises KernelSyntaxError for `*args` and `**kwargs`."""
+    source = source_of(fn)
+    args = source.node.args
+    for many in (args.vararg, args.kwarg):
+        if many is not None:
+            raise KernelSyntaxError(
+                f"{fn.__name__}() takes `*{many.arg}`, and functions of kernels take a fixed "
+                "list of arguments", source.span(many), help="name every argument",
+            )  # fmt: skip
+    names = tuple(a.arg for a in (*args.posonlyargs, *args.args))
+    only = tuple(a.arg for a in args.kwonlyargs)
+    given = fn.__defaults__ or ()
+    defaults = dict(zip(names[len(names) - len(given) :], given)) | (fn.__kwdefaults__ or {})
+    return Signature(names, only, defaults, annotations_of(fn, source))
+
+
+def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
+    """The function's annotations as objects, text evaluated. Raises KernelSyntaxError."""
+    notes = fn.__annotations__
+    if not any(isinstance(note, str) for note in notes.values()):
+        return notes
+    closure = inspect.getclosurevars(fn)
+    names = {**closure.builtins, **fn.__globals__}
+    try:
+        return {
+            name: eval(note, names, dict(closure.nonlocals)) if isinstance(note, str) else note
+            for name, note in notes.items()
+        }
+    except Exception as e:
+        raise KernelSyntaxError(
+            f"an annotation of {fn.__name__}() cannot be evaluated: {e}", source.span(source.node)
+        ) from None
+
+
+# --- a call --------------------------------------------------------------------------------------
+
+
+def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Inline a call; args are compile-time values, Targets where the parameter is by reference.
+
+    Raises CompilationError for arguments that do not fit and for what is wrong in the body.
+    """
+    fn = function_of(callee)
+    signature = signature_of(fn)
+    bound = bind_arguments(cx, fn, signature, args, kwargs)
+    check_recursion(cx, fn, bound)
+    cx.dependencies.functions[fn] = None
+    is_plain = not hasattr(callee, "__vkchi_kind__")
+    outer, outer_call, outer_config, span = cx.act, cx.call_node, cx.config, cx.span
+    act = Activation(fn, source_of(fn), cx.span, len(cx.frames), is_kernel=False, outer=outer)
+    for name, x in bound.items():
+        declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
+    act.returns = signature.notes.get("return")
+    cx.act, cx.call_node = act, None
+    lower_block(cx, act.source.node.body)
+    cx.act, cx.call_node, cx.config, cx.b.span = outer, outer_call, outer_config, span
+    return result_of(cx, act)
+
+
+def bind_arguments(
+    cx: Lowering, fn: FunctionType, s: Signature, args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Arguments by parameter, in order. Raises KernelTypeError."""
+    name = fn.__name__
+    if len(args) > len(s.names):
+        takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
+        raise cx.fail(f"{name}() takes {takes}, {len(args)} given", label=_shown(fn, s))
+    bound = dict(zip(s.names, args))
+    for key, x in kwargs.items():
+        if key in bound:
+            raise cx.fail(f"{name}() gets `{key}` twice", label=_shown(fn, s))
+        if key not in s.names and key not in s.keyword_only:
+            raise cx.fail(f"{name}() has no argument `{key}`", label=_shown(fn, s))
+        bound[key] = x
+    every = (*s.names, *s.keyword_only)
+    missing = [key for key in every if key not in bound and key not in s.defaults]
+    if missing:
+        words = " and ".join(f"`{key}`" for key in missing)
+        raise cx.fail(f"{name}() needs {words}", label=_shown(fn, s))
+    return {key: bound[key] if key in bound else s.defaults[key] for key in every}
+
+
+def _shown(fn: FunctionType, s: Signature) -> str:
+    return f"{fn.__name__}({', '.join((*s.names, *s.keyword_only))})"
+
+
+def check_recursion(cx: Lowering, fn: FunctionType, bound: dict[str, Any]) -> None:
+    """Raises KernelSyntaxError where inlining would not end."""
+    act: Activation | None = cx.act
+    chain = [fn.__name__]
+    depth = 0
+    while act is not None:
+        chain.append(act.fn.__name__)
+        if act.fn is fn:
+            depth += 1
+            break_at = len(chain)
+            is_static = any(weak(x) is not None for x in bound.values())
+            if depth >= MOST_NESTED or not is_static:
+                path = " -> ".join(reversed(chain[:break_at]))
+                raise cx.fail(
+                    f"{fn.__name__}() calls itself ({path}), and kernels have no recursion",
+                    kind=KernelSyntaxError,
+                    help="write a loop; recursion must end while compiling, by an `if` on "
+                    "ti.static(...) of a ti.template() argument",
+                )
+        act = act.outer
+
+
+def declare_argument(
+    cx: Lowering, act: Activation, name: str, note: Any, x: Any, *, is_plain: bool
+) -> None:
+    """Make the variable of one parameter."""
+    depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
+    if is_template(note):
+        if type(x) is Slot:
+            act.blocks[-1][name] = x.var
+            return
+        kind = VARIABLE if is_target(x) else CONSTANT
+        act.declare(Var(name, x, kind, depth, span))
+        return
+    if is_target(x):
+        x = x.get() if isinstance(x, Slot) else x.load(cx)
+    t = annotated_type(cx, note)
+    if t is not None:
+        x = coerce(cx, x, t, name, verb="pass")
+    elif not (is_plain and weak(x) is not None and not function_assigns(act.source, name)):
+        x = own(cx, x)
+    act.declare(Var(name, x, kind_of(x), depth, span))
+
+
+def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
+    """The number, vector or matrix type that an annotation means, if it does."""
+    if isinstance(note, Scalar | Tensor | Following) or note in (int, float, bool):
+        return dtype_of(cx, note)
+    return None
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def result_of(cx: Lowering, act: Activation) -> Any:
+    """What an inlined function gives back. Raises KernelTypeError if only some paths return."""
+    returned, result = act.returned.value, act.result.value
+    if returned is True:
+        return result
+    if result is UNSET or not leaves(result):
+        return None
+    raise cx.fail(
+        f"{act.fn.__name__}() returns a value on some paths only",
+        help="end it with a `return` that gives a value",
+    )
+
+
+def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor, ...]:
+    """The types of a return annotation: of one value, or of a tuple's. Raises KernelTypeError."""
+    if isinstance(note, tuple):
+        notes: tuple[Any, ...] = note
+    else:
+        notes = get_args(note) if get_origin(note) is tuple else (note,)
+    found = []
+    for item in notes:
+        t = cook(item)
+        if not isinstance(t, Scalar | Tensor):
+            raise cx.fail(f"a kernel cannot return {name_of(item)}", help="annotate -> ti.f32")
+        found.append(t)
+    return tuple(found)
+
+
+def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
+    """What a function returns, converted to its return annotation."""
+    if note is None:
+        return x
+    types = [annotated_type(cx, item) for item in _tuple_of(note)]
+    if any(t is None for t in types):
+        return x
+    if not isinstance(note, tuple) and get_origin(note) is not tuple:
+        assert types[0] is not None
+        return coerce(cx, x, types[0], verb="return")
+    parts = check_count(cx, x, len(types))
+    return tuple([coerce(cx, v, t, verb="return") for v, t in zip(parts, types) if t is not None])
+
+
+def _tuple_of(note: Any) -> tuple[Any, ...]:
+    if isinstance(note, tuple):
+        return note
+    return get_args(note) if get_origin(note) is tuple else (note,)
+
+
+def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
+    """The parts of a returned tuple. Raises KernelTypeError for another number than annotated."""
+    parts = x if isinstance(x, list | tuple) else [x]
+    if len(parts) != count:
+        raise cx.fail(f"{len(parts)} values are returned, and the annotation says {count}")
+    return parts

@@ -1,0 +1,276 @@
+"""Loops: parallel ones at the top of a kernel, serial ones below it, unrolled ones anywhere.
+
+Owns: which loop becomes which op, and the indices it binds. Carrying variables is carry.py's.
+Must not know: expressions but through `cx`.
+
+- A top-level `for` becomes a `parallel` op. Kernel variables that it assigns become `local` places,
+  read and written (and combined atomically) as memory.
+- A serial loop carries every variable that it may assign; with a `break` or `return` in it, it is a
+  `while` op that also carries whether it goes on.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+from typing import Any
+
+from vkchi.errors import InternalError, KernelSyntaxError
+from vkchi.frontend import arith
+from vkchi.frontend.carry import carried_variables, loop_for, loop_while, share_variables
+from vkchi.frontend.context import LoopConfig, Lowering
+from vkchi.frontend.flow import lower_block, run_region, truth, unless
+from vkchi.frontend.lower_expr import bind_static, is_static_call
+from vkchi.frontend.scope import VARIABLE, Loop, Var
+from vkchi.frontend.spaces import (
+    Space,
+    index_type,
+    indices_of,
+    linear_bounds,
+    materialise,
+    space_of,
+)
+from vkchi.frontend.static import unrolled_items
+from vkchi.frontend.syntax import first_break, returns
+from vkchi.ir.core import Param, Value
+from vkchi.types import Scalar, Tensor, i32
+
+_SERIALIZE = (
+    "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
+)
+
+
+def lower_for(cx: Lowering, n: ast.For) -> None:
+    """Any `for`."""
+    config, cx.config = cx.config, LoopConfig()
+    refuse_else(cx, n)
+    iterable = cx.expr(n.iter)
+    if is_static_call(cx, n.iter):
+        unroll(cx, n, cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
+        return
+    space = cx.at(n.iter, lambda cx: space_of(cx, iterable))
+    check_targets(cx, n, space)
+    source = cx.act.source
+    leaves = first_break(source, n) is not None or returns(source, n)
+    if cx.is_top and not config.is_serial and not (leaves and not cx.act.is_kernel):
+        parallel(cx, n, space, config)
+    elif leaves:
+        serial_leaving(cx, n, space)
+    else:
+        serial(cx, n, space)
+
+
+def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
+    """Raises KernelSyntaxError for a loop with `else`."""
+    if n.orelse:
+        cx.locate(n.orelse[0])
+        raise cx.fail("loops of kernels have no `else`", kind=KernelSyntaxError, help="use a flag")
+
+
+# --- targets -------------------------------------------------------------------------------------
+
+
+def target_names(n: ast.For) -> list[ast.expr]:
+    """The targets of a loop, one per name."""
+    return n.target.elts if isinstance(n.target, ast.Tuple | ast.List) else [n.target]
+
+
+def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
+    """Raises where the targets do not fit the space, or would hide a variable."""
+    targets = target_names(n)
+    cx.locate(n.target)
+    for target in targets:
+        if not isinstance(target, ast.Name):
+            raise cx.fail("the target of a loop must be a name", kind=KernelSyntaxError)
+        hidden = cx.act.find(target.id)
+        if hidden is not None and target.id != "_":
+            raise cx.fail(
+                f"`{target.id}` is a variable already and cannot be the index of a loop",
+                kind=KernelSyntaxError,
+                notes=((f"`{target.id}` was assigned here", hidden.span),) if hidden.span else (),
+                help="use another name",
+            )
+    count = 1 if space.is_grouped else len(space.axes)
+    if len(targets) != count:
+        name = {"array": "array", "ndrange": "ndrange"}.get(space.name, "range")
+        axes = f"{len(space.axes)} {'axis' if len(space.axes) == 1 else 'axes'}"
+        if space.is_grouped:
+            raise cx.fail("a loop over ti.grouped has one index, a vector")
+        raise cx.fail(
+            f"the {name} has {axes}, and the loop {_names(len(targets))}",
+            kind=KernelSyntaxError,
+            help=f"for {', '.join('ijklmnop'[:count])} in ..., or for I in ti.grouped(...)"
+            if count > 1 else "",
+        )  # fmt: skip
+
+
+def _names(count: int) -> str:
+    return f"{count} {'index' if count == 1 else 'indices'}"
+
+
+def bind_indices(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
+    """Declare the loop's index variables."""
+    cx.locate(n.target)
+    if space.is_grouped:
+        t = Tensor.of(i32, (len(indices),))
+        indices = [cx.b.emit("pack", *[as_index(cx, k) for k in indices], type=t)]
+    for target, index in zip(target_names(n), indices):
+        assert isinstance(target, ast.Name)
+        cx.declare(target.id, index)
+
+
+def as_index(cx: Lowering, k: Value) -> Value:
+    """An index as i32."""
+    return k if k.type is i32 else arith.cast(cx, k, i32)
+
+
+def index_name(n: ast.For, axis: int = 0) -> str:
+    """The hint for an index's value."""
+    targets = target_names(n)
+    target = targets[axis] if axis < len(targets) else targets[0]
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> Loop:
+    """One iteration: bind the indices, lower the body; the loop's flags afterwards."""
+    loop = Loop(len(cx.frames))
+    with cx.act.loop(loop), cx.act.block():
+        bind_indices(cx, n, space, indices)
+        lower_block(cx, n.body)
+    return loop
+
+
+# --- parallel ------------------------------------------------------------------------------------
+
+
+def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None:
+    """A top-level loop: every iteration is an invocation."""
+    check_runs_to_end(cx, n)
+    share_variables(cx, n)
+    cx.locate(n.iter)
+    linear = linear_bounds(cx, space, i32)
+    index = Param(i32, index_name(n) if not linear.extents else "t")
+
+    def lower() -> None:
+        indices = cx.at(n.target, lambda cx: indices_of(cx, space, index, linear.extents))
+        lower_body(cx, n, space, indices)
+
+    cx.in_parallel = True
+    arm = run_region(cx, (index,), lower)
+    cx.in_parallel = False
+    if arm.changed:
+        names = ", ".join(var.name for var in arm.changed)
+        raise InternalError(f"{cx.span.place}: a parallel loop changes {names}")
+    cx.locate(n.iter)
+    with cx.b.within(arm.region):
+        cx.b.emit("yield")
+    cx.b.parallel(linear.begin, linear.end, arm.region, config.block)
+
+
+def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
+    """Raises KernelSyntaxError for a `break` or `return` in a loop that runs in parallel."""
+    found = first_break(cx.act.source, n)
+    if found is not None:
+        cx.locate(found)
+        raise cx.fail(
+            "`break` cannot leave a loop that runs in parallel",
+            kind=KernelSyntaxError,
+            notes=(("the loops at the top of a kernel do", cx.act.source.span(n.target)),),
+            help=_SERIALIZE,
+        )
+
+
+# --- serial --------------------------------------------------------------------------------------
+
+
+def serial(cx: Lowering, n: ast.For, space: Space) -> None:
+    """A loop that runs to its end: one `for` op per axis."""
+    variables = carried_variables(cx, n)
+    if space.name == "range":
+        cx.locate(n.iter)
+        linear = linear_bounds(cx, space)
+
+        def lower(k: Value) -> None:
+            indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear.extents))
+            lower_body(cx, n, space, indices)
+
+        loop_for(cx, linear.begin, linear.end, variables, lower, index_name(n))
+        return
+    _nest(cx, n, space, variables, [])
+
+
+def _nest(
+    cx: Lowering, n: ast.For, space: Space, variables: list[Var], indices: list[Value]
+) -> None:
+    axis = len(indices)
+    if axis == len(space.axes):
+        lower_body(cx, n, space, indices)
+        return
+    cx.locate(n.iter)
+    ends = space.axes[axis]
+    t = index_type(*ends)
+    begin, end = [materialise(cx, bound, t) for bound in ends]
+    deeper = lambda k: _nest(cx, n, space, variables, [*indices, k])  # noqa: E731
+    loop_for(cx, begin, end, variables, deeper, index_name(n, axis))
+
+
+def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
+    """A loop with `break` or `return`: a `while` op over the iterations of all axes."""
+    cx.locate(n.iter)
+    linear = linear_bounds(cx, space)
+    t = linear.begin.type
+    assert isinstance(t, Scalar)
+    counter = Var(index_name(n), linear.begin, VARIABLE, len(cx.frames))
+
+    def goes_on() -> Any:
+        return cx.b.emit("lt", counter.value, linear.end)
+
+    def lower() -> Loop:
+        k = counter.value
+        indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear.extents))
+        loop = lower_body(cx, n, space, indices)
+        cx.locate(n.iter)
+        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, t)))
+        return loop
+
+    variables = [counter, *carried_variables(cx, n)]
+    loop_while(cx, n, variables, goes_on, lower, leaves=True)
+
+
+def lower_while(cx: Lowering, n: ast.While) -> None:
+    """A `while`: always serial."""
+    cx.config = LoopConfig()
+    refuse_else(cx, n)
+    source = cx.act.source
+
+    def goes_on() -> Any:
+        return cx.at(n.test, lambda cx: truth(cx, cx.expr(n.test)))
+
+    def lower() -> Loop:
+        loop = Loop(len(cx.frames))
+        with cx.act.loop(loop), cx.act.block():
+            lower_block(cx, n.body)
+        return loop
+
+    leaves = first_break(source, n) is not None or returns(source, n)
+    loop_while(cx, n, carried_variables(cx, n), goes_on, lower, leaves=leaves)
+
+
+# --- unrolled ------------------------------------------------------------------------------------
+
+
+def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
+    """A loop over `ti.static(...)`: its body once per item, the rest skipped after a `break`."""
+
+    def lower_from(start: int) -> None:
+        for k in range(start, len(items)):
+            loop = Loop(len(cx.frames))
+            with cx.act.loop(loop), cx.act.block():
+                bind_static(cx, n.target, items[k])
+                lower_block(cx, n.body)
+            flags = [loop.broken, cx.act.returned]
+            if any(flag.value is not False for flag in flags):
+                unless(cx, flags, partial(lower_from, k + 1))
+                return
+
+    lower_from(0)

@@ -1,0 +1,136 @@
+"""A kernel's Python source to one Func of CHI IR: the entry of the frontend.
+
+Owns: `lower_kernel`, what it takes and gives. Handlers by AST class are in lower_expr.py and
+lower_stmt.py; shared state is context.py's. Must not know: passes, devices, launches.
+
+    lowered = lower_kernel(fn, (ArgSpec("x", "array", t),), Options()); lowered.func
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from vkchi.errors import InternalError, KernelSyntaxError, KernelTypeError
+from vkchi.frontend.context import Binding, Lowering, Tables
+from vkchi.frontend.dependencies import Dependencies
+from vkchi.frontend.flow import lower_block
+from vkchi.frontend.inline import annotations_of, call_function, returned_types
+from vkchi.frontend.lower_expr import EXPRESSIONS
+from vkchi.frontend.lower_stmt import STATEMENTS
+from vkchi.frontend.refuse import refuse
+from vkchi.frontend.scope import ARGUMENT, CONSTANT, Activation, Var
+from vkchi.frontend.source import source_of
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Func, Param
+from vkchi.options import Options
+from vkchi.types import Array, Scalar, Tensor, Type, row_major
+
+_TABLES = Tables({**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
+RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
+
+
+class ArgSpec(NamedTuple):
+    """A kernel argument as far as its code depends on it.
+
+    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
+    `template` (the compile-time `value`), `self` (the object whose method the kernel is).
+    """
+
+    name: str
+    kind: str
+    type: Type | None
+    value: Any = None
+
+
+class Lowered(NamedTuple):
+    """A lowered kernel: `func` is not split yet, its body has `parallel` ops.
+
+    `bindings` says by parameter name what a launch binds: ("arg", name), ("grad", name) for the
+    gradient of an ndarray argument, ("field", object), ("return", index), ("seed",).
+    `returns` are the types of what the kernel returns, () if nothing; a kernel whose annotation is
+    a tuple `returns_tuple`, even of one.
+    """
+
+    func: Func
+    bindings: dict[str, Binding]
+    returns: tuple[Scalar | Tensor, ...]
+    returns_tuple: bool
+    dependencies: Dependencies
+
+
+def lower_kernel(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, *, owner: Any = None
+) -> Lowered:
+    """Lower a kernel for one set of argument types. Raises CompilationError.
+
+    `owner` is the object of a `self` argument that has no value.
+    """
+    source = source_of(fn)
+    cx = Lowering(_TABLES, options)
+    cx.act = Activation(fn, source, None, 0, is_kernel=True)
+    cx.locate(source.node)
+    cx.dependencies.functions[fn] = None
+    for arg in args:
+        declare_argument(cx, arg, owner)
+    note = annotations_of(fn, source).get("return")
+    returns = () if note is None else returned_types(cx, note)
+    span = cx.span
+    with cx.b.region() as body, _deep_recursion():
+        cx.act.returns = declare_returns(cx, returns)
+        lower_block(cx, source.node.body)
+        check_returned(cx, returns)
+        cx.b.emit("yield")
+    func = Func(fn.__name__, tuple(cx.params), body, span)
+    is_tuple = isinstance(note, tuple) or len(returns) > 1
+    return Lowered(func, cx.bindings, returns, is_tuple, cx.dependencies)
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    old = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(old, RECURSION_LIMIT))
+    try:
+        yield
+    except RecursionError:
+        raise KernelSyntaxError("an expression of this kernel is nested too deeply") from None
+    finally:
+        sys.setrecursionlimit(old)
+
+
+def declare_argument(cx: Lowering, arg: ArgSpec, owner: Any) -> None:
+    """Make the variable of one kernel argument."""
+    if arg.kind in ("template", "self"):
+        value = arg.value if arg.value is not None or arg.kind == "template" else owner
+        cx.dependencies.root(cx.act.fn, arg.name, value)
+        cx.act.declare(Var(arg.name, value, CONSTANT, 0, cx.b.span))
+        return
+    good = {"scalar": Scalar, "tensor": Tensor, "array": Array}.get(arg.kind)
+    if good is None or not isinstance(arg.type, good):
+        raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
+    param = cx.add_param(Param(arg.type, arg.name), ("arg", arg.name))
+    value = ArrayRef(param) if arg.kind == "array" else param
+    cx.act.declare(Var(arg.name, value, ARGUMENT, 0, cx.b.span))
+
+
+def declare_returns(cx: Lowering, returns: tuple[Scalar | Tensor, ...]) -> list[Param]:
+    """One parameter per returned value."""
+    found = []
+    for k, t in enumerate(returns):
+        count = t.size if isinstance(t, Tensor) else 1
+        slot = Param(Array.of(t, 0, (), row_major((), count)), f"return.{k}")
+        found.append(cx.add_param(slot, ("return", k)))
+    return found
+
+
+def check_returned(cx: Lowering, returns: tuple[Type, ...]) -> None:
+    """Raises KernelTypeError for a kernel with a return type that does not return."""
+    if returns and cx.act.returned.value is not True:
+        cx.locate(cx.act.source.node)
+        raise cx.fail(
+            f"kernel {cx.act.fn.__name__}() has a return type and no `return` at its end",
+            kind=KernelTypeError,
+        )

@@ -1,0 +1,280 @@
+"""Expressions: AST class -> handler(cx, node), giving a compile-time value (values.py).
+
+Owns: constants, operators, conditions that skip what need not be computed, lists, comprehensions,
+f-strings. Names, attributes and subscripts are places.py's, calls callee.py's.
+Must not know: statements.
+
+    EXPRESSIONS[ast.BinOp](cx, node)
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.frontend import arith
+from vkchi.frontend.assign import parts_of, unpack
+from vkchi.frontend.callee import is_call_of, lower_call
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.flow import (
+    is_cheap,
+    join_arms,
+    run_region,
+    short_circuit,
+    truth,
+)
+from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
+from vkchi.frontend.scope import CONSTANT, Var
+from vkchi.frontend.static import unrolled_items
+from vkchi.frontend.trees import is_container
+from vkchi.ir.core import Value
+from vkchi.lang.static import static
+from vkchi.types import Scalar, Tensor
+
+_BINARY: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+_UNARY: dict[type[ast.AST], str] = {
+    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+}  # fmt: skip
+_COMPARE: dict[type[ast.AST], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_IDENTITY: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda x, y: x in y, ast.NotIn: lambda x, y: x not in y,
+}  # fmt: skip
+_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+_WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
+
+
+def operator_text(op: ast.AST) -> str:
+    """The operator of an AST node as `arith` names it."""
+    return _BINARY[type(op)]
+
+
+def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
+    """A literal."""
+    if n.value is Ellipsis or isinstance(n.value, complex):
+        raise cx.fail(f"kernels have no {n.value!r}", kind=KernelSyntaxError)
+    return n.value
+
+
+def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
+    """`a + b` and the like."""
+    left = cx.expr(n.left)
+    return arith.binary(cx, _BINARY[type(n.op)], left, cx.expr(n.right))
+
+
+def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
+    """`-a` and the like."""
+    return arith.unary(cx, _UNARY[type(n.op)], cx.expr(n.operand))
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+
+def lower_boolop(cx: Lowering, n: ast.BoolOp) -> Any:
+    """`a and b and c`: what comes after the deciding one is not computed."""
+    return _combine(cx, n.values, is_and=isinstance(n.op, ast.And))
+
+
+def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
+    first = cx.expr(values[0])
+    if len(values) == 1:
+        return first
+    if not isinstance(first, Value):
+        decides = bool(truth(cx, first)) is not is_and
+        return first if decides else _combine(cx, values[1:], is_and=is_and)
+    head = cx.at(values[0], lambda cx: arith.truth(cx, first))
+    return short_circuit(cx, head, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
+
+
+def _tail(cx: Lowering, values: list[ast.expr], is_and: bool) -> Any:
+    x = _combine(cx, values, is_and=is_and)
+    return cx.at(values[0], lambda cx: truth(cx, x))
+
+
+def lower_compare(cx: Lowering, n: ast.Compare) -> Any:
+    """`a < b`, and chains: `a < b < c` computes b once, and c only where a < b."""
+    return _chain(cx, cx.expr(n.left), n.ops, n.comparators)
+
+
+def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]) -> Any:
+    right = cx.expr(rights[0])
+    first = compare(cx, ops[0], left, right)
+    if len(ops) == 1:
+        return first
+    if not isinstance(first, Value):
+        return _chain(cx, right, ops[1:], rights[1:]) if truth(cx, first) else first
+    head = arith.truth(cx, first)
+    return short_circuit(cx, head, lambda: _chain(cx, right, ops[1:], rights[1:]), is_and=True)
+
+
+def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
+    """One comparison. `is` and `in` are for what is known while compiling."""
+    text = _COMPARE.get(type(op))
+    if text is not None:
+        return arith.compare(cx, text, x, y)
+    python = _IDENTITY[type(op)]
+    is_membership = isinstance(op, ast.In | ast.NotIn)
+    if (x is None or y is None) and not is_membership:
+        return python(x, y)
+    if isinstance(x, Value) or isinstance(y, Value) or (is_membership and _holds_values(y)):
+        raise cx.fail(
+            f"`{_WORDS[type(op)]}` needs what is known while compiling",
+            kind=KernelSyntaxError,
+            help="compare with `==`",
+        )
+    return cx.run_python(python, (x, y))
+
+
+def _holds_values(x: Any) -> bool:
+    return is_container(x) and any(isinstance(item, Value) for item in x)
+
+
+def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
+    """`a if c else b`: only one of a and b is computed, unless both cost next to nothing."""
+    test = cx.expr(n.test)
+    if isinstance(test, Value) and isinstance(test.type, Tensor):
+        return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
+    cond = cx.at(n.test, lambda cx: truth(cx, test))
+    if not isinstance(cond, Value):
+        return cx.expr(n.body if cond else n.orelse)
+    then = run_region(cx, (), lambda: cx.expr(n.body))
+    orelse = run_region(cx, (), lambda: cx.expr(n.orelse))
+    if is_cheap(then) and is_cheap(orelse) and _are_numbers(then.value, orelse.value):
+        cx.b.ops.extend([*then.region.ops, *orelse.region.ops])
+        return arith.select(cx, cond, then.value, orelse.value)
+    return join_arms(cx, cond, then, orelse)
+
+
+def _are_numbers(*xs: Any) -> bool:
+    return all(isinstance(x, Value | bool | int | float) for x in xs)
+
+
+# --- lists and texts -----------------------------------------------------------------------------
+
+
+def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
+    """The items of a list or tuple display."""
+    found: list[Any] = []
+    for item in elts:
+        if isinstance(item, ast.Starred):
+            found += parts_of(cx, cx.expr(item.value))
+        else:
+            found.append(cx.expr(item))
+    return found
+
+
+def lower_list(cx: Lowering, n: ast.List) -> list[Any]:
+    """`[a, b]`: a list while compiling, a vector where one is needed."""
+    return lower_items(cx, n.elts)
+
+
+def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
+    """`a, b`."""
+    return tuple(lower_items(cx, n.elts))
+
+
+def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
+    """`{key: value}` with keys known while compiling."""
+    found: dict[Any, Any] = {}
+    for key, item in zip(n.keys, n.values):
+        if key is None:
+            found |= cx.expr(item)
+            continue
+        k = cx.expr(key)
+        if isinstance(k, Value):
+            raise cx.fail("keys of a dict must be known while compiling", help="use a field")
+        found[k] = cx.expr(item)
+    return found
+
+
+def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
+    """`[f(i) for i in range(3)]`, computed while compiling."""
+    found: list[Any] = []
+    _comprehend(cx, n, 0, found)
+    return found
+
+
+def _comprehend(cx: Lowering, n: ast.ListComp, depth: int, found: list[Any]) -> None:
+    if depth == len(n.generators):
+        found.append(cx.expr(n.elt))
+        return
+    part = n.generators[depth]
+    iterable = cx.expr(part.iter)
+    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable)):
+        with cx.act.block():
+            bind_static(cx, part.target, item)
+            tests = [_static_test(cx, t) for t in part.ifs]
+            if all(tests):
+                _comprehend(cx, n, depth + 1, found)
+
+
+def _static_test(cx: Lowering, n: ast.expr) -> bool:
+    test = cx.at(n, lambda cx: truth(cx, cx.expr(n)))
+    if isinstance(test, Value):
+        raise cx.fail("the condition of a comprehension must be known while compiling")
+    return bool(test)
+
+
+def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
+    """Bind the target of an unrolled loop to one item."""
+    cx.locate(n)
+    if isinstance(n, ast.Name):
+        cx.act.declare(Var(n.id, item, CONSTANT, len(cx.frames), cx.b.span))
+        return
+    if not isinstance(n, ast.Tuple | ast.List):
+        raise cx.fail("the target of a loop must be a name", kind=KernelSyntaxError)
+    for target, part in zip(n.elts, unpack(cx, n, item)):
+        bind_static(cx, target, part)
+
+
+def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str:
+    """An f-string, for ti.static_print and messages."""
+    return "".join(str(cx.expr(part)) for part in n.values)
+
+
+def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str:
+    """`{x!r:spec}` in an f-string; of a kernel's value, its type."""
+    x = cx.expr(n.value)
+    if isinstance(x, Value):
+        is_number = isinstance(x.type, Scalar | Tensor)
+        return f"<{describe(x.type)}>" if is_number else f"<{name_of(x)}>"
+    if n.conversion in _CONVERSIONS:
+        x = cx.run_python(_CONVERSIONS[n.conversion], (x,))
+    spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
+    shown: str = cx.run_python(format, (x, spec))
+    return shown
+
+
+EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
+    ast.Constant: lower_constant,
+    ast.Name: lower_name,
+    ast.Attribute: lower_attribute,
+    ast.Subscript: lower_subscript,
+    ast.Call: lower_call,
+    ast.BinOp: lower_binop,
+    ast.UnaryOp: lower_unary,
+    ast.BoolOp: lower_boolop,
+    ast.Compare: lower_compare,
+    ast.IfExp: lower_ifexp,
+    ast.List: lower_list,
+    ast.Tuple: lower_tuple,
+    ast.Dict: lower_dict,
+    ast.ListComp: lower_listcomp,
+    ast.JoinedStr: lower_fstring,
+    ast.FormattedValue: lower_formatted,
+}
+
+
+def is_static_call(cx: Lowering, n: ast.expr) -> bool:
+    """Whether an expression is `ti.static(...)`."""
+    return is_call_of(cx, n, static)

@@ -1,0 +1,138 @@
+"""Statements: AST class -> handler(cx, node). Loops are loops.py's, branches flow.py's.
+
+Owns: assignment statements, `return`, `break`, `continue`, expression statements.
+Must not know: how expressions are evaluated.
+
+    STATEMENTS[ast.Assign](cx, node)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError, Unsupported
+from vkchi.frontend.assign import assign_to, augment, coerce
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.flow import lower_if
+from vkchi.frontend.inline import check_count, convert_result
+from vkchi.frontend.loops import lower_for, lower_while
+from vkchi.frontend.lower_expr import is_static_call, operator_text
+from vkchi.frontend.operands import dtype_of
+from vkchi.frontend.trees import map_leaves
+from vkchi.ir.core import Value
+
+
+def lower_assign(cx: Lowering, n: ast.Assign) -> None:
+    """`a = b = value`."""
+    value = cx.expr(n.value)
+    is_static = is_static_call(cx, n.value)
+    for target in n.targets:
+        assign_to(cx, target, value, is_static=is_static)
+
+
+def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
+    """`a: ti.f32 = value`: the value is converted."""
+    if n.value is None:
+        raise cx.fail(
+            "a variable needs a value", kind=KernelSyntaxError,
+            help=f"{ast.unparse(n.target)}: {ast.unparse(n.annotation)} = 0",
+        )  # fmt: skip
+    t = cx.at(n.annotation, lambda cx: dtype_of(cx, cx.expr(n.annotation)))
+    value = cx.expr(n.value)
+    assign_to(cx, n.target, cx.at(n.value, lambda cx: coerce(cx, value, t)))
+
+
+def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
+    """`a += value`."""
+    augment(cx, n.target, operator_text(n.op), cx.expr(n.value))
+
+
+def lower_expression(cx: Lowering, n: ast.Expr) -> None:
+    """An expression for its effect; texts are docstrings."""
+    if not isinstance(n.value, ast.Constant):
+        cx.expr(n.value)
+
+
+def lower_pass(cx: Lowering, n: ast.Pass) -> None:
+    """Nothing."""
+
+
+def lower_assert(cx: Lowering, n: ast.Assert) -> None:
+    """Not yet."""
+    raise Unsupported(
+        f"{cx.span.place}: `assert` in kernels is not supported yet: store a flag in a field and "
+        "check it from Python, or use ti.static_assert for what is known while compiling"
+    )
+
+
+# --- leaving -------------------------------------------------------------------------------------
+
+
+def lower_break(cx: Lowering, n: ast.Break) -> None:
+    """`break`: what follows in the loop is skipped."""
+    cx.assign(cx.act.loops[-1].broken, True)
+
+
+def lower_continue(cx: Lowering, n: ast.Continue) -> None:
+    """`continue`: what follows in this iteration is skipped."""
+    cx.assign(cx.act.loops[-1].continued, True)
+
+
+def lower_return(cx: Lowering, n: ast.Return) -> None:
+    """`return`, of a kernel or an inlined function."""
+    act = cx.act
+    value = None if n.value is None else cx.expr(n.value)
+    if act.is_kernel:
+        return_from_kernel(cx, n, value)
+    else:
+        value = convert_result(cx, value, act.returns) if n.value is not None else None
+        cx.assign(act.result, map_leaves(value, lambda leaf: leaf))
+    cx.assign(act.returned, True)
+
+
+def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
+    """Store what a kernel returns. Raises where it cannot return, or not this."""
+    act = cx.act
+    if not cx.is_top:
+        raise cx.fail(
+            "a kernel can only return at its top level, not in a loop or branch",
+            kind=KernelSyntaxError,
+            help="assign a variable there, and return it at the end",
+        )
+    if n.value is None:
+        return
+    if not act.returns:
+        raise cx.fail(
+            f"kernel {act.fn.__name__}() returns a value and has no return type",
+            kind=KernelSyntaxError,
+            help=f"def {act.fn.__name__}(...) -> ti.f32:",
+        )
+    slots = act.returns
+    parts = [value] if len(slots) == 1 and not _is_single(value) else check_count(
+        cx, value, len(slots)
+    )  # fmt: skip
+    for slot, part in zip(slots, parts):
+        v = coerce(cx, part, slot.type.elem, verb="return")
+        cx.b.emit("store", cx.b.emit("elem", slot), v)
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 1 and not isinstance(value, Value)
+
+
+STATEMENTS: dict[type[ast.AST], Callable[[Lowering, Any], None]] = {
+    ast.Assign: lower_assign,
+    ast.AnnAssign: lower_annassign,
+    ast.AugAssign: lower_augassign,
+    ast.Expr: lower_expression,
+    ast.If: lower_if,
+    ast.For: lower_for,
+    ast.While: lower_while,
+    ast.Break: lower_break,
+    ast.Continue: lower_continue,
+    ast.Return: lower_return,
+    ast.Pass: lower_pass,
+    ast.Assert: lower_assert,
+}

@@ -1,0 +1,358 @@
+"""Names, attributes and subscripts: to read them, and as what can be assigned.
+
+Owns: what `x.name` and `x[...]` are for every kind of x: arrays give memory places; vectors and
+matrices components; lists items; Python objects their own attributes. Must not know: statements.
+
+    lvalue(cx, node)            # a Target, a Slot, or something that cannot be assigned
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from vkchi.errors import KernelIndexError, KernelNameError, KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.attributes import component_indices
+from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
+from vkchi.frontend.intrinsics import ATTRIBUTES
+from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.targets import (
+    Component,
+    ItemSlot,
+    PartsTarget,
+    Slot,
+    check_index_type,
+    component,
+    extract,
+)
+from vkchi.frontend.trees import is_container
+from vkchi.frontend.values import ArrayRef, Place
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
+
+# --- reading and assigning: the same, from different bases ---------------------------------------
+
+
+def lower_name(cx: Lowering, n: ast.Name) -> Any:
+    """A variable's value, or a captured object."""
+    return cx.lookup(n.id)
+
+
+def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
+    """`x.name`, read."""
+    return attribute_of(cx, cx.ref(n.value), n.attr)
+
+
+def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
+    """`x[...]`, read."""
+    base = cx.ref(n.value)
+    return item_of(cx, base, lower_indices(cx, n.slice))
+
+
+def lvalue(cx: Lowering, n: ast.expr) -> Any:
+    """What an expression is as the left side of an assignment: a Target, or a Slot for a variable
+    that holds a list; anything else cannot be assigned."""
+    if isinstance(n, ast.Name):
+        var = cx.act.find(n.id)
+        if var is None:
+            return cx.capture(n.id)
+        return var.value if is_target(var.value) else Slot(var)
+    if isinstance(n, ast.Attribute):
+        base = lvalue(cx, n.value)
+        return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
+    if isinstance(n, ast.Subscript):
+        base, indices = lvalue(cx, n.value), lower_indices(cx, n.slice)
+        return cx.at(n, lambda cx: item_of(cx, base, indices))
+    return cx.expr(n)
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
+    """`base.name`, as a Target if base is one."""
+    if isinstance(base, Slot) and not isinstance(base.get(), Value):
+        base = base.get()
+    if isinstance(base, ArrayRef):
+        return array_attribute(cx, base, name)
+    if isinstance(base, Value) or is_target(base):
+        return tensor_attribute(cx, base, name)
+    if is_container(base):
+        raise cx.fail(f"{name_of(base)} has no attribute `{name}` in a kernel")
+    return python_attribute(cx, base, name)
+
+
+def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
+    """A component or several (`v.x`, `v.zy`), or a fact such as `m.n`."""
+    t = base.type
+    places = component_indices(name, t)
+    if places is not None and not isinstance(base, Value):
+        return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
+    attribute = ATTRIBUTES.get(name)
+    if attribute is None:
+        raise cx.fail(f"a {describe(t)} has no attribute `{name}`", kind=KernelNameError)
+    return attribute(cx, base if isinstance(base, Value) else base.load(cx))
+
+
+def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
+    """An attribute of an array: of a captured one, what Python gives."""
+    if array.source is not None:
+        return python_attribute(cx, array.source, name)
+    t = array.type
+    shape = shape_of(t.elem)
+    if name == "shape":
+        return array.shape(cx)
+    if name == "grad":
+        return cx.gradient_of(array)
+    facts = {"dtype": scalar_of(t.elem), "element_shape": shape, "element_type": t.elem}
+    if shape:
+        facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
+    if name not in facts:
+        raise cx.fail(f"an array has no attribute `{name}` in a kernel", kind=KernelNameError)
+    return facts[name]
+
+
+def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
+    """An attribute of a Python object, read while compiling."""
+    try:
+        value = plain_number(getattr(obj, name))
+    except AttributeError:
+        raise cx.fail(f"{name_of(obj)} has no attribute `{name}`", kind=KernelNameError) from None
+    if value is None and name in ("grad", "dual") and is_field(obj):
+        raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
+    cx.dependencies.read_part(obj, f".{name}", value)
+    if not is_field(obj) and not isinstance(obj, Matrix):
+        cx.dependencies.is_only_a_way(obj)
+    return value
+
+
+# --- subscripts ----------------------------------------------------------------------------------
+
+
+def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
+    """The indices between brackets; slices as Python slices."""
+    items = n.elts if isinstance(n, ast.Tuple) else [n]
+    found: list[Any] = []
+    for item in items:
+        if isinstance(item, ast.Slice):
+            parts = (item.lower, item.upper, item.step)
+            found.append(slice(*[None if p is None else static_int(cx, p) for p in parts]))
+        elif isinstance(item, ast.Starred):
+            found += cx.expr(item.value)
+        else:
+            found.append(cx.expr(item))
+    return found
+
+
+def static_int(cx: Lowering, n: ast.expr) -> int:
+    """An expression that must be an int known while compiling."""
+    k = cx.expr(n)
+    if not isinstance(k, int):
+        raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be known while compiling"))
+    return k
+
+
+def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
+    """`base[indices]`, as a Target if base is in memory or a variable."""
+    if isinstance(base, Slot) and not isinstance(base.get(), Value):
+        held = base.get()
+        if is_container(held):
+            return container_item(cx, base, held, indices)
+        base = held
+    array = array_like(cx, base)
+    if array is not None:
+        return array_item(cx, array, indices)
+    if isinstance(base, Value) or is_target(base):
+        return tensor_item(cx, base, indices)
+    if is_container(base):
+        return container_item(cx, None, base, indices)
+    if isinstance(base, Matrix) and not all(map(_is_static_index, indices)):
+        return tensor_item(cx, arith.value(cx, base), indices)
+    return python_item(cx, base, indices)
+
+
+def _is_static_index(k: Any) -> bool:
+    return isinstance(k, slice) or is_static(k)
+
+
+def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
+    """An item of a Python object, read while compiling."""
+    if not hasattr(type(obj), "__getitem__"):
+        raise cx.fail(f"{name_of(obj)} cannot be indexed")
+    if not all(map(_is_static_index, indices)):
+        raise _not_static(cx, name_of(obj))
+    key = indices[0] if len(indices) == 1 else tuple(indices)
+    value = cx.run_python(obj.__getitem__, (key,))
+    cx.dependencies.read_part(obj, f"[{key!r}]", value)
+    return value
+
+
+def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any]) -> Any:
+    """An item of a list, tuple or dict, or a Slot for it."""
+    if not all(map(_is_static_index, indices)):
+        raise _not_static(cx, name_of(held))
+    key = indices[0] if len(indices) == 1 else tuple(indices)
+    try:
+        item = plain_number(held[key])
+    except (LookupError, TypeError) as e:
+        kind = KernelTypeError if isinstance(e, TypeError) else KernelIndexError
+        raise cx.fail(_index_words(held, key, e), kind=kind) from None
+    if slot is not None and not isinstance(key, slice):
+        return item if is_target(item) else ItemSlot(slot, key)
+    if isinstance(key, int | str):
+        cx.dependencies.read_part(held, f"[{key!r}]", item)
+    return item
+
+
+def _index_words(held: Any, key: Any, error: Exception) -> str:
+    if isinstance(error, IndexError):
+        return f"index {key} is out of range for {name_of(held)} of {len(held)}"
+    return f"{name_of(held)} has no item {key!r}"
+
+
+def _not_static(cx: Lowering, what: str) -> Any:
+    return cx.fail(
+        f"{what} is indexed by a value that is not known while compiling",
+        kind=KernelIndexError,
+        help="make it a ti.Vector, or index it in a loop over ti.static(range(...))",
+    )
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
+    """The place of an array's element. Raises KernelIndexError for a wrong number of indices."""
+    flat = [] if indices == [None] else flatten_indices(cx, indices)
+    ndim = array.type.ndim
+    if len(flat) != ndim:
+        given = "`None` is given" if indices == [None] else f"{_count(len(flat))} given"
+        raise cx.fail(
+            f"`{array.value.name}` has {_axes(ndim)}, and {given}",
+            kind=KernelIndexError,
+            help=_right_index(array, ndim),
+        )
+    places = [array_index(cx, k) for k in flat]
+    return Place(cx.b.emit("elem", array.value, *places))
+
+
+def _count(k: int) -> str:
+    return f"{k} index is" if k == 1 else f"{k} indices are"
+
+
+def _axes(ndim: int) -> str:
+    return "no axes" if ndim == 0 else f"{ndim} {'axis' if ndim == 1 else 'axes'}"
+
+
+def _right_index(array: ArrayRef, ndim: int) -> str:
+    name = array.value.name
+    text = ", ".join("ijklmnop"[:ndim]) if ndim else "None"
+    inner = shape_of(array.type.elem)
+    if inner:
+        parts = ", ".join("ab"[: len(inner)])
+        return f"write {name}[{text}] for an element, {name}[{text}][{parts}] for a number in it"
+    return f"write {name}[{text}]"
+
+
+def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
+    """Vectors of indices (`ti.grouped`) as their components."""
+    flat: list[Any] = []
+    for k in indices:
+        if isinstance(k, Matrix):
+            flat += k.to_list()
+        elif isinstance(k, list | tuple):
+            flat += flatten_indices(cx, list(k))
+        elif isinstance(k, Value) and isinstance(k.type, Tensor) and len(k.type.shape) == 1:
+            flat += arith.components(cx, k)
+        else:
+            flat.append(k)
+    return flat
+
+
+def array_index(cx: Lowering, k: Any) -> Value:
+    """One index of an array as an integer value of at least 32 bits."""
+    if isinstance(k, int):
+        return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
+    t = getattr(k, "type", None)
+    if isinstance(k, Value) and isinstance(t, Scalar) and t.kind in "iub":
+        return k if t.bits >= 32 else arith.cast(cx, k, i32)
+    if isinstance(k, slice):
+        raise cx.fail("arrays cannot be sliced in kernels", help="loop over the axis")
+    is_float = isinstance(k, float) or (isinstance(t, Scalar) and t.kind == "f")
+    raise cx.fail(
+        "indices of arrays must be integers",
+        kind=KernelIndexError,
+        label=describe(t) if isinstance(t, Scalar | Tensor) else name_of(k),
+        help="convert it: int(i)" if is_float else "",
+    )
+
+
+# --- vectors and matrices ------------------------------------------------------------------------
+
+
+def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
+    """A component, or several as a vector or matrix where there are slices."""
+    t = base.type
+    if not isinstance(t, Tensor):
+        what = "an array" if isinstance(t, Array) else f"a {describe(t)}"
+        raise cx.fail(f"{what} cannot be indexed")
+    flat = ([k for k in indices if isinstance(k, slice)] and indices) or flatten_indices(
+        cx, indices
+    )
+    if len(flat) != len(t.shape):
+        raise cx.fail(
+            f"a {describe(t)} needs {len(t.shape)} {'index' if t.m == 1 else 'indices'}, "
+            f"{len(flat)} given",
+            kind=KernelIndexError,
+            help="for a row, write m[i, :]" if len(t.shape) == 2 else "",
+        )
+    axes = [axis_places(cx, k, extent, t) for k, extent in zip(flat, t.shape)]
+    places = axes[0]
+    if len(axes) == 2:
+        places = [flat_place(cx, r, c, t.shape[1]) for r in axes[0] for c in axes[1]]
+    shape = tuple(len(a) for a, k in zip(axes, flat) if isinstance(k, slice))
+    return pick(cx, base, places, shape)
+
+
+def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]:
+    """The places along one axis that an index or slice means."""
+    if isinstance(k, slice):
+        return [*range(extent)[k]]
+    if isinstance(k, Value):
+        return [check_index_type(cx, k, "the index of a component")]
+    if not isinstance(k, int):
+        raise cx.fail("the index of a component must be an integer", label=name_of(k))
+    if not 0 <= k < extent:
+        raise cx.fail(
+            f"index {k} is out of range for a {describe(t)}",
+            kind=KernelIndexError,
+            help=f"the last one is {extent - 1}" if k < 0 else "",
+        )
+    return [int(k)]
+
+
+def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Component:
+    """The component of a matrix at a row and a column."""
+    if isinstance(row, int) and isinstance(col, int):
+        return row * cols + col
+    start = row * cols if isinstance(row, int) else cx.b.emit("mul", row, cx.b.const(cols, i32))
+    total = arith.binary(cx, "+", start, col)
+    assert isinstance(total, Value)
+    return total
+
+
+def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...]) -> Any:
+    """Components of a value or Target as one of them, or a vector or matrix of `shape`."""
+    is_value = isinstance(base, Value)
+    if not shape:
+        part = extract if is_value else component
+        return part(cx, base, places[0])
+    t = with_shape(scalar_of(base.type), shape)
+    assert isinstance(t, Tensor)
+    if not places:
+        raise cx.fail("this slice is empty", kind=KernelIndexError)
+    if is_value:
+        return cx.b.emit("pack", *[extract(cx, base, k) for k in places], type=t)
+    return PartsTarget([component(cx, base, k) for k in places], t)

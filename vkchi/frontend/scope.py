@@ -1,0 +1,124 @@
+"""Variables, the blocks that hold them, and one activation per function being lowered.
+
+Owns: lookup of local names, lexical block scoping (a name first assigned in an `if` or loop ends
+with it), flags of `break`, `continue` and `return`. Must not know: AST handlers, IR ops.
+
+    act.declare(Var("x", v, VARIABLE, depth, span)); act.find("x")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+from vkchi.frontend.source import Source
+from vkchi.span import Span
+
+VARIABLE = "variable"
+ARGUMENT = "kernel argument"
+CONSTANT = "compile-time value"
+
+
+class Unset:
+    """What a function's result is before any `return`."""
+
+
+UNSET = Unset()
+
+
+class Var:
+    """A name's meaning. `value` is a compile-time value; of a VARIABLE a kernel value, a tree of
+    them, or a Target that it stands for. `depth` counts the regions open where it was declared."""
+
+    __slots__ = ("depth", "kind", "name", "span", "value")
+
+    def __init__(
+        self, name: str, value: Any, kind: str, depth: int, span: Span | None = None
+    ) -> None:
+        self.name, self.value, self.kind, self.depth, self.span = name, value, kind, depth, span
+
+
+class Loop:
+    """A loop being lowered: whether `break` or `continue` was met, False, True or a u1."""
+
+    __slots__ = ("broken", "continued", "is_parallel")
+
+    def __init__(self, depth: int, *, is_parallel: bool = False) -> None:
+        self.broken = Var("break", False, VARIABLE, depth)
+        self.continued = Var("continue", False, VARIABLE, depth)
+        self.is_parallel = is_parallel
+
+
+class Activation:
+    """A function being lowered: the kernel, or one call of an inlined function.
+
+    `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
+    `returned` and `result` are what `return` sets.
+    """
+
+    __slots__ = (
+        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "loops", "outer", "result",
+        "returned", "returns", "source",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        source: Source,
+        caller: Span | None,
+        depth: int,
+        *,
+        is_kernel: bool,
+        outer: Activation | None = None,
+    ) -> None:
+        self.fn, self.source, self.caller, self.depth = fn, source, caller, depth
+        self.is_kernel, self.outer = is_kernel, outer
+        self.blocks: list[dict[str, Var]] = [{}]
+        self.gone: dict[str, Span] = {}
+        self.loops: list[Loop] = []
+        self.returned = Var("returned", False, VARIABLE, depth)
+        self.result = Var("result", UNSET, VARIABLE, depth)
+        self.returns: Any = None
+
+    def find(self, name: str) -> Var | None:
+        """The variable called `name` that is visible here."""
+        for block in reversed(self.blocks):
+            var = block.get(name)
+            if var is not None:
+                return var
+        return None
+
+    def declare(self, var: Var) -> Var:
+        """Add a variable to the innermost block."""
+        self.blocks[-1][var.name] = var
+        return var
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Open a block; its names end with it."""
+        block: dict[str, Var] = {}
+        self.blocks.append(block)
+        try:
+            yield
+        finally:
+            self.blocks.pop()
+            for name, var in block.items():
+                if var.span is not None:
+                    self.gone[name] = var.span
+
+    @contextmanager
+    def loop(self, loop: Loop) -> Iterator[None]:
+        """Enter a loop's body: `break` and `continue` mean it."""
+        self.loops.append(loop)
+        try:
+            yield
+        finally:
+            self.loops.pop()
+
+    def flags(self) -> list[Var]:
+        """The variables that say whether the code that follows is skipped: bools or u1 values."""
+        if not self.loops:
+            return [self.returned]
+        return [self.returned, self.loops[-1].broken, self.loops[-1].continued]

@@ -1,0 +1,106 @@
+"""What happens while compiling: unrolled iteration, `range`, `ti.loop_config`, Python's iterators.
+
+Owns: FORMS, the functions that the frontend itself knows by identity (the others are in
+intrinsics.py): handler(cx, args, kwargs). Must not know: AST classes.
+
+    FORMS[range](cx, [0, n], {})            # a range, or RangeOf where n is a kernel value
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import Unsupported
+from vkchi.frontend import arith
+from vkchi.frontend.context import LoopConfig, Lowering, is_field
+from vkchi.frontend.operands import describe, is_static, name_of
+from vkchi.frontend.spaces import RangeOf
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.static import loop_config
+from vkchi.types import Scalar, Tensor
+
+Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
+UNROLL_LIMIT = 1 << 16
+
+
+def unrolled_items(cx: Lowering, x: Any) -> list[Any]:
+    """What a loop over `ti.static(x)` runs through. Raises KernelTypeError."""
+    if isinstance(x, Value) or arith.is_target(x):
+        t = x.type
+        words = describe(t) if isinstance(t, Scalar | Tensor) else "an array"
+        raise cx.fail(f"cannot unroll a loop over a {words}", help="say ti.static(range(...))")
+    if isinstance(x, ArrayRef | RangeOf) or is_field(x):
+        raise cx.fail(
+            "only what is known while compiling can be unrolled",
+            help="leave ti.static out to loop at run time",
+        )
+    if isinstance(x, Matrix):
+        return [x[k] for k in range(x.n)] if x.ndim == 1 else x.to_list()
+    if not hasattr(x, "__iter__"):
+        raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
+    items: list[Any] = cx.run_python(list, (x,))
+    if len(items) > UNROLL_LIMIT:
+        raise cx.fail(f"this loop would be unrolled {len(items)} times", help="loop at run time")
+    for k, item in enumerate(items):
+        if isinstance(x, list | tuple):
+            cx.dependencies.read_part(x, f"[{k}]", item)
+    return items
+
+
+def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 1 <= len(args) <= 3:
+        raise cx.fail(f"range takes one to three bounds, {len(args) + len(kwargs)} given")
+    if all(isinstance(x, int) for x in args):
+        return cx.run_python(range, args)
+    return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)
+
+
+def _iterate(python: Any) -> Form:
+    """Python's own, on lists that may hold kernel values."""
+
+    def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        for k, x in enumerate(args):
+            if isinstance(x, Value | ArrayRef) or is_field(x):
+                raise cx.fail(
+                    f"`{python.__name__}` is for what Python can iterate over", arg=k,
+                    help="in kernels that is lists, tuples and ranges",
+                )  # fmt: skip
+        return cx.run_python(lambda *xs, **kw: _as_list(python(*xs, **kw)), args, kwargs)
+
+    return form
+
+
+def _as_list(x: Any) -> Any:
+    return x if isinstance(x, tuple | dict) else list(x)
+
+
+def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
+    known = ("block_dim", "serialize", "parallelize", "block_dim_adaptive", "bit_vectorize")
+    for name, x in kwargs.items():
+        if name not in known:
+            raise cx.fail(f"ti.loop_config has no option `{name}`", help=f"it has {known[0]}, ...")
+        if not is_static(x):
+            raise cx.fail(f"`{name}` of ti.loop_config must be known while compiling")
+    block = kwargs.get("block_dim")
+    if args or (block is not None and (not isinstance(block, int) or not 1 <= block <= 1024)):
+        raise cx.fail("block_dim of ti.loop_config must be an int from 1 to 1024")
+    cx.config = LoopConfig(block, bool(kwargs.get("serialize")))
+
+
+def _print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
+    raise Unsupported(
+        f"{cx.span.place}: `print` in kernels is not supported yet: store the values in an array "
+        "and print that from Python, or use ti.static_print while compiling"
+    )
+
+
+FORMS: dict[Any, Form] = {
+    builtins.range: _range,
+    builtins.print: _print,
+    loop_config: _loop_config,
+    **{fn: _iterate(fn) for fn in (enumerate, zip, reversed, list, tuple, dict)},
+}

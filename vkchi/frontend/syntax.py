@@ -1,0 +1,136 @@
+"""Facts of syntax alone, found once per AST node and kept in `Source.memo`.
+
+Owns: which statements may leave their block (`break`, `continue`, `return`), and which names a loop
+may assign. Must not know: values.
+
+    may_leave(source, if_node), names_assigned(source, for_node.body)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from vkchi.frontend.source import Source
+
+
+class Passed(NamedTuple):
+    """A call that may assign a name: its callee's expression, the argument's position or keyword,
+    the name at the bottom of the argument."""
+
+    callee: ast.expr
+    position: int | str
+    name: str
+
+
+class Assigned(NamedTuple):
+    """What statements may assign: names for certain, and names passed to calls."""
+
+    names: tuple[str, ...]
+    passed: tuple[Passed, ...]
+
+
+def _remember(source: Source, key: Any, find: Callable[[], Any]) -> Any:
+    try:
+        return source.memo[key]
+    except KeyError:
+        found = source.memo[key] = find()
+        return found
+
+
+# --- leaving a block -----------------------------------------------------------------------------
+
+
+def may_leave(source: Source, n: ast.stmt) -> bool:
+    """Whether what follows n in its block may be skipped because of n."""
+    return bool(_remember(source, (n, "leave"), lambda: _may_leave(source, n)))
+
+
+def _may_leave(source: Source, n: ast.stmt) -> bool:
+    if isinstance(n, ast.Return | ast.Break | ast.Continue):
+        return True
+    if isinstance(n, ast.If):
+        return any(may_leave(source, s) for s in [*n.body, *n.orelse])
+    if isinstance(n, ast.For | ast.While):
+        return returns(source, n)
+    return False
+
+
+def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
+    """Whether no path reaches the end of these statements, as far as syntax shows."""
+    for n in stmts:
+        if isinstance(n, ast.Return | ast.Break | ast.Continue):
+            return True
+        if isinstance(n, ast.If) and always_leaves(n.body) and always_leaves(n.orelse):
+            return True
+    return False
+
+
+def returns(source: Source, n: ast.For | ast.While) -> bool:
+    """Whether a `return` stands in the loop."""
+    find = lambda: any(isinstance(s, ast.Return) for s in ast.walk(n))  # noqa: E731
+    return bool(_remember(source, (n, "return"), find))
+
+
+def first_break(source: Source, n: ast.For | ast.While) -> ast.stmt | None:
+    """The first `break` that means loop n."""
+    found: ast.stmt | None = _remember(source, (n, "break"), lambda: next(_breaks(n.body), None))
+    return found
+
+
+def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for n in stmts:
+        if isinstance(n, ast.Break):
+            yield n
+        elif isinstance(n, ast.If):
+            yield from _breaks(n.body)
+            yield from _breaks(n.orelse)
+
+
+# --- assigned names ------------------------------------------------------------------------------
+
+
+def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
+    """The names that loop n may assign, but for its own index."""
+    found: Assigned = _remember(source, (n, "assigned"), lambda: _names_assigned(n))
+    return found
+
+
+def function_assigns(source: Source, name: str) -> bool:
+    """Whether the function's body assigns `name`."""
+    find = lambda: frozenset(_names_assigned(source.node).names)  # noqa: E731
+    return name in _remember(source, (source.node, "locals"), find)
+
+
+def _names_assigned(n: ast.For | ast.While | ast.FunctionDef) -> Assigned:
+    names: dict[str, None] = {}
+    passed: dict[Passed, None] = {}
+    for s in ast.walk(n):
+        if isinstance(s, ast.Assign):
+            names.update(dict.fromkeys(name for t in s.targets for name in bottom_names(t)))
+        elif isinstance(s, ast.AugAssign | ast.AnnAssign):
+            names.update(dict.fromkeys(bottom_names(s.target)))
+        elif isinstance(s, ast.Call):
+            passed.update(dict.fromkeys(_names_passed(s)))
+    return Assigned(tuple(names), tuple(passed))
+
+
+def _names_passed(n: ast.Call) -> Iterator[Passed]:
+    for position, arg in enumerate(n.args):
+        for name in bottom_names(arg):
+            yield Passed(n.func, position, name)
+    for keyword in n.keywords:
+        for name in bottom_names(keyword.value):
+            yield Passed(n.func, keyword.arg or "", name)
+
+
+def bottom_names(n: ast.expr) -> Iterator[str]:
+    """The names under subscripts and attributes: `v` of `v[0].x`; all of a tuple's."""
+    if isinstance(n, ast.Name):
+        yield n.id
+    elif isinstance(n, ast.Subscript | ast.Attribute | ast.Starred):
+        yield from bottom_names(n.value)
+    elif isinstance(n, ast.Tuple | ast.List):
+        for item in n.elts:
+            yield from bottom_names(item)

@@ -1,0 +1,196 @@
+"""Things that can be assigned: variables, items of lists, components of vectors and matrices.
+
+Owns: the Targets that are not memory (values.Place is), and how a component of any Target is one.
+A component of a memory place is a memory place. Must not know: AST classes, scoping rules.
+
+    component(cx, Place(ptr), 2)            # Place of ptr's third component
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.scope import Var
+from vkchi.frontend.values import Context, Place, Target
+from vkchi.ir.core import Value
+from vkchi.types import Scalar, Tensor, i32
+
+if TYPE_CHECKING:
+    from vkchi.frontend.context import Lowering
+
+# What an atomic does to a variable, which only this invocation sees.
+_PLAIN = {
+    "atomic_add": "add", "atomic_min": "min", "atomic_max": "max", "atomic_mul": "mul",
+    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
+}  # fmt: skip
+
+Component = int | Value  # counted row by row; a Value is i32
+
+
+def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
+    """Read, combine, write; the old value. For targets that no other invocation sees."""
+    old = target.load(cx)
+    target.store(cx, cx.b.emit(_PLAIN[kind], old, v))
+    return old
+
+
+class Slot:
+    """A variable, as something that holds any compile-time value."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Var) -> None:
+        self.var = var
+
+    def get(self) -> Any:
+        """What it holds now."""
+        return self.var.value
+
+    def put(self, cx: Any, x: Any) -> None:
+        """Make it hold x, which fits."""
+        lowering: Lowering = cx
+        lowering.check_assignable(self.var)
+        lowering.assign(self.var, x)
+
+    @property
+    def type(self) -> Scalar | Tensor:
+        """Of the value it holds."""
+        t: Scalar | Tensor = self.get().type
+        return t
+
+    def load(self, cx: Context) -> Value:
+        """The value it holds. Raises KernelTypeError if that is a list or no kernel value."""
+        held = self.get()
+        if not isinstance(held, Value):
+            raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
+        return held
+
+    def store(self, cx: Context, v: Value) -> None:
+        """Hold v from now on."""
+        self.put(cx, v)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
+        """Combine with v; the old value."""
+        return apply_plainly(cx, self, kind, v)
+
+
+class ItemSlot(Slot):
+    """An item of a list or dict that a variable (or another item) holds."""
+
+    __slots__ = ("base", "key")
+
+    def __init__(self, base: Slot, key: Any) -> None:
+        super().__init__(base.var)
+        self.base, self.key = base, key
+
+    def get(self) -> Any:
+        return self.base.get()[self.key]
+
+    def put(self, cx: Any, x: Any) -> None:
+        held = self.base.get()
+        if isinstance(held, tuple):
+            raise cx.fail(
+                "items of a tuple cannot be assigned",
+                kind=KernelTypeError,
+                help="make it a list: [...]",
+            )
+        new = held.copy()
+        new[self.key] = x
+        self.base.put(cx, new)
+
+
+class PartTarget:
+    """One component of a vector or matrix that is not in memory."""
+
+    __slots__ = ("base", "index", "type")
+
+    def __init__(self, base: Target, index: Component) -> None:
+        assert isinstance(base.type, Tensor)
+        self.base, self.index, self.type = base, index, base.type.elem
+
+    def load(self, cx: Context) -> Value:
+        """The component now."""
+        return extract(cx, self.base.load(cx), self.index)
+
+    def store(self, cx: Context, v: Value) -> None:
+        """Replace the component."""
+        whole = self.base.load(cx)
+        if isinstance(self.index, int):
+            new = cx.b.emit("insert", whole, v, attr=self.index)
+        else:
+            new = cx.b.emit("insert_at", whole, v, self.index)
+        self.base.store(cx, new)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
+        """Combine with v; the old component."""
+        return apply_plainly(cx, self, kind, v)
+
+
+class PartsTarget:
+    """Several components as a vector: `v.xz`, a row of a matrix."""
+
+    __slots__ = ("parts", "type")
+
+    def __init__(self, parts: list[Target], t: Tensor) -> None:
+        self.parts, self.type = parts, t
+
+    def load(self, cx: Context) -> Value:
+        """The components now."""
+        return cx.b.emit("pack", *[part.load(cx) for part in self.parts], type=self.type)
+
+    def store(self, cx: Context, v: Value) -> None:
+        """Replace them, in order."""
+        for part, component in zip(self.parts, arith.components(cx, v)):
+            part.store(cx, component)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
+        """Combine each with its component of v; the old ones."""
+        pairs = zip(self.parts, arith.components(cx, v))
+        old = [part.atomic(cx, kind, component) for part, component in pairs]
+        return cx.b.emit("pack", *old, type=self.type)
+
+
+def extract(cx: Context, v: Value, index: Component) -> Value:
+    """A component of a value."""
+    if not isinstance(index, int):
+        return cx.b.emit("extract_at", v, index)
+    if getattr(v, "kind", "") == "pack":
+        found: Value = v.args[index]  # type: ignore[attr-defined]
+        return found
+    return cx.b.emit("extract", v, attr=index)
+
+
+def component(cx: Context, target: Target, index: Component) -> Target:
+    """A component of something assignable, which is a vector or matrix."""
+    if isinstance(target, Place):
+        if isinstance(index, int):
+            return Place(cx.b.emit("member", target.ptr, attr=index))
+        return Place(cx.b.emit("member_at", target.ptr, index))
+    if isinstance(target, PartsTarget) and isinstance(index, int):
+        return target.parts[index]
+    return PartTarget(target, index)
+
+
+def roots_of(target: Any) -> list[Var]:
+    """The variables that storing to the target changes; none for memory."""
+    if isinstance(target, PartsTarget):
+        return [var for part in target.parts for var in roots_of(part)]
+    if isinstance(target, PartTarget):
+        return roots_of(target.base)
+    return [target.var] if isinstance(target, Slot) else []
+
+
+def check_index_type(cx: Context, k: Value, what: str) -> Value:
+    """A component index as i32. Raises KernelTypeError for what is no integer."""
+    t = k.type
+    if not isinstance(t, Scalar) or t.kind not in "iub":
+        raise cx.fail(
+            f"{what} must be an integer",
+            kind=KernelTypeError,
+            label=describe(t),
+            help="convert it: ti.cast(i, ti.i32)" if isinstance(t, Scalar) else "",
+        )
+    return k if t is i32 else arith.cast(cx, k, i32)
