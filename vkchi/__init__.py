@@ -1,1 +1,130 @@
-"""vkchi: kernels in Python, on any vendor's GPU. `import vkchi as ti`."""
+"""vkchi: kernels in Python, on any vendor's GPU. `import vkchi as ti`.
+
+Owns: the public names, and the wiring of hooks between layers. No logic.
+"""
+
+from vkchi import types
+from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
+from vkchi.errors import CompilationError as TaichiCompilationError
+from vkchi.errors import DeviceError, Unsupported, VkchiError
+from vkchi.errors import KernelAssertionError as TaichiAssertionError
+from vkchi.errors import KernelIndexError as TaichiIndexError
+from vkchi.errors import KernelNameError as TaichiNameError
+from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
+from vkchi.errors import KernelSyntaxError as TaichiSyntaxError
+from vkchi.errors import KernelTypeError as TaichiTypeError
+from vkchi.fields.field import Field, MatrixField, ScalarField, field, matrix_field, vector_field
+from vkchi.fields.field import Order as Layout
+from vkchi.fields.storage import ElementHook as _ElementHook
+from vkchi.kernel import data_oriented, func, kernel, pyfunc
+from vkchi.lang import element as _element
+from vkchi.lang import math, simt
+from vkchi.lang import matrix as _matrix
+from vkchi.lang.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_max,
+    atomic_min,
+    atomic_mul,
+    atomic_or,
+    atomic_sub,
+    atomic_xor,
+)
+from vkchi.lang.decompose import eig, polar_decompose, solve, stop_grad, svd, sym_eig
+from vkchi.lang.elementwise import (
+    abs,
+    acos,
+    asin,
+    atan2,
+    bit_cast,
+    bit_shr,
+    cast,
+    ceil,
+    cos,
+    exp,
+    floor,
+    ifte,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    max,
+    min,
+    one,
+    pow,
+    raw_div,
+    raw_mod,
+    round,
+    rsqrt,
+    select,
+    sin,
+    sqrt,
+    tan,
+    tanh,
+    zero,
+)
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.lang.random import randn, random
+from vkchi.lang.static import (
+    assume_in_range,
+    block_local,
+    cache_read_only,
+    loop_config,
+    no_activate,
+    static,
+    static_assert,
+    static_print,
+)
+from vkchi.ndarray import (
+    MatrixNdarray,
+    Ndarray,
+    ScalarNdarray,
+    VectorNdarray,
+    matrix_ndarray,
+    ndarray,
+    vector_ndarray,
+)
+from vkchi.runtime import ARCHES as _ARCHES
+from vkchi.runtime import init, reset, sync
+from vkchi.types import (
+    f16,
+    f32,
+    f64,
+    float16,
+    float32,
+    float64,
+    i8,
+    i16,
+    i32,
+    i64,
+    int8,
+    int16,
+    int32,
+    int64,
+    template,
+    u1,
+    u8,
+    u16,
+    u32,
+    u64,
+    uint1,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]
+gpu, vulkan, cuda = _ARCHES["gpu"], _ARCHES["vulkan"], _ARCHES["cuda"]
+metal, opengl, gles = _ARCHES["metal"], _ARCHES["opengl"], _ARCHES["gles"]
+amdgpu, dx11, dx12 = _ARCHES["amdgpu"], _ARCHES["dx11"], _ARCHES["dx12"]
+
+_ElementHook.make = staticmethod(_element.element)
+_ElementHook.value = staticmethod(_matrix.wrap_array)
+_matrix.Factories.vector_field = staticmethod(vector_field)
+_matrix.Factories.matrix_field = staticmethod(matrix_field)
+_matrix.Factories.vector_ndarray = staticmethod(vector_ndarray)
+_matrix.Factories.matrix_ndarray = staticmethod(matrix_ndarray)
+
+__version__ = "0.1.0"

@@ -18,7 +18,7 @@ from vkchi.compiler import Compiled, Dispatch
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
-from vkchi.shader import Count, Slot
+from vkchi.shader import Slot, compile_count, split_groups
 from vkchi.signature import Bound, Parameter
 
 Place = tuple[str, str, int]
@@ -48,30 +48,13 @@ def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
     return text + (f"{size_bytes - at}x" if size_bytes > at else "")
 
 
-COUNT_TEXT = {
-    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "max": "max({}, {})",
-    "min": "min({}, {})", "floordiv": "({} // {})", "mod": "({} % {})", "neg": "(-{})",
-}  # fmt: skip
+def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
+    """How a grid count's leaves are read from the flat list: for `shader.compile_count`."""
 
+    def read(kind: str, name: str, axis: int) -> str:
+        return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
 
-def count_text(count: Count, places: dict[Place, int]) -> str:
-    """A grid count as a Python expression over the flat list `f`."""
-    kind, *rest = count
-    if kind == "const":
-        return str(int(rest[0]))
-    if kind == "arg":
-        return f"int(f[{places['value', rest[0], 0]}])"
-    if kind == "dim":
-        return f"f[{places['dim', rest[0], rest[1]]}]"
-    if kind not in COUNT_TEXT:
-        raise InternalError(f"grid counts have no {kind!r}")
-    return COUNT_TEXT[kind].format(*(count_text(c, places) for c in rest))
-
-
-def compile_count(count: Count, places: dict[Place, int]) -> Callable[[list[Any]], int]:
-    """A function from the flat list to the number of iterations."""
-    function: Callable[[list[Any]], int] = eval(f"lambda f: {count_text(count, places)}")
-    return function
+    return read
 
 
 class Step:
@@ -86,7 +69,7 @@ class Step:
         places["count", "", 0] = len(places)
         if shader.grid.mode == "exact":
             assert shader.grid.count is not None
-            self.count = compile_count(shader.grid.count, places)
+            self.count = compile_count(shader.grid.count, count_reader(places))
         keys = [(s.kind, s.param if s.kind != "count" else "", s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
@@ -110,10 +93,7 @@ class Step:
             if count <= 0:
                 return
             flat = [*flat, count]
-            gx = -(-count // self.grid.block)
-            if gx > 65535:
-                gy = -(-gx // 65535)
-                gx = -(-gx // gy)
+            gx, gy = split_groups(-(-count // self.grid.block))
         arrays = bound.arrays
         reads, writes = self.reads, self.writes
         if self.arg_reads:
@@ -191,9 +171,9 @@ class Plan:
             bound = Bound(self.runtime, self.constants)
             for parameter, arg in zip(self.parameters, args, strict=True):
                 parameter.bind(arg, bound)
-            if self.draws:
-                bound.flat[self.seed_place] = self.runtime.next_seed()
             for step in self.steps:
+                if self.draws:  # each dispatch has streams of its own
+                    bound.flat[self.seed_place] = self.runtime.next_seed()
                 step.record(bound)
             for name, finish in bound.after:
                 if name in self.written:
