@@ -265,7 +265,7 @@ class Generator:
 
     def make_access(self, depth: int) -> None:
         name = self.rng.choice(list(ARRAYS))
-        indices = [self.pick() for _ in range(ARRAYS[name].ndim)]
+        indices = [self.index(name, k) for k in range(ARRAYS[name].ndim)]
         kind = self.rng.random()
         if kind < 0.15:
             indices = [self.b.emit("cast", v, type=i64) for v in indices]
@@ -273,6 +273,23 @@ class Generator:
             indices = [self.b.emit("bitcast", v, type=u32) for v in indices]
         place = self.b.emit("elem", self.params[name], *indices)
         self.b.emit("store", place, self.b.const(1.0, f32))
+
+    def index(self, name: str, axis: int) -> Value:
+        """An index: any number, or one made to fit, at times not quite."""
+        b, rng, t = self.b, self.rng, ARRAYS[name]
+        v = self.pick()
+        if rng.random() < 0.5:
+            return v
+        extent: Value = (
+            b.const(t.shape[axis], i32)
+            if t.shape
+            else b.emit("shape", self.params[name], attr=axis)
+        )
+        if rng.random() < 0.5:
+            return b.emit(rng.choice(("mod", "mod", "rem")), v, extent)
+        last = b.emit("sub", extent, b.const(rng.choice((1, 1, 1, 0, 2)), i32))
+        low = b.const(rng.choice((0, 0, 0, -1, 1)), i32)
+        return b.emit("max", b.emit("min", v, last), low)
 
     def make_if(self, depth: int) -> None:
         b, condition = self.b, self.condition(3)

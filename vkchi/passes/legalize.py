@@ -1,0 +1,314 @@
+"""What a device lacks, written in ops that it has; an error where it has nothing to offer.
+
+ROWS say for which ops, of which scalar types, on which memory, what is needed and what stands in
+where it is missing. A row whose need the device meets is skipped, so the device's own instruction
+is used wherever there is one. Rows hold for tensors: elementwise expansions work on whole tensors,
+atomics are taken apart into components first.
+
+Stand-ins: atomics by a loop around compare-and-swap; atomics on private places by load and store;
+functions of f64 from arithmetic (`f64_math`), of f16 by way of f32; bit counts of other widths than
+32 by those of 32.
+
+Must not know: SPIR-V, how values are emitted.
+
+    >>> legalize(fn, caps)      # atomic_mul p, v -> while { ... atomic_cas p, old, old * v ... }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from vkchi.caps import Caps
+from vkchi.errors import DeviceError, Unsupported
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.rebuild import rebuild
+from vkchi.passes.f64_math import FUNCTIONS
+from vkchi.passes.formula import Num, where
+from vkchi.span import Span, render_carets, render_chain
+from vkchi.types import (
+    SCALARS,
+    Array,
+    Ptr,
+    Scalar,
+    Tensor,
+    Type,
+    f32,
+    scalar_of,
+    u1,
+    u32,
+    u64,
+    with_scalar,
+)
+
+Args = tuple[Value, ...]
+Expand = Callable[[Builder, Op, Args], "Value | None"]
+Key = tuple[str, str, str]  # op kind, scalar type, space of the place or ""
+
+
+class Row(NamedTuple):
+    """One expansion. `needs` are Caps fields separated by `|`, one of which is enough to do without
+    it; "never": no device does without it."""
+
+    kinds: str
+    types: str
+    needs: str
+    expand: Expand
+    spaces: str = ""
+
+
+def legalize(fn: Func, caps: Caps) -> Func:
+    """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
+    types and ops that the device does not have and that nothing can stand in for; Unsupported for
+    atomics on types that no device has them for."""
+    check_types(fn, caps)
+    table = expansions(caps)
+    kinds = {kind for kind, _, _ in table}
+    if not any(op.kind in kinds for op in walk(fn.body)):
+        return fn
+
+    def visit(b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
+        if op.kind not in kinds:
+            return None
+        expand = table.get(key_of(op))
+        if expand is None:
+            return None
+        new = expand(b, op, args)
+        return op.results if new is None else [new]
+
+    return rebuild(fn, visit)
+
+
+def key_of(op: Op) -> Key:
+    """What rows are looked up by: the type of the first argument decides."""
+    t = op.args[0].type if op.args else op.type
+    if isinstance(t, Ptr):
+        return op.kind, scalar_of(t.elem).name, t.space
+    return op.kind, t.name if isinstance(t, Scalar) else scalar_of(t).name, ""
+
+
+@lru_cache(maxsize=16)
+def expansions(caps: Caps) -> dict[Key, Expand]:
+    """The expansions that a device needs. The first row for a key counts."""
+    table: dict[Key, Expand] = {}
+    for row in ROWS:
+        if row.needs != "never" and any(getattr(caps, need) for need in row.needs.split("|")):
+            continue
+        for kind in row.kinds.split():
+            for name in row.types.split():
+                for space in row.spaces.split() or [""]:
+                    table.setdefault((kind, name, space), row.expand)
+    return table
+
+
+# --- what a device does not have at all ----------------------------------------------------------
+
+
+def check_types(fn: Func, caps: Caps) -> None:
+    """Raises DeviceError at the first value or array of a type that the device lacks."""
+    for p in fn.params:
+        t = p.type
+        if isinstance(t, Array) and not caps.can_store(t.stored.name):
+            raise lacking_type(t.stored, fn.span, f"array `{p.name}`")
+        if isinstance(t, Scalar | Tensor) and not caps.has_type(scalar_of(t).name):
+            raise lacking_type(scalar_of(t), fn.span, f"argument `{p.name}`")
+    lacking = {t for t in SCALARS.values() if not caps.has_type(t.name)}
+    if not lacking:
+        return
+    for op in walk(fn.body):
+        for v in op.results:
+            elem = _scalar(v.type)
+            if elem in lacking:
+                raise lacking_type(elem, op.span)
+
+
+def _scalar(t: Type) -> Scalar:
+    inner = t.elem if isinstance(t, Ptr | Array) else t
+    return scalar_of(inner)
+
+
+INSTEAD = {"f": "ti.f32", "i": "ti.i32", "u": "ti.u32", "b": "ti.i32"}
+
+
+def lacking_type(t: Scalar, span: Span | None, what: str = "") -> DeviceError:
+    """The error for a type that the device does not have."""
+    sentence = f"{t} is not available on this device" + (f" ({what})" if what else "")
+    return DeviceError(render(sentence, span, f"use {INSTEAD[t.kind]}, or another device"))
+
+
+def render(sentence: str, span: Span | None, help: str) -> str:
+    """A message with the user's line."""
+    lines = [sentence] if span is None else [f"{span.place}: {sentence}", *render_carets(span)]
+    lines += render_chain(span) if span is not None else []
+    return "\n".join([*lines, f"help: {help}"])
+
+
+def refuse_atomic(b: Builder, op: Op, args: Args) -> Value:
+    """Atomics on types that no device has them for."""
+    _, name, _ = key_of(op)
+    instead = INSTEAD[SCALARS[name].kind]
+    raise Unsupported(
+        render(f"atomic operations on {name} are not supported", op.span, f"use {instead}")
+    )
+
+
+def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
+    """Atomics of 64 bits on a device without any."""
+    _, name, space = key_of(op)
+    where_ = "shared arrays" if space == "shared" else "arrays"
+    raise DeviceError(
+        render(
+            f"atomic operations on {name} in {where_} are not available on this device",
+            op.span,
+            f"use {INSTEAD[SCALARS[name].kind]}, or another device",
+        )
+    )
+
+
+def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
+    """Subgroup operations on a device without any."""
+    name = op.kind.removeprefix("subgroup_")
+    raise DeviceError(
+        render(f"subgroup {name} is not available on this device", op.span, "use another device")
+    )
+
+
+def refuse_function(b: Builder, op: Op, args: Args) -> Value:
+    """Functions of f64 on a device without 64-bit integers."""
+    raise DeviceError(
+        render(
+            f"{op.kind} of f64 needs 64-bit integers, which this device lacks",
+            op.span,
+            "use ti.f32, or another device",
+        )
+    )
+
+
+# --- atomics -------------------------------------------------------------------------------------
+
+COMBINE = {
+    "atomic_add": "add", "atomic_mul": "mul", "atomic_min": "min", "atomic_max": "max",
+    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
+}  # fmt: skip
+
+
+def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
+    """What an atomic puts in the place of `old`."""
+    if op.kind == "atomic_exchange":
+        return args[1]
+    if op.kind == "atomic_cas":
+        return b.emit("select", same_bits(b, old, args[1]), args[2], old)
+    return b.emit(COMBINE[op.kind], old, args[1])
+
+
+def same_bits(b: Builder, x: Value, y: Value) -> Value:
+    """Whether two values have the same bits, per component."""
+    elem = scalar_of(x.type)
+    if elem.kind == "f":
+        t = with_scalar(x.type, SCALARS[f"u{elem.bits}"])
+        x, y = b.emit("bitcast", x, type=t), b.emit("bitcast", y, type=t)
+    return b.emit("eq", x, y)
+
+
+def expand_private(b: Builder, op: Op, args: Args) -> Value:
+    """An atomic on memory that only this invocation sees."""
+    old = b.emit("load", args[0])
+    b.emit("store", args[0], combined(b, op, old, args))
+    return old
+
+
+def expand_swap(b: Builder, op: Op, args: Args) -> Value:
+    """An atomic by compare-and-swap, until nobody came between."""
+    t = args[1].type
+    if isinstance(t, Tensor):
+        return by_components(b, op, args, t)
+    old, again = Param(t, "old"), Param(t, "old")
+    open_, done = Param(u1, "open"), Param(u1, "open")
+    with b.region(old, open_) as cond:
+        b.emit("yield", open_)
+    with b.region(again, done) as body:
+        new = combined(b, op, again, args)
+        seen = b.emit("atomic_cas", args[0], again, new)
+        b.emit("yield", seen, b.emit("not", same_bits(b, seen, again)))
+    first = b.emit("load", args[0])
+    return b.while_((first, b.const(True, u1)), cond, body).results[0]
+
+
+def by_components(b: Builder, op: Op, args: Args, t: Tensor) -> Value:
+    """An atomic on a tensor as one on each component."""
+    olds = []
+    for k in range(t.size):
+        place = b.emit("member", args[0], attr=k)
+        values = [b.emit("extract", v, attr=k) for v in args[1:]]
+        olds.append(expand_swap(b, op, (place, *values)))
+    return b.emit("pack", *olds, type=t)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def expand_f64(b: Builder, op: Op, args: Args) -> Value:
+    """A function of f64 from arithmetic."""
+    return FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
+
+
+def expand_f16(b: Builder, op: Op, args: Args) -> Value:
+    """A function of f16 by that of f32."""
+    wide = [Num(b, v).cast(f32) for v in args]
+    return wide[0].op(op.kind, *wide[1:]).cast(scalar_of(args[0].type)).v
+
+
+def count_wide(b: Builder, op: Op, args: Args) -> Value:
+    """Bits of a 64-bit integer, counted in its halves."""
+    t = scalar_of(args[0].type)
+    x = Num(b, args[0]).bits(u64)
+    low, high = x.cast(u32), (x >> 32).cast(u32)
+    if op.kind == "popcnt":
+        return (low.op("popcnt") + high.op("popcnt")).cast(t).v
+    return where(high.equals(0), low.op("clz") + 32, high.op("clz")).cast(t).v
+
+
+def count_narrow(b: Builder, op: Op, args: Args) -> Value:
+    """Bits of an 8- or 16-bit integer, counted in 32 bits."""
+    t = scalar_of(args[0].type)
+    x = Num(b, args[0]).bits(SCALARS[f"u{t.bits}"]).cast(u32)
+    count = x.op(op.kind)
+    return (count - (32 - t.bits) if op.kind == "clz" else count).cast(t).v
+
+
+REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
+ANY = " ".join(SCALARS)
+ALL_ATOMICS = " ".join([*ATOMICS, "atomic_exchange", "atomic_cas"])
+OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
+INTEGERS = "i32 u32 i64 u64"
+NARROW = "i8 u8 i16 u16 f16 u1"
+WIDE = "i64 u64 f64"
+NAMES = " ".join(FUNCTIONS)
+BOTH = "global shared"
+SUBGROUP = " ".join(f"subgroup_{name}" for name in REDUCTIONS)
+
+ROWS: tuple[Row, ...] = (
+    Row(ALL_ATOMICS, ANY, "never", expand_private, "local"),
+    Row(ALL_ATOMICS, NARROW, "never", refuse_atomic, BOTH),
+    Row("atomic_add", "f64", "f64_atomic_add|i64_atomics", refuse_wide_atomic, "global"),
+    Row("atomic_add", "f64", "f64_atomic_add", expand_swap, "global"),
+    Row(OTHER_ATOMICS, WIDE, "i64_atomics", refuse_wide_atomic, "global"),
+    Row("atomic_add", "i64 u64", "i64_atomics", refuse_wide_atomic, "global"),
+    Row(ALL_ATOMICS, WIDE, "i64_atomics_shared", refuse_wide_atomic, "shared"),
+    Row("atomic_mul", f"{INTEGERS} f32 f64", "never", expand_swap, BOTH),
+    Row("atomic_add", "f32", "f32_atomic_add", expand_swap, "global"),
+    Row("atomic_add", "f32", "f32_atomic_add_shared", expand_swap, "shared"),
+    Row("atomic_min atomic_max", "f32", "f32_atomic_minmax", expand_swap, "global"),
+    Row("atomic_min atomic_max", "f32", "never", expand_swap, "shared"),
+    Row("atomic_add", "f64", "never", expand_swap, "shared"),
+    Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
+    Row(NAMES, "f64", "int64", refuse_function),
+    Row(NAMES, "f64", "never", expand_f64),
+    Row(NAMES, "f16", "never", expand_f16),
+    Row("popcnt clz", "i64 u64", "never", count_wide),
+    Row("popcnt clz", "i8 u8 i16 u16", "never", count_narrow),
+    Row(SUBGROUP, ANY, "subgroup_arithmetic", refuse_subgroup),
+)
