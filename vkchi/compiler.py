@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from vkchi import env
 from vkchi.caps import Caps
-from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Value, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import print_func

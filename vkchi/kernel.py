@@ -15,7 +15,6 @@ import inspect
 from types import FunctionType
 from typing import Any, TypeVar
 
-from vkchi.compiler import compile_kernel
 from vkchi.errors import ArgumentError, KernelRuntimeError, KernelSyntaxError
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.launch import Plan
@@ -69,6 +68,8 @@ class Kernel:
     def _make_plan(
         self, runtime: Runtime, parameters: list[Parameter], args: tuple[Any, ...]
     ) -> Plan:
+        from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
+
         specs = tuple(p.spec(a) for p, a in zip(parameters, args, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)

@@ -12,14 +12,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vkchi.compiler import Compiled, Dispatch
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
 from vkchi.shader import Slot, compile_count, split_groups
 from vkchi.signature import Bound, Parameter
+
+if TYPE_CHECKING:
+    from vkchi.compiler import Compiled, Dispatch
 
 Place = tuple[str, str, int]
 FORMATS = {

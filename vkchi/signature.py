@@ -19,7 +19,7 @@ import numpy as np
 
 from vkchi.errors import ArgumentError, KernelSyntaxError
 from vkchi.fields.storage import Storage
-from vkchi.frontend.lower import ArgSpec
+from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime

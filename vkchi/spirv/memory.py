@@ -7,9 +7,11 @@ Must not know: how offsets are computed (`offsets.py`), other arithmetic, contro
 Indices are 32 bits wide where the array is static and has fewer than 2**31 scalars, or is dynamic
 and all its index values are 32 bits wide; else 64.
 
-A buffer access with an index that may be outside forms its pointer as if it were inside, and then
-selects the trash block's address instead where the element's offset is not below the limit, as
-unsigned numbers: negative indices are outside too. In workgroup memory it goes to a spare element.
+An access with an index that may be outside goes to a spare element behind the array where the
+element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
+Whoever makes the memory of an array adds that element (one instruction per access; selecting
+another address instead costs half the speed on software drivers). In layouts that are not
+row-major there may be no room behind a component, and the trash block's address is selected.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from vkchi.types import (
     Scalar,
     i32,
     i64,
+    row_major,
     scalar_named,
     scalar_of,
     u1,
@@ -131,12 +134,30 @@ def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     offset, ok = static_offset(em, width, layout, op.args[1:]), 0
     limit = layout.size - max(layout.components)
     is_proven = op.attr == "inside" or (not offset.id and 0 <= offset.constant < limit)
-    if not is_proven:
+    if not is_proven and t.layout in (None, row_major(t.shape or (), t.scalars_per_element)):
+        offset = _spare_offset(em, op, t, width, offset)
+    elif not is_proven:
         offset = Offset(materialise(em, width, offset), 0)
         ok = _is_inside(em, op, t, width, offset.id, limit)
     base = em.arguments.pointer(_param(op))
     elem = scalar_of(t.elem)
     return BufferPlace(base, t.stored, elem, offset, width, ok, layout.components)
+
+
+def _spare_offset(em: Emitter, op: Op, t: Array, width: Scalar, offset: Offset) -> Offset:
+    """The offset of an element, or of the spare one behind the array. Of a single axis, the index
+    itself is judged: its multiples may wrap."""
+    if t.ndim != 1 or t.shape is None:
+        number = materialise(em, width, offset)
+        return Offset(_to_spare(em, width, number, em.number(width, layout_of(t).size)), 0)
+    index = materialise(em, width, index_of(em, width, op.args[1]))
+    index = _to_spare(em, width, index, em.number(width, t.shape[0]))
+    return Offset(multiply(em, width, index, t.scalars_per_element), 0)
+
+
+def _to_spare(em: Emitter, t: Scalar, number: int, limit: int) -> int:
+    """A number, or the limit where the number is negative or not below it."""
+    return em.glsl(Glsl.UMin, em.type_id(t), number, limit)
 
 
 def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar, offset: int, limit: int) -> int:
@@ -153,7 +174,7 @@ def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar, offset: int, limit:
 def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     param, indices, n = _param(op), op.args[1:], t.scalars_per_element
     width = i64 if any(scalar_of(v.type).bits == 64 for v in indices) else i32
-    offset, ok = Offset(0, 0), 0
+    offset = Offset(0, 0)
     for axis, v in enumerate(indices):
         if offset.id or offset.constant:
             number = materialise(em, width, offset)
@@ -166,14 +187,13 @@ def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     if op.attr != "inside" and indices:
         number = materialise(em, width, offset)
         limit = _element_limit(em, param, t, width)
-        ok = em.op(spec.OpULessThan, em.type_id(u1), number, limit)
-        offset = Offset(number, 0)
+        offset = Offset(_to_spare(em, width, number, limit), 0)
     if n > 1 and offset.id:
         offset = Offset(multiply(em, width, offset.id, n), offset.constant * n)
     elif n > 1:
         offset = Offset(0, offset.constant * n)
     base = em.arguments.pointer(param)
-    return BufferPlace(base, t.stored, scalar_of(t.elem), offset, width, ok, tuple(range(n)))
+    return BufferPlace(base, t.stored, scalar_of(t.elem), offset, width, 0, tuple(range(n)))
 
 
 def _dim(em: Emitter, param: Param, axis: int, t: Scalar) -> int:
@@ -233,7 +253,7 @@ def _shared_elem(em: Emitter, op: Op, t: Array) -> SharedPlace:
     if op.attr != "inside":
         number = materialise(em, i32, offset)
         spare = em.index(layout.size)
-        offset = Offset(em.glsl(Glsl.UMin, em.type_id(i32), number, spare), 0)
+        offset = Offset(_to_spare(em, i32, number, spare), 0)
     return whole.at(offset, layout.components)
 
 

@@ -1,0 +1,25 @@
+"""What the frontend is told of a kernel argument. Apart, so that signing needs no frontend.
+
+Must not know: how arguments are checked or bound.
+
+    >>> ArgSpec("a", "scalar", f32)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vkchi.types import Type
+
+
+class ArgSpec(NamedTuple):
+    """A kernel argument as far as its code depends on it.
+
+    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
+    `template` (the compile-time `value`), `self` (the object whose method the kernel is).
+    """
+
+    name: str
+    kind: str
+    type: Type | None
+    value: Any = None
