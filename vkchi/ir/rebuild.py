@@ -12,9 +12,10 @@ Owns: value mapping and sharing of what did not change. Must not know: any op bu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.core import Func, Op, Param, Region, Value
 
 Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
@@ -32,9 +33,13 @@ class Rebuilder:
         get = self.map.get
         return tuple([get(v, v) for v in op.args])
 
+    def inside(self, *params: Param) -> AbstractContextManager[Region]:
+        """Open a new region. What must know where regions begin and end overrides this."""
+        return self.b.region(*params)
+
     def region(self, region: Region) -> Region:
         """A rewritten region; the same object if nothing in it changed. Parameters are shared."""
-        with self.b.region(*region.params) as new:
+        with self.inside(*region.params) as new:
             self.ops(region.ops)
         return region if same_ops(region.ops, new.ops) else new
 

@@ -1,9 +1,9 @@
 """Which places in memory may be the same. What `forward`, `licm` and `dce` may rely on:
 
 - A place is a base, an index tuple, and a component (None: the whole element).
-- Bases: every `local` and `shared` op is memory of its own. An array parameter with a static shape
-  or a layout (a field, a temporary, a return slot) is memory of its own too. Array parameters of
-  dynamic shape (ndarray arguments) may be the same memory if they store the same scalar.
+- Bases: every `local` and `shared` op is memory of its own. An array parameter with a layout (a
+  field, a temporary, a return slot) is memory of its own too. Array parameters without (ndarray
+  arguments) may be the same memory if they store the same scalar.
 - Indices are compared as a value plus a constant: `i + 1` is not `i`, constants differ from each
   other, `i` may be `j`. One differing axis is enough, for index tuples inside an array's shape lead
   to distinct places. What lies outside the shape is harmless but holds anything.
@@ -107,7 +107,7 @@ def may_share(a: Value, b: Value) -> bool:
         return False
     s, t = a.type, b.type
     assert isinstance(s, Array) and isinstance(t, Array)
-    return s.shape is None and t.shape is None and s.stored is t.stored
+    return s.layout is None and t.layout is None and s.stored is t.stored
 
 
 def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:

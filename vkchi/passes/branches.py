@@ -5,7 +5,8 @@
 - `if` that only chooses between values, or computes a few cheap ones without floats (so no NaN can
   leak into a gradient): the ops stand before, and `select` chooses.
 - A result that both regions yield alike is that value.
-- `for` of no iterations: the first values. Of one: its region stands there.
+- `for` of no iterations: the first values. Of one: its region stands there. `parallel` of none:
+  nothing.
 - A carried value that no iteration changes is its first value, inside and behind the loop.
 - `while` whose condition is false: its condition region runs once.
 
@@ -123,6 +124,11 @@ def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     return drop_fixed_slots(s, op, args)
 
 
+def simplify_parallel(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
+    """A `parallel` of no iterations goes."""
+    return () if trip_count(*args) == 0 else None
+
+
 def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     """The loop without the carried values that every iteration passes on as they are, or sets to
     the first value; None if it has no such."""
@@ -142,4 +148,5 @@ RULES: dict[str, Callable[[Simplifier, Op, Args], Sequence[Value] | None]] = {
     "if": simplify_if,
     "for": simplify_for,
     "while": simplify_while,
+    "parallel": simplify_parallel,
 }

@@ -52,7 +52,7 @@ def slimmed_region(
     """The region with the kept parameters behind the first `index`, and the kept yields or all."""
     kept = [region.params[index + k] for k in keep] if region.params[index:] else []
     yielded = region.yielded if whole_yield else [region.yielded[k] for k in keep]
-    with walk.b.region(*region.params[:index], *kept) as new:
+    with walk.inside(*region.params[:index], *kept) as new:
         walk.ops(region.ops[:-1])
         walk.b.span = region.ops[-1].span
         walk.b.emit("yield", *(walk.map.get(v, v) for v in yielded))

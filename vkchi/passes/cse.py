@@ -1,9 +1,11 @@
 """Common subexpressions: of equal pure ops, the later one is the earlier one's value.
 
-Drivers do this too; here it lets the other passes see by identity that two places are one. An op is
-merged with an equal one that stands before it in its region or in one around it. Operands of
-commutative ops count in both orders (of floats too: IEEE sums and products commute; `min` and
+An op is merged with an equal one that stands before it in its region or in one around it. Operands
+of commutative ops count in both orders (of floats too: IEEE sums and products commute; `min` and
 `max` of zeros do not, so there only for integers). `forward` merges reads; `local`s stay apart.
+
+Drivers do this too; here it lets the other passes see by identity that two places are one.
+`simplify` does it on the way, with the same table; this pass is for when nothing else is wanted.
 
 Owns: the table of what is available. Must not know: what ops mean.
 
@@ -12,64 +14,84 @@ Owns: the table of what is available. Must not know: what ops mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value
+from vkchi.ir.core import Func, Op, Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
-from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.rebuild import Rebuilder, Visit
 from vkchi.passes.match import COMMUTATIVE, kind_of
+from vkchi.types import Type
 
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)
 Key = tuple[Any, ...]
 
 
-def merge_equal_ops(fn: Func) -> Func:
-    """The Func with every op that repeats an available one replaced by it."""
-    body = Merger().walk.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
-
-
-class Merger:
-    """One run. `available` leads from what an op computes to the value that stands for it."""
+class Available:
+    """Which ops stand before, by what they compute, in the regions that are open."""
 
     def __init__(self) -> None:
-        self.walk = Rebuilder(self.visit)
-        self.available: dict[Key, Value] = {}
+        self.values: dict[Key, Value] = {}
         self.entered: list[Key] = []
 
-    def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """The earlier value, or None to keep the op."""
-        if op.kind not in PURE:
-            return self.visit_control(op, args) if op.regions else None
-        key = (op.kind, args, op.attr, op.type)
-        found = self.available.get(key)
-        if found is None and op.kind in COMMUTATIVE:
-            found = self.find_swapped(op, args)
+    def find(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
+        """The value of an op that computes this."""
+        found = self.values.get((kind, args, attr, t))
+        if found is None and kind in COMMUTATIVE and may_swap(kind, args):
+            found = self.values.get((kind, args[::-1], attr, t))
+        return found
+
+    def enter(self, op: Op) -> None:
+        """The op stands here now."""
+        key = (op.kind, op.args, op.attr, op.type)
+        self.values[key] = op
+        self.entered.append(key)
+
+    def leave(self, mark: int) -> None:
+        """What was entered since `entered` had `mark` items stands here no longer."""
+        for key in self.entered[mark:]:
+            del self.values[key]
+        del self.entered[mark:]
+
+
+def may_swap(kind: str, args: tuple[Value, ...]) -> bool:
+    """Whether a commutative op gives the same bits for its operands exchanged."""
+    return kind not in ("min", "max") or kind_of(args[0].type) != "f"
+
+
+class ScopedRebuilder(Rebuilder):
+    """A Rebuilder that knows what is available where it stands."""
+
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(visit)
+        self.available = Available()
+
+    @contextmanager
+    def inside(self, *params: Param) -> Iterator[Region]:
+        """Open a new region; what it makes available ends with it."""
+        mark = len(self.available.entered)
+        with self.b.region(*params) as region:
+            yield region
+        self.available.leave(mark)
+
+    def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Append a pure op, unless an equal one is available; what stands for its results."""
+        found = self.available.find(op.kind, args, op.attr, op.type)
         if found is not None:
             return (found,)
-        new = op if args is op.args else self.walk.copy(op, args, ())
-        self.available[key] = b.insert(new)
-        self.entered.append(key)
-        return new.results
+        new = op if args is op.args else self.copy(op, args, ())
+        self.available.enter(new)
+        return self.b.insert(new).results
 
-    def find_swapped(self, op: Op, args: tuple[Value, ...]) -> Value | None:
-        """The value of the same op with its operands exchanged."""
-        if op.kind in ("min", "max") and kind_of(args[0].type) == "f":
-            return None
-        return self.available.get((op.kind, args[::-1], op.attr, op.type))
 
-    def visit_control(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Keep the op; what its regions make available ends with them."""
-        regions = []
-        for region in op.regions:
-            mark = len(self.entered)
-            regions.append(self.walk.region(region))
-            for key in self.entered[mark:]:
-                del self.available[key]
-            del self.entered[mark:]
-        unchanged = args == op.args and all(a is b for a, b in zip(regions, op.regions))
-        new = op if unchanged else self.walk.copy(op, args, tuple(regions))
-        self.walk.b.insert(new)
-        return new.results
+def merge_equal_ops(fn: Func) -> Func:
+    """The Func with every op that repeats an available one replaced by it."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        return walk.merge(op, args) if op.kind in PURE else None
+
+    walk = ScopedRebuilder(visit)
+    body = walk.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)

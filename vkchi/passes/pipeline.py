@@ -62,7 +62,6 @@ ENTRIES: dict[str, Entry] = {
 # On the whole kernel, before it is cut into dispatches.
 BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
-    Step("cse", "split computes again what dispatches share, and forward compares: one op is one"),
     Step("dce", "what is dead must not travel between dispatches"),
 )
 
@@ -71,12 +70,10 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("licm", "before forward, which merges what came out of a loop with what stood there"),
     Step("forward", "loads become values that the rules can see"),
     Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
-    Step("cse", "what was loaded twice was computed with twice", ("forward",)),
     Step("dce", "private places never read, and what split copied in vain; reduce counts uses"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step("stride", "after reduce, which makes fixed counts itself"),
-    Step("simplify", "both build index arithmetic with constants", ("reduce", "stride")),
-    Step("cse", "and without looking around", ("reduce", "stride")),
+    Step("simplify", "both build index arithmetic without looking around", ("reduce", "stride")),
     Step("bounds", "needs simple indices; what follows makes no new places"),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last of the rules: bounds and the grid read the plain forms"),

@@ -3,8 +3,9 @@
 An op is looked at once, after its operands. What can apply to it is found by its kind, its operand
 type and the kinds of its operands, and remembered for ever; then the candidates are tried in order:
 folding, the function of `structure.RULES`, the rows of `rules.ROWS`. What a rule builds goes
-through the same door, so nothing simple is left behind. Control ops are in `branches`. Nothing is
-removed here but control ops whose path is known: `dce` comes after.
+through the same door, so nothing simple is left behind, and equal ops are one on the way (`cse`).
+Control ops are in `branches`. Nothing is removed here but control ops whose path is known: `dce`
+comes after.
 
 Owns: the driver and its memory of candidates. Must not know: single rules.
 
@@ -20,8 +21,8 @@ from typing import Any
 
 from vkchi.ir.builder import Builder, infer_type
 from vkchi.ir.core import Func, Op, Region, Value
-from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes import branches, structure
+from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
 from vkchi.passes.match import Rule, compile_row, constant, kind_of
 from vkchi.passes.rules import ROWS, STRENGTH, Float, Row
@@ -106,7 +107,7 @@ class Simplifier:
 
     def __init__(self, rules: Ruleset) -> None:
         self.rules = rules
-        self.walk = Rebuilder(self.visit)
+        self.walk = ScopedRebuilder(self.visit)
         self.b = self.walk.b
         self.known: dict[Value, bool] = {}
         self.name = ""
@@ -124,7 +125,10 @@ class Simplifier:
                 args = tuple(map(self.as_known, args))
             self.name = op.name
             v = self.find(kind, args, op.attr, op.type)
-            return None if v is None else (v,)
+            if v is not None:
+                return (v,)
+        if kind in PURE:
+            return self.walk.merge(op, args)
         control = branches.RULES.get(kind)
         return None if control is None else control(self, op, args)
 
@@ -151,11 +155,11 @@ class Simplifier:
         t = infer_type(kind, args, attr, type)
         assert t is not None
         v = self.find(kind, args, attr, t) if kind in self.rules.kinds else None
-        return v or self.b.insert(Op(kind, tuple(args), attr, t, self.b.span, self.name))
+        return v or self.walk.merge(Op(kind, args, attr, t, self.b.span, self.name), args)[0]
 
     def const(self, attr: Any, t: Type) -> Value:
         """A constant with these bits."""
-        return self.b.insert(Op("const", (), attr, t, self.b.span))
+        return self.walk.merge(Op("const", (), attr, t, self.b.span), ())[0]
 
     def truth(self, v: Value) -> bool | None:
         """Whether a scalar condition is certainly true or false here."""
