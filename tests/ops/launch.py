@@ -1,22 +1,26 @@
-"""Run one split Func on a device with numpy arrays: what a launch does, in the plainest way.
+"""Run split Funcs on a device with numpy arrays: what a launch does, in the plainest way.
 
 launch(device, fn, {"x": x, "out": out}, {"a": np.float32(2)}, count=len(x))    # changes `out`
+launch_program(device, program, temps, case.args())
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from vkchi.caps import Caps
 from vkchi.device import Device
-from vkchi.ir.core import Func, find_parallel, walk
-from vkchi.shader import Grid, Shader, Slot
+from vkchi.ir.core import Func, Param, Program, find_parallel, walk
+from vkchi.options import Options
+from vkchi.passes.grid import plan_grid
+from vkchi.shader import Grid, Shader, Slot, compile_count, read_mapping, split_groups
 from vkchi.spirv import emit
-from vkchi.types import SCALARS, Array, Scalar, scalar_of, u1, u32
+from vkchi.types import Array, Layout, Scalar, scalar_of, shape_of, u1, u32
 
 BLOCK = 64
 FORMATS = {"i32": "i", "u32": "I", "f32": "f", "i64": "q", "u64": "Q", "f64": "d"}
@@ -42,20 +46,70 @@ def store_truths_as_words(fn: Func, caps: Caps) -> None:
             param.type = Array.of(t.elem, t.ndim, t.shape, t.layout, t.space, u32)
 
 
-def slot_value(slot: Slot, fn: Func, buffers: Mapping[str, Any], arrays: Any, values: Any) -> Any:
-    """What a launch writes into a slot."""
-    if slot.kind in ("ptr", "trash"):
-        return buffers[slot.param].address
-    if slot.kind == "dim":
-        return arrays[slot.param].shape[slot.axis]
-    if slot.kind == "size":
-        return arrays[slot.param].size
-    if slot.kind == "count":
-        return values["count"]
-    return np.asarray(values[slot.param]).reshape(-1)[slot.axis].item()
+# --- memory --------------------------------------------------------------------------------------
 
 
-def pack_block(shader: Shader, give: Any) -> bytes:
+def offsets_of(layout: Layout, shape: tuple[int, ...]) -> Any:
+    """Where each component of each element lies, as an array of `shape` and one axis more."""
+    out = np.zeros((*shape, len(layout.components)), np.int64)
+    for index in itertools.product(*map(range, shape)):
+        total = 0
+        for axis, k in zip(layout.axes, index):
+            for divisor, modulus, stride in axis:
+                digit = k // divisor
+                total += (digit % modulus if modulus else digit) * stride
+        out[index] = [total + c for c in layout.components]
+    return out
+
+
+class Memory:
+    """The buffers of array parameters by name, filled from numpy arrays of logical shape."""
+
+    def __init__(self, device: Device, params: Mapping[str, Param], arrays: Mapping[str, Any]):
+        self.device, self.arrays = device, arrays
+        self.types: dict[str, Array] = {}
+        self.buffers: dict[str, Any] = {"": device.trash}
+        for name, array in arrays.items():
+            t = params[name].type
+            assert isinstance(t, Array)
+            self.types[name] = t
+            data = self._encode(t, array)
+            self.buffers[name] = device.allocate(max(data.nbytes, 4))
+            self.buffers[name].write(0, data.view(np.uint8))
+
+    @staticmethod
+    def _places(t: Array, array: Any) -> Any:
+        """Offsets of all scalars of the logical array, or None where it is row-major memory."""
+        if t.layout is None or array.ndim == 1 and array.size == t.layout.size:
+            return None  # raw memory is given as it is
+        assert t.shape is not None
+        return offsets_of(t.layout, t.shape).reshape(array.shape)
+
+    def _encode(self, t: Array, array: Any) -> Any:
+        flat = np.ascontiguousarray(array.astype(t.stored.dtype, copy=False)).reshape(-1)
+        places = self._places(t, array)
+        if places is None:
+            return flat
+        assert t.layout is not None
+        memory = np.zeros(t.layout.size, t.stored.dtype)
+        memory[places.reshape(-1)] = flat
+        return memory
+
+    def read_back(self) -> None:
+        """Put what the buffers hold into the arrays."""
+        for name, array in self.arrays.items():
+            t = self.types[name]
+            places = self._places(t, array)
+            size = array.size if places is None else t.layout.size  # type: ignore[union-attr]
+            raw = self.buffers[name].read(0, size * t.stored.size_bytes)
+            memory = np.frombuffer(raw, t.stored.dtype)
+            array[...] = (memory if places is None else memory[places]).reshape(array.shape)
+
+
+# --- launching -----------------------------------------------------------------------------------
+
+
+def pack_block(shader: Shader, give: Callable[[Slot], Any]) -> bytes:
     """The argument block; `give(slot)` is a slot's value."""
     block = bytearray(shader.size_bytes)
     for slot in shader.slots:
@@ -64,7 +118,30 @@ def pack_block(shader: Shader, give: Any) -> bytes:
     return bytes(block)
 
 
-def grid_for(fn: Func, count: int, block: int = BLOCK) -> Grid:
+def slot_value(slot: Slot, memory: Memory, values: Mapping[str, Any]) -> Any:
+    """What a launch writes into a slot."""
+    if slot.kind in ("ptr", "trash"):
+        return memory.buffers[slot.param].address
+    if slot.kind == "dim":
+        return memory.arrays[slot.param].shape[slot.axis]
+    if slot.kind == "size":
+        return memory.arrays[slot.param].size
+    if slot.kind == "count":
+        return values["count"]
+    return np.asarray(values[slot.param]).reshape(-1)[slot.axis].item()
+
+
+def record(
+    memory: Memory, shader: Shader, values: Mapping[str, Any], groups: tuple[int, int]
+) -> None:
+    """Load a shader and record its dispatch."""
+    device = memory.device
+    block = pack_block(shader, lambda slot: slot_value(slot, memory, values))
+    keys = frozenset(buffer.key for buffer in memory.buffers.values())
+    device.record(device.load(shader), block, *groups, frozenset(), keys)
+
+
+def grid_for(fn: Func, block: int = BLOCK) -> Grid:
     """A guarded grid for a Func with a parallel loop, a serial one for others."""
     loop = find_parallel(fn)
     if loop is None:
@@ -80,26 +157,38 @@ def launch(
     count: int = 1,
     groups: tuple[int, int] | None = None,
 ) -> Shader:
-    """Emit, load and run; every array is copied to the device and back."""
-    shader = emit(fn, grid_for(fn, count), device.caps, fn.name)
-    pipeline = device.load(shader)
-    stored = {p.name: p.type.stored for p in fn.params if isinstance(p.type, Array)}
-    buffers: dict[str, Any] = {"": device.trash}
-    for name, array in arrays.items():
-        data = np.ascontiguousarray(array.astype(stored[name].dtype, copy=False))
-        buffers[name] = device.allocate(max(data.nbytes, 4))
-        buffers[name].write(0, data.reshape(-1).view(np.uint8))
-    known = {**(values or {}), "count": count}
-    block = pack_block(shader, lambda slot: slot_value(slot, fn, buffers, arrays, known))
+    """Emit, load and run one Func for `count` iterations; all arrays travel there and back."""
+    shader = emit(fn, grid_for(fn), device.caps, fn.name)
+    memory = Memory(device, {p.name: p for p in fn.params}, arrays)
     if groups is None:
         groups = (1, 1) if shader.grid.mode == "serial" else (-(-count // shader.grid.block), 1)
-    device.record(pipeline, block, *groups, frozenset(), frozenset(b.key for b in buffers.values()))
-    for name, array in arrays.items():
-        raw = buffers[name].read(0, array.size * stored[name].size_bytes)
-        array[...] = np.frombuffer(raw, stored[name].dtype).reshape(array.shape)
+    record(memory, shader, {**(values or {}), "count": count}, groups)
+    memory.read_back()
     return shader
 
 
-def carrier_names() -> set[str]:
-    """Scalar types that travel in argument blocks as they are."""
-    return set(FORMATS) & set(SCALARS)
+def plain_numbers(value: Any) -> Any:
+    """A scalar argument as a Python number, a tensor as the list of its components."""
+    return np.asarray(value).reshape(-1).tolist() if np.ndim(value) else np.asarray(value).item()
+
+
+def launch_program(
+    device: Device, program: Program, temps: tuple[Param, ...], args: dict[str, Any]
+) -> None:
+    """Run a Program's dispatches in order; changes the arrays of `args`."""
+    params = {p.name: p for fn in program.funcs for p in fn.params}
+    arrays = {k: v for k, v in args.items() if k in params and isinstance(params[k].type, Array)}
+    for p in temps:
+        assert isinstance(p.type, Array)
+        arrays[p.name] = np.zeros(shape_of(p.type.elem), p.type.stored.dtype)
+    memory = Memory(device, params, arrays)
+    known = {k: v.shape if k in arrays else plain_numbers(v) for k, v in args.items()}
+    for fn in program.funcs:
+        shader = emit(fn, plan_grid(fn, device.caps, Options()), device.caps, fn.name)
+        count, groups = 1, (1, 1)
+        if shader.grid.count is not None:
+            count = compile_count(shader.grid.count, read_mapping)(known)
+            groups = split_groups(-(-count // shader.grid.block))
+        if count > 0:
+            record(memory, shader, {**args, "count": count}, groups)
+    memory.read_back()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
+from vkchi.shader import split_groups
 from vkchi.spirv import spec
 from vkchi.spirv.spec import BuiltIn, Capability, Decoration, GroupOperation, Scope, Semantics
 from vkchi.types import Scalar, i32, scalar_of, u1, u32
@@ -24,7 +25,6 @@ from vkchi.types import Scalar, i32, scalar_of, u1, u32
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
-GROUPS_MAX = 65535  # of one dimension; a launch folds what is beyond into y
 MULTIPLIER, INCREMENT, PERMUTER, SPREADER = 747796405, 2891336453, 277803737, 2654435769
 
 
@@ -62,8 +62,7 @@ def has_rows(em: Emitter) -> bool:
         return False
     if count is None or count[0] != "const":
         return True
-    groups = -(-int(count[1]) // em.grid.block)
-    return groups > min(em.caps.workgroup_count[0], GROUPS_MAX)
+    return split_groups(-(-int(count[1]) // em.grid.block))[1] > 1
 
 
 def group_id(em: Emitter) -> int:

@@ -1,0 +1,68 @@
+"""Random programs through the whole pipeline, on the device: the interpreter's result to the bit
+for what every device computes alike; near it for all other arithmetic.
+
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. A driver may lack types that a program has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fuzz.programs import ALL, EXACT, Case, Profile, generate
+from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
+from vkchi.device import Device, open_device
+from vkchi.errors import Unsupported
+from vkchi.ir.interp import run
+from vkchi.options import Options
+from vkchi.passes.pipeline import optimise
+
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
+# Rounding differs per op, and differences travel: this tells a wrong program from a rounded one.
+NEAR = {"f16": 0.05, "f32": 2e-3, "f64": 2e-3}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    opened = open_device()
+    yield opened
+    opened.close()
+
+
+def run_both(device: Device, seed: int, profile: Profile) -> Iterator[tuple[str, Any, Any]]:
+    """(name, the device's, the interpreter's) of every array."""
+    case: Case = generate(seed, profile)
+    store_truths_as_words(case.fn, device.caps)
+    lacks = lacks_of(case.fn, device.caps)
+    if lacks:
+        pytest.skip(f"{device.info.name} has no {', '.join(lacks)}")
+    try:
+        program, temps = optimise(case.fn, device.caps, Options())
+    except Unsupported as e:
+        pytest.skip(str(e).splitlines()[0])
+    got, want = case.args(), case.args()
+    launch_program(device, program, temps, got)
+    run(case.fn, want)
+    arrays = {name for name, v in case.values.items() if isinstance(v, np.ndarray)}
+    return ((name, got[name], want[name]) for name in sorted(arrays))
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_exact_programs(device: Device, seed: int) -> None:
+    for name, got, want in run_both(device, seed, EXACT):
+        np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}: {name}")
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS, 2 * PROGRAMS))
+def test_all_arithmetic(device: Device, seed: int) -> None:
+    for name, got, want in run_both(device, seed, ALL):
+        note = f"seed {seed}: {name}"
+        if want.dtype.kind == "f":
+            near = NEAR[f"f{want.dtype.itemsize * 8}"]
+            np.testing.assert_allclose(got, want, rtol=near, atol=near, err_msg=note)
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=note)
