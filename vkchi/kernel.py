@@ -19,7 +19,7 @@ from vkchi.errors import ArgumentError, KernelRuntimeError, KernelSyntaxError
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
-from vkchi.signature import Parameter, read_parameters, span_of_function
+from vkchi.signature import Parameter, read_parameters, sign_all, span_of_function
 
 C = TypeVar("C")
 
@@ -51,10 +51,10 @@ class Kernel:
         if kwargs or len(args) != len(parameters):
             args = self._arrange(args, kwargs)
         try:
-            key = tuple([p.sign(a) for p, a in zip(parameters, args, strict=True)])
+            key = sign_all(parameters, args)
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = self._make_plan(runtime, parameters, args)
+                plan = self._plans[key] = self._make_plan(runtime, parameters, args, key)
             return plan.launch(args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
@@ -66,11 +66,15 @@ class Kernel:
         self._runtime, self._plans = runtime, {}
 
     def _make_plan(
-        self, runtime: Runtime, parameters: list[Parameter], args: tuple[Any, ...]
+        self,
+        runtime: Runtime,
+        parameters: list[Parameter],
+        args: tuple[Any, ...],
+        key: tuple[Any, ...],
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
 
-        specs = tuple(p.spec(a) for p, a in zip(parameters, args, strict=True))
+        specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)
 

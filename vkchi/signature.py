@@ -61,9 +61,13 @@ class Parameter:
         """The part of the signature this argument is; None where code does not depend on it."""
         return None
 
-    def spec(self, arg: Any) -> ArgSpec:
-        """What the frontend needs to know of the argument."""
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        """What the frontend needs to know of the argument, whose part of the signature is given."""
         return ArgSpec(self.name, self.kind, self.type)
+
+    def like(self, signed: Any, name: str) -> Any:
+        """The signature's part for an array of the same shape as the parameter called `name`."""
+        return signed
 
     def bind(self, arg: Any, bound: Bound) -> None:
         """Append the argument's numbers. Raises ArgumentError."""
@@ -139,6 +143,14 @@ class ArrayParameter(Parameter):
         super().__init__(name, None)
         self.annotation = annotation
         self._seen: dict[Any, Array] = {}
+        self._alike: dict[tuple[Array, str], Array] = {}
+
+    def like(self, t: Array, name: str) -> Array:
+        """The signed type of an array of the same shape as the parameter called `name`."""
+        try:
+            return self._alike[t, name]
+        except KeyError:
+            return self._alike.setdefault((t, name), t.with_shape_of(name))
 
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray):
@@ -182,8 +194,8 @@ class ArrayParameter(Parameter):
         if axes is not None and axes != len(shape_of(elem)):
             raise self.refuse(None, f"elements of {axes} axes are needed, not {elem}")
 
-    def spec(self, arg: Any) -> ArgSpec:
-        return ArgSpec(self.name, "array", self.sign(arg))
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        return ArgSpec(self.name, "array", signed)
 
     def bind(self, arg: Any, bound: Bound) -> None:
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
@@ -221,7 +233,7 @@ class TemplateParameter(Parameter):
             return (type(arg), repr(arg))
         return arg if arg.__hash__ else _ById(arg)
 
-    def spec(self, arg: Any) -> ArgSpec:
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "template", None, arg)
 
 
@@ -233,7 +245,7 @@ class SelfParameter(TemplateParameter):
     def sign(self, arg: Any) -> Any:
         return _ById(arg)
 
-    def spec(self, arg: Any) -> ArgSpec:
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "self", None, arg)
 
 
@@ -250,6 +262,20 @@ class _ById:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ById) and self.obj is other.obj
+
+
+def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The signature of a call. Of two arrays of one shape, the later says so in its type."""
+    key = [p.sign(a) for p, a in zip(parameters, args, strict=True)]
+    first: dict[Any, str] = {}
+    for k, p in enumerate(parameters):
+        if p.kind == "array" and key[k].ndim:
+            shape = tuple(args[k].shape)[: key[k].ndim]
+            if shape in first:
+                key[k] = p.like(key[k], first[shape])
+            else:
+                first[shape] = p.name
+    return tuple(key)
 
 
 def describe(arg: Any) -> str:

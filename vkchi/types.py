@@ -151,10 +151,13 @@ class Array(Type):
 
     `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
     (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
-    `stored` is the scalar in memory, which differs from elem's scalar for u1 only.
+    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
+    the array parameter whose shape a dynamic array has too ("" for none): launches that know of
+    equal shapes spare the kernel its checks.
     """
 
-    __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")
+    __slots__ = ("elem", "layout", "like", "ndim", "shape", "space", "stored")
+    like: str
     elem: Scalar | Tensor
     ndim: int
     shape: tuple[int, ...] | None
@@ -171,22 +174,29 @@ class Array(Type):
         layout: Layout | None = None,
         space: str = "global",
         stored: Scalar | None = None,
+        like: str = "",
     ) -> Array:
         stored = stored or stored_scalar(elem)
         shape = () if ndim == 0 else shape  # nothing to learn at launch
-        key = (cls, elem, ndim, shape, layout, space, stored)
+        key = (cls, elem, ndim, shape, layout, space, stored, like)
         found = cls._interned.get(key)
         if found is None:
             t = cls()
             t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
-            t.stored = stored
+            t.stored, t.like = stored, like
             dims = "?" * ndim if shape is None else ",".join(map(str, shape))
             extra = "" if layout is None else f" @{layout_text(layout)}"
             where = "" if space == "global" else f" {space}"
             kept = "" if stored is stored_scalar(elem) else f" as {stored}"
-            t._text = f"array<{elem}[{dims}]{kept}{where}{extra}>"
+            same = f" like {like}" if like else ""
+            t._text = f"array<{elem}[{dims}]{kept}{where}{same}{extra}>"
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
+
+    def with_shape_of(self, name: str) -> Array:
+        """The same type for an array known to have the shape of the parameter called `name`."""
+        assert self.shape is None
+        return Array.of(self.elem, self.ndim, stored=self.stored, like=name)
 
     @property
     def scalars_per_element(self) -> int:

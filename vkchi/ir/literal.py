@@ -24,7 +24,7 @@ from vkchi.types import SCALARS, Array, AxisTerm, Layout, Ptr, Scalar, Tensor, T
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
 TYPE = re.compile(
     rf"array<(?P<elem>{_NUMBER})\[(?P<dims>[?\d,]*)\](?: as (?P<stored>\w+))?"
-    r"(?: (?P<space>\w+))?(?: @\((?P<layout>[^)]*)\))?>"
+    r"(?: (?P<space>(?!like )\w+))?(?: like (?P<like>[\w.]+))?(?: @\((?P<layout>[^)]*)\))?>"
     rf"|ptr<(?P<to>{_NUMBER}) (?P<where>\w+)>|(?P<number>{_NUMBER})"
 )
 LITERAL = re.compile(r"[-+.\w]+")
@@ -103,7 +103,8 @@ def type_named(text: str) -> Type:
     ndim = len(dims) if shape is None else len(shape)
     layout = None if found["layout"] is None else _layout(found["layout"], ndim)
     stored = scalar_named(found["stored"]) if found["stored"] in SCALARS else None
-    return Array.of(_number(found["elem"]), ndim, shape, layout, found["space"] or "global", stored)
+    space, like = found["space"] or "global", found["like"] or ""
+    return Array.of(_number(found["elem"]), ndim, shape, layout, space, stored, like)
 
 
 def _number(text: str) -> Scalar | Tensor:

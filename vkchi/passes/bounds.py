@@ -31,7 +31,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.intervals import Facts
-from vkchi.passes.lattice import INT_MAX, Extent, Fact, Product, Sym, join, shift, top
+from vkchi.passes.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
 from vkchi.types import Array, Scalar, Type
 
 DEEPEST_GUESS = 2
@@ -101,7 +101,7 @@ class Prover:
         f, t = self.facts.of(v), array.type
         assert isinstance(t, Array)
         if t.shape is None:
-            return f.lo >= 0 and f.ups.get(Extent(array, axis), 0) <= -1
+            return f.lo >= 0 and f.ups.get(extent_of(array, axis), 0) <= -1
         first = t.layout.origin[axis] if t.layout is not None and t.layout.origin else 0
         return first <= f.lo and f.hi <= first + t.shape[axis] - 1
 

@@ -26,6 +26,7 @@ from vkchi.passes.lattice import (
     Product,
     Sym,
     divide,
+    extent_of,
     join,
     least_ups,
     meet,
@@ -244,11 +245,11 @@ class Facts:
         extents = [s for s in p.factors if isinstance(s, Extent)]
         if p.coefficient != 1 or len(extents) != len(p.factors) or not extents:
             return False
-        array = extents[0].array
-        assert isinstance(array.type, Array)
-        return len({(s.array, s.axis) for s in extents}) == len(extents) and all(
-            s.array is array for s in extents
-        ) and all(self.least(Extent(array, k)) >= 1 for k in range(array.type.ndim))  # fmt: skip
+        first = extents[0]
+        same_array = all(s.shape == first.shape for s in extents)
+        if not same_array or len({s.axis for s in extents}) < len(extents):
+            return False
+        return all(self.least(first._replace(axis=k)) >= 1 for k in range(first.ndim))
 
 
 def resolve(v: Value, k: int) -> Key:
@@ -291,7 +292,7 @@ def _shape(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     if array.type.shape is not None:
         n = array.type.shape[op.attr]
         return Fact(n, n)
-    return Fact(0, INT_MAX, {}, (Extent(array, op.attr), 0))
+    return Fact(0, INT_MAX, {}, (extent_of(array, op.attr), 0))
 
 
 def _add(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
@@ -371,11 +372,15 @@ def _abs(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
 
 def _min(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
+    if a.hi <= b.lo or b.hi <= a.lo:
+        return a if a.hi <= b.lo else b
     return Fact(min(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups))
 
 
 def _max(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
+    if a.lo >= b.hi or b.lo >= a.hi:
+        return a if a.lo >= b.hi else b
     return Fact(max(a.lo, b.lo), max(a.hi, b.hi), join(a, b, f.least).ups)
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from vkchi.ir.core import Value
 from vkchi.passes.grid import type_range
-from vkchi.types import Scalar
+from vkchi.types import Array, Scalar
 
 Key = Any  # Value | tuple[Value, int]
 Sym = Any  # Key | Extent | Product
@@ -36,10 +36,19 @@ MOST_UPS = 12
 
 
 class Extent(NamedTuple):
-    """The extent of an axis of an array."""
+    """The extent of an axis of a dynamic array: of all arrays that have the shape of the parameter
+    called `shape`, which has `ndim` axes."""
 
-    array: Value
+    shape: str
+    ndim: int
     axis: int
+
+
+def extent_of(array: Value, axis: int) -> Extent:
+    """The symbol for an extent of an array parameter."""
+    t = array.type
+    assert isinstance(t, Array)
+    return Extent(t.like or array.name, t.ndim, axis)
 
 
 class Product(NamedTuple):
