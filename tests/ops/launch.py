@@ -74,7 +74,8 @@ class Memory:
             assert isinstance(t, Array)
             self.types[name] = t
             data = self._encode(t, array)
-            self.buffers[name] = device.allocate(max(data.nbytes, 4))
+            spare_bytes = t.scalars_per_element * t.stored.size_bytes  # for stray accesses
+            self.buffers[name] = device.allocate(data.nbytes + spare_bytes)
             self.buffers[name].write(0, data.view(np.uint8))
 
     @staticmethod

@@ -20,6 +20,7 @@ from vkchi.ir.verify import verify
 from vkchi.shader import Shader
 
 N = 150
+PLANES = "array<i32<2>[150] @(1%0*1;0,150;300;)>"  # no spare element: strays go to the trash block
 
 
 def read_func(device: Device, text: str) -> Func:
@@ -119,7 +120,7 @@ def test_constant_and_negative_indices(device: Device) -> None:
 
 
 @pytest.mark.parametrize("shift", [-3, -200, 100, 2**30, -(2**31)])
-@pytest.mark.parametrize("array", ["array<i32<2>[?]>", "array<i32<2>[150]>"])
+@pytest.mark.parametrize("array", ["array<i32<2>[?]>", "array<i32<2>[150]>", PLANES])
 def test_stray_accesses_touch_nothing(device: Device, array: str, shift: int) -> None:
     body = f"""
         %d = const {shift} : i32
@@ -137,8 +138,7 @@ def test_stray_accesses_touch_nothing(device: Device, array: str, shift: int) ->
     check(device, text, arrays)
 
 
-def test_stray_loads_of_an_untouched_trash_block_give_zero(device: Device) -> None:
-    device.fill(device.trash, 0, 4096, 0)
+def test_stray_loads_give_zero_where_nothing_strayed_before(device: Device) -> None:
     body = """
         %d = const 1000 : i32
         %k = add %i, %d : i32
@@ -568,6 +568,35 @@ def test_float_sum_by_compare_and_swap(device: Device, place: str) -> None:
     if place == "global":
         body = body[: body.rindex("barrier")]
     check(device, loop("%y: array<f32[?]>", body, attr=f"[{BLOCK}]"), {"y": ramp(1)}, count=BLOCK)
+
+
+@pytest.mark.parametrize("kind", ["add", "max"])
+def test_float_atomics_on_a_shared_array_that_is_exchanged(device: Device, kind: str) -> None:
+    body = f"""
+        %s = shared : array<f32[2] shared>
+        %c = local_index : i32
+        %one = const 1 : i32
+        %is = lt %c, %one : u1
+        %p = elem %s, %zero [inside] : ptr<f32 shared>
+        %q = elem %s, %one [inside] : ptr<f32 shared>
+        %v = cast %i : f32
+        if %is {{
+          %none = const 0.0 : f32
+          store %p, %none
+          %e = atomic_exchange %q, %none : f32
+          yield
+        }} {{
+          yield
+        }}
+        barrier
+        %o = atomic_{kind} %p, %v : f32
+        barrier
+        %t = load %p : f32
+        %g = elem %y, %i : ptr<f32 global>
+        store %g, %t
+    """
+    text = loop("%y: array<f32[?]>", body, attr=f"[{BLOCK}]")
+    check(device, text, {"y": ramp(BLOCK)}, count=BLOCK)
 
 
 def test_shared_memory_and_barrier(device: Device) -> None:

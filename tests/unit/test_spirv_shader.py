@@ -51,28 +51,33 @@ def test_only_what_is_used_has_a_slot() -> None:
 
 
 def test_wide_slots_come_before_narrow_ones() -> None:
-    text = """func @k(%a: i8, %b: f64<2>, %h: f16, %t: u1, %x: array<f64[??]>) {
+    planes = "array<f32<2>[4] @(1%0*1;0,4;8;)>"  # no spare element: strays go to the trash block
+    text = f"""func @k(%a: i8, %b: f64<2>, %h: f16, %t: u1, %x: array<f64[??]>, %y: {planes}) {{
       %i = cast %a : i32
       %k = cast %h : i32
       %j = select %t, %i, %k : i32
       %p = elem %x, %i, %j : ptr<f64 global>
       %c = sum %b : f64
       store %p, %c
+      %q = elem %y, %i : ptr<f32<2> global>
+      %o = load %q : f32<2>
+      store %q, %o
       yield
-    }"""
+    }}"""
     shader = emit_text(text)
     assert shader.slots == (
         Slot("ptr", "x", 0, "f64", 0),
-        Slot("trash", "", 0, "u32", 8),
-        Slot("value", "b", 0, "f64", 16),
-        Slot("value", "b", 1, "f64", 24),
-        Slot("value", "a", 0, "i32", 32),
-        Slot("value", "h", 0, "f32", 36),
-        Slot("value", "t", 0, "u32", 40),
-        Slot("dim", "x", 1, "i32", 44),
-        Slot("size", "x", 0, "i32", 48),
+        Slot("ptr", "y", 0, "f32", 8),
+        Slot("trash", "", 0, "u32", 16),
+        Slot("value", "b", 0, "f64", 24),
+        Slot("value", "b", 1, "f64", 32),
+        Slot("value", "a", 0, "i32", 40),
+        Slot("value", "h", 0, "f32", 44),
+        Slot("value", "t", 0, "u32", 48),
+        Slot("dim", "x", 1, "i32", 52),
+        Slot("size", "x", 0, "i32", 56),
     )
-    assert shader.size_bytes == 52
+    assert shader.size_bytes == 60
     assert shader.needs == ("float16", "float64", "int8")
 
 

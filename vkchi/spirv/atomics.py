@@ -6,6 +6,9 @@ have been replaced by legalize. Must not know: how places are addressed (`memory
 
 `atomic_exchange` and `atomic_cas` on floats work on the bits, through a pointer to unsigned
 integers of the same width: two values are the same where their bits are.
+
+A workgroup array of floats that is exchanged or swapped anywhere is kept as integers, and its other
+atomics become loops; which arrays these are is known only here.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.spirv import arith, spec
+from vkchi.spirv.control import Loop
 from vkchi.spirv.memory import (
     BufferPlace,
     LocalPlace,
@@ -60,8 +64,12 @@ def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
         new = [arith.apply(em, kind, place.elem, *pair) for pair in zip(old, values, strict=True)]
         store_place(em, place, tuple(new))
         return old
+    if isinstance(place, SharedPlace) and place.kept is not place.elem:
+        kind = op.kind.removeprefix("atomic_")
+        pairs = zip(scalar_pointers(em, place), values, strict=True)
+        return tuple([_swap_until_done(em, kind, place, *pair) for pair in pairs])
     opcode = OPCODES.get(op.kind, (0, 0, 0))["iuf".find(place.elem.kind)]
-    if not opcode or place.elem is u1 or (isinstance(place, SharedPlace) and _is_recast(place)):
+    if not opcode or place.elem is u1:
         raise InternalError(f"`{op.kind}` of {place.elem} is not native; legalize must replace it")
     _need_atomics(em, op.kind, place, place.elem)
     t_id, scope = em.type_id(place.elem), _scope(em, place)
@@ -70,8 +78,24 @@ def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
     return tuple([em.op(opcode, t_id, p, scope, relaxed, v) for p, v in pairs])
 
 
-def _is_recast(place: SharedPlace) -> bool:
-    return place.kept is not place.elem
+def _swap_until_done(
+    em: Emitter, kind: str, place: SharedPlace, pointer: int, value: int
+) -> int:  # fmt: skip
+    """A float atomic on an array kept as integers, whose floats cannot be pointed to: compare and
+    swap until nobody came between. The old value."""
+    word, t_id = em.type_id(place.kept), em.type_id(place.elem)
+    _need_atomics(em, kind, place, place.kept)
+    loop = Loop(em, [place.kept], [em.op(spec.OpLoad, word, pointer)])
+    expected = loop.phis[0]
+    old = em.op(spec.OpBitcast, t_id, expected)
+    new = em.op(spec.OpBitcast, word, arith.apply(em, kind, place.elem, old, value))
+    relaxed = em.const(u32, Semantics.Relaxed)
+    operands = (pointer, _scope(em, place), relaxed, relaxed, new, expected)
+    seen = em.op(spec.OpAtomicCompareExchange, word, *operands)
+    loop.enter(em.op(spec.OpINotEqual, em.type_id(u1), seen, expected))
+    loop.begin_next()
+    loop.close([seen])
+    return old
 
 
 def _scope(em: Emitter, place: Place) -> int:

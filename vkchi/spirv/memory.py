@@ -103,6 +103,13 @@ Place = BufferPlace | SharedPlace | LocalPlace
 
 
 @lru_cache(maxsize=4096)
+def has_spare(t: Array) -> bool:
+    """Whether the memory of an array of static shape has a spare element at its end."""
+    assert t.shape is not None
+    return t.layout in (None, row_major(t.shape, t.scalars_per_element))
+
+
+@lru_cache(maxsize=4096)
 def chunks_of(components: tuple[int, ...], is_plain: bool) -> tuple[tuple[int, int], ...]:
     """Runs of up to four consecutive components as (first offset, count); all single where values
     are converted on their way."""
@@ -134,7 +141,7 @@ def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     offset, ok = static_offset(em, width, layout, op.args[1:]), 0
     limit = layout.size - max(layout.components)
     is_proven = op.attr == "inside" or (not offset.id and 0 <= offset.constant < limit)
-    if not is_proven and t.layout in (None, row_major(t.shape or (), t.scalars_per_element)):
+    if not is_proven and has_spare(t):
         offset = _spare_offset(em, op, t, width, offset)
     elif not is_proven:
         offset = Offset(materialise(em, width, offset), 0)
