@@ -58,8 +58,10 @@ class Caps:
         """Whether scalars called `name` can stand in buffers."""
         bits = int(name[1:])
         if bits == 8:
-            return self.storage8
-        return self.storage16 if bits == 16 else bits == 1 or self.has_type(name)
+            return self.storage8 and self.int8  # spirv-val wants both for pointers to bytes
+        if bits == 16:
+            return self.storage16 and self.has_type(name)
+        return bits == 1 or self.has_type(name)
 
 
 SMALLEST = Caps()

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from vkchi.device import Buffer
-from vkchi.errors import ArgumentError, KernelIndexError, KernelRuntimeError
+from vkchi.errors import (
+    ArgumentError,
+    DeviceError,
+    KernelIndexError,
+    KernelRuntimeError,
+    Unsupported,
+)
 from vkchi.runtime import Runtime
 from vkchi.types import (
     Array,
@@ -30,6 +36,8 @@ from vkchi.types import (
     u8,
     u32,
 )
+
+MOST_SCALARS = 1 << 31
 
 
 class ElementHook:
@@ -62,16 +70,29 @@ class Storage:
         self.stored = self._choose_stored()
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.layout = layout or row_major(shape, self.components)
+        self._check_size()
         self.size_bytes = max(1, self.layout.size) * self.stored.size_bytes
         spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
         self.buffer: Buffer = self.device.allocate(self.size_bytes + spare_bytes)
         self.is_scalar = isinstance(elem, Scalar)
         self.host = self._map()
 
+    def _check_size(self) -> None:
+        if not self.device.caps.can_store(self.stored.name):
+            raise DeviceError(
+                f"{self.device.info.name} cannot keep {self.stored} in memory: use a type of 32 "
+                "bits, or another device (ti.init(device=...))"
+            )
+        if self.layout.size >= MOST_SCALARS:
+            raise Unsupported(
+                f"an array of {self.layout.size} numbers: kernels reach less than 2**31 of one "
+                "array; split it"
+            )
+
     def _choose_stored(self) -> Scalar:
         if self.dtype is not u1:
             return self.dtype
-        return u8 if self.device.caps.storage8 else u32
+        return u8 if self.device.caps.can_store("u8") else u32
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """A numpy view of shape `shape + element shape`, if the host can reach the memory."""
