@@ -1,0 +1,276 @@
+"""Passes `stride` and `reduce`: the same results, with fewer atomics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vkchi.caps import FULL, SMALLEST, Caps
+from vkchi.ir.core import Func, find_parallel, walk
+from vkchi.ir.interp import run
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.text import parse_func
+from vkchi.ir.verify import verify
+from vkchi.passes.grid import host_count
+from vkchi.passes.reduce import reduce
+from vkchi.passes.stride import most_threads, stride
+
+FEW = Caps(subgroup_arithmetic=True)  # little to interpret: 8,192 invocations
+
+
+def run_on(fn: Func, **args: Any) -> dict[str, Any]:
+    return run(fn, {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()})
+
+
+def count_atomics(fn: Func, *, looping: bool) -> int:
+    """Atomics inside loops of the parallel body, or outside of them."""
+    op = find_parallel(fn)
+    assert op is not None
+    loops = [o for o in walk(op.regions[0]) if o.kind in ("for", "while")]
+    inside = {o for loop in loops for region in loop.regions for o in walk(region)}
+    return sum(o.kind in ATOMICS and (o in inside) == looping for o in walk(op.regions[0]))
+
+
+# --- stride --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [(0, 0), (0, 1), (3, 3), (5, 2), (-7, 9000), (0, 8192), (1, 8193), (2**31 - 5, 2**31 - 1)],
+)
+def test_stride_covers_the_range_once(begin: int, end: int) -> None:
+    fn = parse_func("""
+func @f(%n: array<i32[?]>, %seen: array<i32[?]>) {
+  %c0 = const 0 : i32
+  %c1 = const 1 : i32
+  %p = elem %n, %c0 : ptr<i32 global>
+  %begin = load %p : i32
+  %q = elem %n, %c1 : ptr<i32 global>
+  %end = load %q : i32
+  parallel %begin, %end {
+    ^(%i: i32)
+    %k = sub %i, %begin : i32
+    %place = elem %seen, %k : ptr<i32 global>
+    %old = atomic_add %place, %c1 : i32
+    yield
+  }
+  yield
+}
+""")
+    new = stride(fn, FEW)
+    verify(new)
+    op = find_parallel(new)
+    assert op is not None
+    assert host_count(op) == ("const", most_threads(FEW))
+    n, seen = np.array([begin, end], np.int32), np.zeros(max(1, end - begin), np.int32)
+    got = run_on(new, n=n, seen=seen)["seen"]
+    assert (got[: end - begin] == 1).all() if end > begin else (got == 0).all()
+
+
+def test_stride_of_a_range_longer_than_i32_counts() -> None:
+    """Only how the range is shared out: invocation 0 takes begin, begin + T, ..."""
+    from vkchi.ir.builder import Builder
+    from vkchi.ir.core import Param
+    from vkchi.passes.stride import count_trips, iteration, share_out
+    from vkchi.types import Array, i32, row_major
+
+    b, out = Builder(), Param(Array.of(i32, 1, (2,), row_major((2,), 1)), "out")
+    begin, end = Param(i32, "begin"), Param(i32, "end")
+    with b.region() as body:
+        share = share_out(b, begin, end, 8192)
+        t = b.const(3, i32)
+        trips = count_trips(b, share, t)
+        last = iteration(b, share, t, b.emit("sub", trips, b.const(1, i32)))
+        for k, v in enumerate((trips, last)):
+            b.emit("store", b.emit("elem", out, b.const(k, i32)), v)
+        b.emit("yield")
+    fn = Func("f", (out, begin, end), body)
+    got = run(fn, {"out": np.zeros(2, np.int32), "begin": -(2**31), "end": 2**31 - 1})["out"]
+    mine = range(-(2**31) + 3, 2**31 - 1, 8192)
+    assert got.tolist() == [len(mine), mine[-1]]
+
+
+def test_stride_keeps_workgroups_and_numbers() -> None:
+    fn = parse_func("""
+func @f(%n: array<i32[]>, %x: array<i32[?]>, %y: array<i32[?]>) {
+  %begin = const 2 : i32
+  %p = elem %n : ptr<i32 global>
+  %end = load %p : i32
+  parallel %begin, %end [48] {
+    ^(%i: i32)
+    %t = thread_index : i32
+    %g = group_index : i32
+    %q = elem %x, %i : ptr<i32 global>
+    store %q, %t
+    %r = elem %y, %i : ptr<i32 global>
+    store %r, %g
+    yield
+  }
+  yield
+}
+""")
+    new = stride(fn, FEW)
+    op = find_parallel(new)
+    assert op is not None
+    assert op.attr == 48
+    args = {
+        "n": np.array(200, np.int32),
+        "x": np.zeros(200, np.int32),
+        "y": np.zeros(200, np.int32),
+    }
+    want, got = run_on(fn, **args), run_on(new, **args)
+    for name in "xy":
+        np.testing.assert_array_equal(got[name], want[name])
+
+
+# --- reduce --------------------------------------------------------------------------------------
+
+KINDS = {
+    "atomic_add": "i32 u32 f32 f64 i64", "atomic_min": "i32 u32 f32 i64 f64",
+    "atomic_max": "i32 u32 f32 u64", "atomic_and": "i32 u32 i64", "atomic_or": "i32 u32",
+    "atomic_xor": "i32 u64",
+}  # fmt: skip
+CASES = [(kind, t) for kind, types in KINDS.items() for t in types.split()]
+
+
+@pytest.mark.parametrize("caps", [FEW, SMALLEST], ids=["subgroups", "none"])
+@pytest.mark.parametrize(("kind", "t"), CASES)
+def test_reduce(kind: str, t: str, caps: Caps) -> None:
+    """One sum per invocation or subgroup, from a loop of a size that nothing divides."""
+    fn = parse_func(f"""
+func @f(%x: array<{t}[?]>, %s: array<{t}[2] @(1%0*1;0;2;)>) {{
+  %c0 = const 0 : i32
+  %c1 = const 1 : i32
+  %n = const 701 : i32
+  parallel %c0, %n {{
+    ^(%i: i32)
+    %p = elem %x, %i : ptr<{t} global>
+    %v = load %p : {t}
+    %q = elem %s, %c1 : ptr<{t} global>
+    %old = {kind} %q, %v : {t}
+    yield
+  }}
+  yield
+}}
+""")
+    new = reduce(fn, caps)
+    verify(new)
+    assert count_atomics(new, looping=True) == 0
+    data = np.random.default_rng(1).integers(0, 100, 701)
+    dtype = np.dtype({"f": f"f{int(t[1:]) // 8}"}.get(t[0], f"{t[0]}{int(t[1:]) // 8}"))
+    args = {"x": data.astype(dtype), "s": np.array([3, 50], dtype)}
+    np.testing.assert_array_equal(run_on(new, **args)["s"], run_on(fn, **args)["s"])
+
+
+def test_reduce_needs_enough_iterations() -> None:
+    text = """
+func @f(%s: array<i32[] @(;0;1;)>) {
+  %c0 = const 0 : i32
+  %n = const COUNT : i32
+  parallel %c0, %n {
+    ^(%i: i32)
+    %q = elem %s : ptr<i32 global>
+    %old = atomic_add %q, %i : i32
+    yield
+  }
+  yield
+}
+"""
+    small = parse_func(text.replace("COUNT", "200"))
+    assert reduce(small, FULL) is small
+    for n in (256, 300, 10_000):
+        fn = parse_func(text.replace("COUNT", str(n)))
+        new = reduce(fn, FEW)
+        verify(new)
+        op = find_parallel(new)
+        assert op is not None
+        count = host_count(op)
+        assert count is not None
+        assert count[1] in (128, 1024)
+        s = np.array(5, np.int32)
+        np.testing.assert_array_equal(run_on(new, s=s)["s"], run_on(fn, s=s)["s"])
+
+
+NESTED = """
+func @f(%a: array<f32[6,5] @(1%0*5|1%0*1;0;30;)>, %c: array<f32<2>[6] @(1%0*2;0,1;12;)>) {
+  %c0 = const 0 : i32
+  %c5 = const 5 : i32
+  %c6 = const 6 : i32
+  %one = const 1 : i32
+  parallel %c0, %c6 {
+    ^(%i: i32)
+    %e = while %c0 : i32 {
+      ^(%k: i32)
+      %more = lt %k, %c5 : u1
+      yield %more
+    } {
+      ^(%l: i32)
+      for %l, %c5 {
+        ^(%j: i32)
+        %p = elem %a, %i, %j : ptr<f32 global>
+        %v = load %p : f32
+        %q = elem %c, %i : ptr<f32<2> global>
+        %m = member %q [1] : ptr<f32 global>
+        %old = atomic_add %m, %v : f32
+        yield
+      }
+      %next = add %l, %one : i32
+      yield %next
+    }
+    yield
+  }
+  yield
+}
+"""
+
+
+def test_reduce_takes_atomics_out_of_all_serial_loops() -> None:
+    fn = parse_func(NESTED)
+    new = reduce(fn, FEW)
+    verify(new)
+    assert count_atomics(fn, looping=True) == 1
+    assert (count_atomics(new, looping=True), count_atomics(new, looping=False)) == (0, 1)
+    a = np.arange(30, dtype=np.float32).reshape(6, 5)
+    args = {"a": a, "c": np.ones((6, 2), np.float32)}
+    np.testing.assert_array_equal(run_on(new, **args)["c"], run_on(fn, **args)["c"])
+
+
+def test_reduce_in_serial_code() -> None:
+    fn = parse_func("""
+func @f(%s: array<i32[] @(;0;1;)>, %n: i32) {
+  %c0 = const 0 : i32
+  for %c0, %n {
+    ^(%i: i32)
+    %q = elem %s : ptr<i32 global>
+    %old = atomic_add %q, %i : i32
+    yield
+  }
+  yield
+}
+""")
+    new = reduce(fn, FEW)
+    verify(new)
+    assert sum(op.kind in ATOMICS for region in new.body.ops[1:] for op in [region]) <= 1
+    for n in (0, 7):
+        args = {"s": np.array(5, np.int32), "n": n}
+        np.testing.assert_array_equal(run_on(new, **args)["s"], run_on(fn, **args)["s"])
+
+
+def test_reduce_keeps_a_minus_zero() -> None:
+    fn = parse_func("""
+func @f(%s: array<f32[] @(;0;1;)>, %n: i32, %v: f32) {
+  %c0 = const 0 : i32
+  for %c0, %n {
+    ^(%i: i32)
+    %q = elem %s : ptr<f32 global>
+    %old = atomic_add %q, %v : f32
+    yield
+  }
+  yield
+}
+""")
+    for n in (0, 2):
+        got = run_on(reduce(fn, FEW), s=np.array(-0.0, np.float32), n=n, v=-0.0)["s"]
+        assert np.signbit(got)
