@@ -46,19 +46,20 @@ Build = Callable[[Maker, Env, Type], Value]
 
 
 class Rule(NamedTuple):
-    """A compiled row. `needs` names the op kind that each operand must have ("" for any)."""
+    """A compiled row. `needs` names the op kind that each operand must have ("" for any);
+    `operands` are the matchers with the operand's number, those first that fail soonest."""
 
     kind: str
     kinds: str
     needs: tuple[str, ...]
-    operands: tuple[Matcher, ...]
+    operands: tuple[tuple[int, Matcher], ...]
     build: Build
 
     def apply(self, s: Maker, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
         """The value that the op is equal to, or None where the rule does not fit."""
         env: Env = {}
-        for match, v in zip(self.operands, args, strict=True):
-            if not match(v, env):
+        for k, match in self.operands:
+            if not match(args[k], env):
                 return None
         return self.build(s, env, t)
 
@@ -74,9 +75,17 @@ def compile_row(kinds: str, pattern: str, result: str) -> list[Rule]:
     """The rules of a row: one per order of commutative operands."""
     build = builder(parse(result), is_root=True)
     return [
-        Rule(n.head, kinds, tuple(map(need, n.operands)), tuple(map(matcher, n.operands)), build)
+        Rule(n.head, kinds, tuple(map(need, n.operands)), ordered_matchers(n), build)
         for n in dict.fromkeys(orders(parse(pattern)))
     ]
+
+
+def ordered_matchers(node: Node) -> tuple[tuple[int, Matcher], ...]:
+    """The matchers of a pattern's operands, numbers first, letters last."""
+    numbered = sorted(
+        enumerate(node.operands), key=lambda p: (not is_number(p[1]), need(p[1]) == "")
+    )
+    return tuple((k, matcher(n)) for k, n in numbered)
 
 
 # --- reading -----------------------------------------------------------------------------------

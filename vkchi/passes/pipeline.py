@@ -51,6 +51,8 @@ ENTRIES: dict[str, Entry] = {
     "dce": Entry("dce:remove_dead"),
     "forward": Entry("forward:forward_memory"),
     "licm": Entry("licm:hoist_invariants"),
+    "demote": Entry("demote:demote_atomics"),
+    "demote_all": Entry("demote:demote_all_atomics"),
     "strength": Entry("strength:reduce_strength"),
     "split": Entry("split:split_dispatches"),
     "reduce": Entry("reduce:reduce", "caps"),
@@ -67,17 +69,24 @@ BEFORE_SPLIT: tuple[Step, ...] = (
 
 # On each dispatch.
 PER_DISPATCH: tuple[Step, ...] = (
+    Step("demote", "loads and stores are what licm and forward understand"),
     Step("licm", "before forward, which merges what came out of a loop with what stood there"),
     Step("forward", "loads become values that the rules can see"),
     Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
-    Step("dce", "private places never read, and what split copied in vain; reduce counts uses"),
+    Step("dce", "private places never read; reduce wants to see all uses of a place", ("forward",)),
     Step("reduce", "needs the final loops and places, and makes new ones"),
-    Step("stride", "after reduce, which makes fixed counts itself"),
-    Step("simplify", "both build index arithmetic without looking around", ("reduce", "stride")),
+    Step(
+        "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
+    ),
+    Step("forward", "and so it meets other accesses of its place", ("reduce",)),
+    Step(
+        "stride", "after reduce, which makes fixed counts itself, and demote, which it would blind"
+    ),
+    Step("simplify", "reduce and stride build without looking around", ("reduce", "stride")),
     Step("bounds", "needs simple indices; what follows makes no new places"),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last of the rules: bounds and the grid read the plain forms"),
-    Step("dce", "what these left unused", ("reduce", "stride", "legalize", "strength")),
+    Step("dce", "what these left unused", ("reduce", "stride", "legalize")),
 )
 
 

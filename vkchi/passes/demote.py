@@ -1,0 +1,183 @@
+"""Atomics that no other invocation can disturb become a load, an op and a store.
+
+Kernels spell `x[i] += v` as an atomic; where only the iteration that i belongs to writes x[i], it
+need not be one (what others read meanwhile is a race with the atomic too). An atomic is private if
+- its place is a `local`, or the dispatch has one invocation; or else
+- its array is no `shared` one, and no other array that the loop writes may be the same memory;
+- some axes have the same index in all writes of the loop to the array, and these indices tell the
+  iteration: the loop's index, plus a constant, or what recovers it (`t // n` and `t % n` give t, a
+  sum with a value from outside gives the other term, a widening conversion its operand).
+
+So other axes may run: x[i, k] is private for any k, if all writes say x[i, ...].
+
+`demote_atomics` leaves those that `reduce` can take out of a serial loop, which is better still;
+`demote_all_atomics` comes after it. Both come before `stride`, whose loops hide the iteration.
+
+Owns: the proof and the rewriting. Must not know: devices.
+
+    %old = atomic_add %p, %v    ->    %old = load %p; %new = add %old, %v; store %p, %new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.rebuild import rebuild
+from vkchi.passes.alias import Place, base_of, may_share, place_of
+from vkchi.passes.match import is_same
+from vkchi.passes.structure import holds_all
+from vkchi.types import Scalar
+
+UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}
+WRITES = UPDATES | {"store"}
+REMAINDERS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
+Loops = tuple[Op, ...]
+
+
+def demote_atomics(fn: Func) -> Func:
+    """The Func with private atomics replaced, but for those whose place a serial loop keeps."""
+    return replace_atomics(fn, lambda survey, write: not survey.is_fixed(write))
+
+
+def demote_all_atomics(fn: Func) -> Func:
+    """The Func with all private atomics replaced."""
+    return replace_atomics(fn, lambda survey, write: True)
+
+
+class Write(NamedTuple):
+    """An op that writes memory, its place, and the serial loops around it, outermost first."""
+
+    op: Op
+    place: Place
+    loops: Loops
+
+
+class Survey:
+    """The writes of a `parallel`, or of the ops beside it (index None: one invocation), and the
+    serial loops around each value that is made here."""
+
+    def __init__(self, ops: Sequence[Op], index: Param | None) -> None:
+        self.index = index
+        self.loops: dict[Value, Loops] = {}
+        self.writes: dict[Value, list[Write]] = {}
+        if index is not None:
+            self.loops[index] = ()
+        self.scan(ops, ())
+
+    def scan(self, ops: Sequence[Op], loops: Loops) -> None:
+        """Note what these ops make and write."""
+        for op in ops:
+            for v in op.results:
+                self.loops[v] = loops
+            if op.kind in WRITES:
+                write = Write(op, place_of(op.args[0]), loops)
+                self.writes.setdefault(base_of(op.args[0]), []).append(write)
+            inner = (*loops, op) if op.kind in ("for", "while") else loops
+            for region in op.regions:
+                self.loops.update((p, inner) for p in region.params)
+                self.scan(region.ops, inner)
+
+    def private_atomics(self) -> Iterator[Write]:
+        """Atomics that no other invocation can meet."""
+        for base, writes in self.writes.items():
+            atomics = [a for a in writes if a.op.kind in UPDATES]
+            if atomics and self.is_private(base, [a.place for a in writes]):
+                yield from atomics
+
+    def is_private(self, base: Value, places: Sequence[Place]) -> bool:
+        """Whether each invocation has places of its own in the array."""
+        if self.index is None:
+            return True
+        if isinstance(base, Op):
+            return base.kind == "local" and base in self.loops
+        if any(other is not base and may_share(base, other) for other in self.writes):
+            return False
+        axes = zip(*(place.indices for place in places))
+        common = [axis[0] for axis in axes if all(i == axis[0] for i in axis)]
+        return self.tells_iteration([i.root for i in common if i.root is not None])
+
+    def tells_iteration(self, values: Sequence[Value]) -> bool:
+        """Whether the loop's index can be computed from these values."""
+        told = list(values)
+        for v in told:  # grows
+            if v is self.index:
+                return True
+            told += [x for x in self.recover(v, told) if x not in told]
+        return False
+
+    def recover(self, v: Value, told: Sequence[Value]) -> Iterator[Value]:
+        """Values that v, with what else is told, gives away."""
+        if not isinstance(v, Op):
+            return
+        if v.kind == "cast" and is_widening(v):
+            yield v.args[0]
+        if v.kind in ("add", "sub"):
+            a, b = v.args
+            if self.is_steady(b):
+                yield a
+            if self.is_steady(a):
+                yield b
+        ops = [x for x in told if isinstance(x, Op)]
+        if any(is_division(v, op) or is_division(op, v) for op in ops):
+            yield from v.args[:1] if self.is_steady(v.args[1]) else ()
+
+    def is_steady(self, v: Value) -> bool:
+        """Whether v is the same in all invocations, and all through one."""
+        return v not in self.loops or (isinstance(v, Op) and v.kind in ("const", "shape"))
+
+    def is_fixed(self, write: Write) -> bool:
+        """Whether the innermost serial loop around a write always comes to the same place."""
+        if not write.loops:
+            return False
+        used = [i.root for i in write.place.indices if i.root is not None]
+        if isinstance(write.place.component, Value):
+            used.append(write.place.component)
+        return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
+
+
+def is_widening(op: Op) -> bool:
+    """Whether a conversion of integers loses nothing."""
+    new, old = op.type, op.args[0].type
+    return isinstance(new, Scalar) and isinstance(old, Scalar) and holds_all(new, old)
+
+
+def is_division(quotient: Op, remainder: Op) -> bool:
+    """Whether the two ops are a quotient and its remainder."""
+    if REMAINDERS.get(quotient.kind) != remainder.kind:
+        return False
+    return all(map(is_same, quotient.args, remainder.args))
+
+
+# --- rewriting ---------------------------------------------------------------------------------
+
+
+def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Func:
+    """The Func with the private atomics that are wanted replaced."""
+    if not any(op.kind in UPDATES for op in walk(fn.body)):
+        return fn
+    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
+    loops = [op.regions[0] for op in fn.body.ops if op.kind == "parallel"]
+    surveys = [serial, *(Survey(r.ops, r.params[0]) for r in loops)]
+    chosen = {a.op for s in surveys for a in s.private_atomics() if is_wanted(s, a)}
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        return [update(b, op, args)] if op in chosen else None
+
+    return rebuild(fn, visit) if chosen else fn
+
+
+def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
+    """Emit what an atomic does, step by step; the old value."""
+    old = b.emit("load", args[0], name=op.name)
+    if op.kind == "atomic_cas":
+        new: Value = b.emit("select", b.emit("eq", old, args[1]), args[2], old)
+    elif op.kind == "atomic_exchange":
+        new = args[1]
+    else:
+        new = b.emit(op.kind.removeprefix("atomic_"), old, args[1])
+    b.emit("store", args[0], new)
+    return old
