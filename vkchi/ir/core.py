@@ -22,7 +22,7 @@ Must not know: Python's AST, SPIR-V, devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,17 @@ def walk(region: Region) -> Iterator[Op]:
 def find_parallel(fn: Func) -> Op | None:
     """The `parallel` op of a split Func, or None if it is a serial dispatch."""
     return next((op for op in fn.body.ops if op.kind == "parallel"), None)
+
+
+def has_kind(region: Region, kinds: Container[str]) -> bool:
+    """Whether an op of one of these kinds stands in the region or in the regions inside."""
+    for op in region.ops:
+        if op.kind in kinds:
+            return True
+        for inner in op.regions:
+            if has_kind(inner, kinds):
+                return True
+    return False
 
 
 # --- constants -------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.core import Func, Op, Param, Value, has_kind
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.alias import Place, base_of, may_share, place_of
@@ -157,7 +157,7 @@ def is_division(quotient: Op, remainder: Op) -> bool:
 
 def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Func:
     """The Func with the private atomics that are wanted replaced."""
-    if not any(op.kind in UPDATES for op in walk(fn.body)):
+    if not has_kind(fn.body, UPDATES):
         return fn
     serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op.regions[0] for op in fn.body.ops if op.kind == "parallel"]

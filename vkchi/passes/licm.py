@@ -17,17 +17,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.core import Func, Op, Region, Value, has_kind
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import Changes, ChangeTable, place_of
 
+LOOPS = frozenset({"for", "while"})
 FREE = frozenset({"const", "shape"})
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)
 
 
 def hoist_invariants(fn: Func) -> Func:
     """The Func with loop-invariant ops before their loops."""
+    if not has_kind(fn.body, LOOPS):
+        return fn
     body = Hoister().region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
@@ -41,7 +44,7 @@ class Hoister(Rebuilder):
 
     def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Rewrite a loop's regions, then move what is invariant before it."""
-        if op.kind not in ("for", "while"):
+        if op.kind not in LOOPS:
             return None
         regions = tuple([self.region(r) for r in op.regions])
         changes = self.changes.of(regions)

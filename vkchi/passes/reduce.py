@@ -32,6 +32,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, bits_of, walk
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.alias import may_share
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
 from vkchi.passes.split import PER_INVOCATION, POINTERS
 from vkchi.passes.stride import (
@@ -313,14 +314,9 @@ def is_free(loop: Op, root: Value, kinds: dict[Value, set[str]]) -> bool:
     race with the atomics already."""
     if len(kinds[root]) > 1 or "access" in kinds[root]:
         return False
-    return loop.kind == "parallel" or not any(may_share(root, other) for other in kinds)
-
-
-def may_share(a: Value, b: Value) -> bool:
-    """Whether two different arrays may be one memory: arguments of one element type may."""
-    if a is b or not isinstance(a.type, Array) or not isinstance(b.type, Array):
-        return False
-    return a.type.shape is None and b.type.shape is None and a.type.stored is b.type.stored
+    return loop.kind == "parallel" or not any(
+        other is not root and may_share(root, other) for other in kinds
+    )
 
 
 def can_share_out(op: Op) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, find_parallel, walk
+from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
 from vkchi.passes.match import constant_int
 from vkchi.passes.rules import STRENGTH
 from vkchi.passes.simplify import Simplifier, ruleset
@@ -34,8 +34,7 @@ NATURAL_IF_ANY = frozenset({"max", "and"})
 
 def reduce_strength(fn: Func) -> Func:
     """The Func with the rules applied where the device computes."""
-    kinds = {op.kind for op in walk(fn.body)}
-    return fn if kinds.isdisjoint(KINDS) else Strengthener(fn).run(fn)
+    return Strengthener(fn).run(fn) if has_kind(fn.body, KINDS) else fn
 
 
 class Strengthener(Simplifier):

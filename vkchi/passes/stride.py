@@ -24,7 +24,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
-from vkchi.passes.structure import constant_int
+from vkchi.passes.match import constant_int
 from vkchi.types import i32, u32
 
 GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
@@ -40,6 +40,9 @@ def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
 
 def stride(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with a constant number of invocations, if the host cannot know its count."""
+
+    if all(op.kind != "parallel" or host_count(op) is not None for op in fn.body.ops):
+        return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind != "parallel" or host_count(op) is not None:

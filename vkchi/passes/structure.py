@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.ir.core import Op, Value
-from vkchi.passes.match import Maker, is_same
-from vkchi.passes.match import constant_int as constant_int
+from vkchi.passes.match import Maker, constant_int, is_same
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
 
 Args = Sequence[Value]
