@@ -114,6 +114,8 @@ from vkchi.types import (
     uint32,
     uint64,
 )
+from vkchi.types import ndarray as any_arr
+from vkchi.types import ndarray as ext_arr
 
 cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]
 gpu, vulkan, cuda = _ARCHES["gpu"], _ARCHES["vulkan"], _ARCHES["cuda"]

@@ -39,9 +39,9 @@ def output_of(program):
 def test_import():
     program = """
 import numpy, time
-start = time.perf_counter()
+start = time.process_time()
 import vkchi
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 """
     assert min(float(output_of(program)) for _ in range(4)) < 0.060 * MARGIN
 

@@ -59,7 +59,7 @@ def int_samples(t):
 
 def trunc_div(a, b):
     wide = [abs(int(p)) // abs(int(q)) * (1 if (p < 0) == (q < 0) else -1) for p, q in zip(a, b)]
-    return np.array(wide).astype(a.dtype)
+    return np.array(wide, a.dtype)
 
 
 @ti.func
@@ -324,6 +324,17 @@ def test_power_of_ints_with_variable_exponent():
 
     x, y = np.array([2, 3, -3, 7, 1, 0], np.int32), np.array([10, 4, 3, 0, 99, 5], np.int32)
     np.testing.assert_array_equal(map_two(f, x, y, "i32"), x**y)
+
+
+def test_square_root_as_a_power():
+    """Exact for squares, so that `int(n ** 0.5)` can be relied on."""
+
+    @ti.func
+    def f(a):
+        return int(a**0.5)
+
+    x = np.arange(300, dtype=np.int32)
+    np.testing.assert_array_equal(map_one(f, x, "i32"), np.floor(np.sqrt(x)))
 
 
 def test_augmented_assignments():

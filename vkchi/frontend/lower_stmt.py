@@ -60,10 +60,12 @@ def lower_pass(cx: Lowering, n: ast.Pass) -> None:
 
 
 def lower_assert(cx: Lowering, n: ast.Assert) -> None:
-    """Not yet."""
+    """Not evaluated outside debug mode, as in Taichi; in it: not yet."""
+    if not cx.options.debug:
+        return
     raise Unsupported(
-        f"{cx.span.place}: `assert` in kernels is not supported yet: store a flag in a field and "
-        "check it from Python, or use ti.static_assert for what is known while compiling"
+        f"{cx.span.place}: `assert` in debug mode is not supported yet: store a flag in a field "
+        "and check it from Python, or use ti.static_assert for what is known while compiling"
     )
 
 
