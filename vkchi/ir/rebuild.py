@@ -58,6 +58,10 @@ class Rebuilder:
                     append(op)
                 else:
                     self.keep(op, args)
+            elif op.type is not None:
+                (new,) = out
+                if new is not op:
+                    mapped[op] = new
             elif out is not op.results:
                 mapped.update(zip(op.results, out, strict=True))
 

@@ -162,6 +162,7 @@ ROWS: tuple[Row, ...] = (
     Row("f", "mul x 1.0", "x"),
     Row("f", "div x 1.0", "x"),
     Row("f", "div x -1.0", "neg x"),
+    Row("f", "div x P", "mul x (div 1.0 P)"),
     Row("f", "div (neg x) (neg y)", "div x y"),
     Row("f", "floor (floor x)", "floor x"),
     Row("f", "ceil (ceil x)", "ceil x"),
@@ -204,5 +205,4 @@ ROWS: tuple[Row, ...] = (
 STRENGTH: tuple[Row, ...] = (
     Row("iu", "floordiv x P", "shr x (popcnt (sub P 1))"),
     Row("iu", "mod x P", "and x (sub P 1)"),
-    Row("f", "div x P", "mul x (div 1.0 P)"),
 )

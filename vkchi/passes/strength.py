@@ -1,7 +1,7 @@
 """Rewrites ops into forms that a device computes faster but that analyses do not read.
 
-- The rows of `rules.STRENGTH`: division and remainder by powers of two become shifts and masks
-  (exact for Python's rounding down), a float's division by one a multiplication.
+- The rows of `rules.STRENGTH`: division and remainder by powers of two become shifts and masks,
+  exact for Python's rounding down.
 - Of natural numbers (never negative: extents, constants, indices of loops that begin at such, and
   what division, remainder, `min`, `and` and shifts make of them) Python's division is C's, which
   devices have, and by powers of two both are shifts and masks.
@@ -52,7 +52,7 @@ class Strengthener(Simplifier):
         if op.kind not in KINDS or op in self.on_host:
             return None
         self.name = op.name
-        if op.kind != "div" and all(map(self.is_natural, args)):
+        if all(map(self.is_natural, args)):
             v = self.divide_naturals(op, args)
         else:
             v = self.find(op.kind, args, None, op.type)
