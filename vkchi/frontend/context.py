@@ -32,8 +32,10 @@ Binding = tuple[Any, ...]
 
 
 class Tables(NamedTuple):
-    """AST class -> handler(cx, node); how a function is inlined."""
+    """AST class -> handler(cx, node); `leaves` are called without a span set, since they build
+    nothing. How a function is inlined."""
 
+    leaves: dict[type[ast.AST], Callable[..., Any]]
     handlers: dict[type[ast.AST], Callable[..., Any]]
     refuse: Callable[[Lowering, ast.AST], CompilationError]
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -67,13 +69,18 @@ class Lowering:
 
     def ref(self, n: ast.expr) -> Any:
         """An expression's compile-time value; a Target where it is a place in memory."""
-        handler = self.tables.handlers.get(type(n))
+        cls = type(n)
+        leaf = self.tables.leaves.get(cls)
+        if leaf is not None:
+            return leaf(self, n)
+        handler = self.tables.handlers.get(cls)
         if handler is None:
             raise self.tables.refuse(self, n)
-        outer, act = self.b.span, self.act
-        self.b.span = act.source.span(n, act.caller)
+        b, act = self.b, self.act
+        outer = b.span
+        b.span = act.source.span(n, act.caller)
         value = handler(self, n)
-        self.b.span = outer
+        b.span = outer
         return value
 
     def expr(self, n: ast.expr) -> Any:
@@ -158,11 +165,6 @@ class Lowering:
                 notes=((f"`{var.name}` was bound here", var.span),) if var.span else (),
                 help="give the new value a name of its own",
             )
-
-    def lookup(self, name: str) -> Any:
-        """What a name means: a local variable's value, or a captured object."""
-        var = self.act.find(name)
-        return self.capture(name) if var is None else var.value
 
     def capture(self, name: str) -> Any:
         """A name from outside the function. Raises KernelNameError."""

@@ -229,12 +229,16 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
     for flag in open_flags[1:]:
         left = cx.b.emit("or", left, flag.value)
 
+    def skip() -> None:
+        if len(open_flags) == 1:
+            cx.assign(open_flags[0], True)
+
     def lower_unset() -> None:
         for flag in open_flags:
             cx.assign(flag, False)
         lower()
 
-    branch(cx, left, lambda: None, lower_unset)
+    branch(cx, left, skip, lower_unset)
 
 
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:

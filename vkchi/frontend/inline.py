@@ -20,7 +20,7 @@ from vkchi.frontend.flow import lower_block
 from vkchi.frontend.operands import dtype_of, is_target, name_of, weak
 from vkchi.frontend.scope import CONSTANT, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
-from vkchi.frontend.syntax import function_assigns
+from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import leaves
 from vkchi.types import Following, Scalar, Tensor, cook, template
@@ -202,7 +202,7 @@ def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
 def result_of(cx: Lowering, act: Activation) -> Any:
     """What an inlined function gives back. Raises KernelTypeError if only some paths return."""
     returned, result = act.returned.value, act.result.value
-    if returned is True:
+    if returned is True or (returned is not False and always_leaves(act.source.node.body)):
         return result
     if result is UNSET or not leaves(result):
         return None

@@ -91,6 +91,8 @@ def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
                 help="use another name",
             )
     count = 1 if space.is_grouped else len(space.axes)
+    if count == 0:
+        raise cx.fail("an array without axes has no indices", help="its element is x[None]")
     if len(targets) != count:
         name = {"array": "array", "ndrange": "ndrange"}.get(space.name, "range")
         axes = f"{len(space.axes)} {'axis' if len(space.axes) == 1 else 'axes'}"
@@ -111,10 +113,12 @@ def _names(count: int) -> str:
 def bind_indices(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
     """Declare the loop's index variables."""
     cx.locate(n.target)
+    found: list[Any] = list(indices)
     if space.is_grouped:
         t = Tensor.of(i32, (len(indices),))
-        indices = [cx.b.emit("pack", *[as_index(cx, k) for k in indices], type=t)]
-    for target, index in zip(target_names(n), indices):
+        places = [as_index(cx, k) for k in indices]
+        found = [cx.b.emit("pack", *places, type=t) if places else ()]
+    for target, index in zip(target_names(n), found):
         assert isinstance(target, ast.Name)
         cx.declare(target.id, index)
 

@@ -15,11 +15,12 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from vkchi.errors import InternalError, KernelSyntaxError, KernelTypeError
+from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.context import Binding, Lowering, Tables
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.inline import annotations_of, call_function, returned_types
-from vkchi.frontend.lower_expr import EXPRESSIONS
+from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
 from vkchi.frontend.refuse import refuse
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, Activation, Var
@@ -29,21 +30,8 @@ from vkchi.ir.core import Func, Param
 from vkchi.options import Options
 from vkchi.types import Array, Scalar, Tensor, Type, row_major
 
-_TABLES = Tables({**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
+_TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
-
-
-class ArgSpec(NamedTuple):
-    """A kernel argument as far as its code depends on it.
-
-    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
-    `template` (the compile-time `value`), `self` (the object whose method the kernel is).
-    """
-
-    name: str
-    kind: str
-    type: Type | None
-    value: Any = None
 
 
 class Lowered(NamedTuple):

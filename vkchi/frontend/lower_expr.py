@@ -61,9 +61,11 @@ def operator_text(op: ast.AST) -> str:
 
 def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
     """A literal."""
-    if n.value is Ellipsis or isinstance(n.value, complex):
-        raise cx.fail(f"kernels have no {n.value!r}", kind=KernelSyntaxError)
-    return n.value
+    value = n.value
+    if value is Ellipsis or isinstance(value, complex):
+        cx.locate(n)
+        raise cx.fail(f"kernels have no {ast.unparse(n)}", kind=KernelSyntaxError)
+    return value
 
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
@@ -255,9 +257,11 @@ def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str:
     return shown
 
 
-EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
+LEAVES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.Constant: lower_constant,
     ast.Name: lower_name,
+}
+EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.Attribute: lower_attribute,
     ast.Subscript: lower_subscript,
     ast.Call: lower_call,

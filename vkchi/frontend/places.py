@@ -37,7 +37,10 @@ from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, wi
 
 def lower_name(cx: Lowering, n: ast.Name) -> Any:
     """A variable's value, or a captured object."""
-    return cx.lookup(n.id)
+    var = cx.act.find(n.id)
+    if var is not None:
+        return var.value
+    return cx.at(n, lambda cx: cx.capture(n.id))
 
 
 def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:

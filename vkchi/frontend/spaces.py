@@ -64,10 +64,6 @@ def space_of(cx: Lowering, x: Any) -> Space:
         layout = array.type.layout
         origin = (layout.origin if layout is not None else ()) or (0,) * array.type.ndim
         axes = [_axis(start, extent) for start, extent in zip(origin, array.shape(cx))]
-        if not axes:
-            raise cx.fail(
-                f"`{array.value.name}` has no axes to loop over", help="its element is x[None]"
-            )
         return Space(tuple(axes), "array")
     raise cannot_loop(cx, x)
 

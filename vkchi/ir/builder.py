@@ -11,8 +11,7 @@ Must not know: Python's AST, passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import InternalError
@@ -35,6 +34,22 @@ def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) 
         return t
 
 
+class _Open:
+    """A region that is open inside a `with`."""
+
+    __slots__ = ("region", "stack")
+
+    def __init__(self, stack: list[Region], region: Region) -> None:
+        self.stack, self.region = stack, region
+
+    def __enter__(self) -> Region:
+        self.stack.append(self.region)
+        return self.region
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.pop()
+
+
 class Builder:
     """Appends ops to the innermost open region. `span` is given to everything built."""
 
@@ -49,24 +64,13 @@ class Builder:
         """The op list that is being appended to."""
         return self._stack[-1].ops
 
-    @contextmanager
-    def region(self, *params: Param) -> Iterator[Region]:
+    def region(self, *params: Param) -> _Open:
         """Open a region with these parameters; what is built inside the `with` goes there."""
-        region = Region(params, [])
-        self._stack.append(region)
-        try:
-            yield region
-        finally:
-            self._stack.pop()
+        return _Open(self._stack, Region(params, []))
 
-    @contextmanager
-    def within(self, region: Region) -> Iterator[None]:
+    def within(self, region: Region) -> _Open:
         """Build at the end of a region that was opened before and has no yield yet."""
-        self._stack.append(region)
-        try:
-            yield
-        finally:
-            self._stack.pop()
+        return _Open(self._stack, region)
 
     def emit(
         self,

@@ -1,0 +1,134 @@
+"""Kernels without a device: lowered, verified, and run by the reference interpreter.
+
+    x = Field(np.zeros(4, np.float32))
+    result = run(kernel, 3, x)          # kernel is a plain function with kernel annotations
+
+`Field` stands for `ti.field`: kernels name it directly, or take it as ti.template().
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from vkchi.frontend.inline import annotations_of
+from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
+from vkchi.frontend.source import source_of
+from vkchi.ir import interp
+from vkchi.ir.verify import verify
+from vkchi.options import Options
+from vkchi.types import (
+    Array,
+    Layout,
+    Scalar,
+    Tensor,
+    cook,
+    ndarray,
+    row_major,
+    scalar_of,
+    scalar_of_dtype,
+    shape_of,
+    template,
+)
+
+
+class Field:
+    """An array that a kernel can capture. `data` has the elements' axes last."""
+
+    def __init__(self, data: Any, *, element_axes: int = 0, offset: tuple[int, ...] = ()) -> None:
+        self.data = data
+        self.grad: Field | None = None
+        ndim = data.ndim - element_axes
+        scalar = scalar_of_dtype(data.dtype)
+        assert scalar is not None
+        inner = data.shape[ndim:]
+        elem = Tensor.of(scalar, inner) if inner else scalar
+        self.shape = data.shape[:ndim]
+        size = int(np.prod(inner))
+        layout = row_major(self.shape, size)
+        self.type = Array.of(elem, ndim, self.shape, Layout(*layout[:3], offset))
+
+    def __vkchi_array__(self) -> Array:
+        return self.type
+
+
+class Func:
+    """Stands for `@ti.func`."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, fn: Any) -> None:
+        self.__vkchi_func__, self.__name__ = fn, fn.__name__
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else Bound(self, obj)
+
+
+class Bound:
+    """A Func of an object."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, func: Func, obj: Any) -> None:
+        self.__func__, self.__self__ = func, obj
+        self.__vkchi_func__, self.__name__ = func.__vkchi_func__, func.__name__
+
+
+class Kernel:
+    """Stands for `@ti.kernel` inside other kernels."""
+
+    __vkchi_kind__ = "kernel"
+
+    def __init__(self, fn: Any) -> None:
+        self.__vkchi_func__, self.__name__ = fn, fn.__name__
+
+
+def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
+    """What the frontend needs to know of an argument."""
+    if note is template or isinstance(note, template):
+        return ArgSpec(name, "template", None, arg)
+    if note is ndarray or isinstance(note, ndarray):
+        inner = shape_of(note.dtype) if isinstance(note, ndarray) and note.dtype else ()
+        scalar = scalar_of_dtype(arg.dtype)
+        assert scalar is not None
+        elem = Tensor.of(scalar, inner) if inner else scalar
+        return ArgSpec(name, "array", Array.of(elem, arg.ndim - len(inner)))
+    if note is None:
+        return ArgSpec(name, "self", None, arg)
+    t = cook(note)
+    return ArgSpec(name, "scalar" if isinstance(t, Scalar) else "tensor", t)
+
+
+def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
+    """The kernel lowered for these arguments; verified."""
+    notes = annotations_of(fn, source_of(fn))
+    names = inspect.signature(fn).parameters
+    specs = tuple(spec_of(name, notes.get(name), a) for name, a in zip(names, args))
+    lowered = lower_kernel(fn, specs, Options(**options))
+    verify(lowered.func)
+    return lowered
+
+
+def run(fn: Any, *args: Any, **options: Any) -> Any:
+    """Lower and interpret; arrays change in place. What the kernel returns, as Python values."""
+    lowered = lower(fn, *args, **options)
+    given = dict(zip(inspect.signature(fn).parameters, args))
+    bound: dict[str, Any] = {}
+    for name, (kind, *rest) in lowered.bindings.items():
+        if kind == "arg":
+            bound[name] = given[rest[0]]
+        elif kind == "field":
+            bound[name] = rest[0].data
+        elif kind == "grad":
+            bound[name] = given[rest[0] + "_grad"]
+        elif kind == "return":
+            t = lowered.returns[rest[0]]
+            bound[name] = np.zeros(shape_of(t), scalar_of(t).dtype)
+        else:
+            bound[name] = 7
+    interp.run(lowered.func, bound)
+    values = [bound[f"return.{k}"] for k in range(len(lowered.returns))]
+    shown = [v.item() if v.ndim == 0 else v for v in values]
+    return tuple(shown) if lowered.returns_tuple else shown[0] if shown else None
