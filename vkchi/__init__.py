@@ -117,6 +117,7 @@ from vkchi.types import (
 from vkchi.types import ndarray as any_arr
 from vkchi.types import ndarray as ext_arr
 
+TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = "trace", "debug", "info", "warn", "error", "critical"
 cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]
 gpu, vulkan, cuda = _ARCHES["gpu"], _ARCHES["vulkan"], _ARCHES["cuda"]
 metal, opengl, gles = _ARCHES["metal"], _ARCHES["opengl"], _ARCHES["gles"]
@@ -130,3 +131,9 @@ _matrix.Factories.vector_ndarray = staticmethod(vector_ndarray)
 _matrix.Factories.matrix_ndarray = staticmethod(matrix_ndarray)
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    from vkchi.unsupported import refuse
+
+    raise refuse(name)

@@ -69,6 +69,10 @@ class DeviceError(KernelRuntimeError):
     """No driver, no device, a feature that the device lacks, out of memory, device lost."""
 
 
+class ArrayIndexError(KernelRuntimeError, IndexError):
+    """An array was indexed from Python with the wrong number of indices, or out of range."""
+
+
 class ArgumentError(KernelRuntimeError, TypeError):
     """A kernel or an array method was called with something it does not take."""
 

@@ -15,7 +15,12 @@ import inspect
 from types import FunctionType
 from typing import Any, TypeVar
 
-from vkchi.errors import ArgumentError, KernelRuntimeError, KernelSyntaxError
+from vkchi.errors import (
+    ArgumentError,
+    CompilationError,
+    KernelRuntimeError,
+    KernelSyntaxError,
+)
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
@@ -58,6 +63,10 @@ class Kernel:
             return plan.launch(args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
+        except CompilationError as e:
+            if runtime.options.debug:
+                raise
+            raise e.with_traceback(None) from None  # the message has the user's line
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else functools.partial(self, obj)

@@ -47,7 +47,7 @@ ACCEPTED_NAMES = """
     cfg_optimization cpu_max_num_threads debug_mode default_cpu_block_dim default_gpu_block_dim
     demote_dense_struct_fors detect_read_only device_memory_GB device_memory_fraction
     dynamic_index experimental_features flatten_if force_scalarize_matrix gdb_trigger
-    half2_vectorization kernel_profiler log_level lower_access make_block_local
+    half2_vectorization kernel_profiler lower_access make_block_local
     make_mesh_block_local make_thread_local max_block_dim max_vector_width
     move_loop_invariant_outside_if
     num_compile_threads offline_cache offline_cache_cleaning_policy offline_cache_file_path
@@ -122,6 +122,7 @@ def init(
     debug: bool | None = None,
     fast_math: bool = False,
     random_seed: int | None = None,
+    log_level: str | None = None,
     **ignored: Any,
 ) -> None:
     """Open a device; all fields and kernels made before are dropped.
@@ -132,6 +133,7 @@ def init(
     False), ArgumentError for an option that Taichi does not have either.
     """
     _refuse_unknown(ignored)
+    set_log_level(log_level or env.flag("VKCHI_LOG"))
     options = Options(
         default_fp=_float_type(default_fp),
         default_ip=_int_type(default_ip),
@@ -143,6 +145,19 @@ def init(
     opened = open_device(_kind(arch), device, fallback=enable_fallback)
     install(Runtime(opened, options))
     log.info("vkchi runs on %s", opened.info.name)
+
+
+LOG_LEVELS = {
+    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
+    "error": logging.ERROR, "critical": logging.CRITICAL,
+}  # fmt: skip
+
+
+def set_log_level(name: str) -> None:
+    """The least severe lines that are logged: one of LOG_LEVELS. Raises ArgumentError."""
+    if name not in LOG_LEVELS:
+        raise ArgumentError(f"no log level is called {name!r}; there are {', '.join(LOG_LEVELS)}")
+    log.setLevel(LOG_LEVELS[name])
 
 
 def _kind(arch: Any) -> str:

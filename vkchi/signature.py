@@ -95,7 +95,7 @@ class ScalarParameter(Parameter):
         elif isinstance(arg, int | np.integer | np.bool_):
             bound.flat.append(self._checked(int(arg)))
             return
-        raise self.refuse(arg, f"a {t} number is needed, not {describe(arg)}")
+        raise self.refuse(arg, f"{with_article(t.name)} number is needed, not {describe(arg)}")
 
     def _checked(self, value: int) -> int:
         t: Scalar = self.type
@@ -189,7 +189,7 @@ class ArrayParameter(Parameter):
         if want.dtype is not None and want.dtype is not elem:
             raise self.refuse(None, f"an array of {want.dtype} is needed, not of {elem}")
         if want.ndim is not None and want.ndim != ndim:
-            raise self.refuse(None, f"{want.ndim} axes are needed, the array has {ndim}")
+            raise self.refuse(None, f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
         axes = want.element_dim
         if axes is not None and axes != len(shape_of(elem)):
             raise self.refuse(None, f"elements of {axes} axes are needed, not {elem}")
@@ -276,6 +276,16 @@ def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, .
             else:
                 first[shape] = p.name
     return tuple(key)
+
+
+def with_article(name: str) -> str:
+    """`an f32`, `a u8`: as the name is spelled aloud."""
+    return f"{'an' if name[0] in 'if' else 'a'} {name}"
+
+
+def axes_text(n: int) -> str:
+    """`1 axis`, `2 axes`."""
+    return f"{n} axis" if n == 1 else f"{n} axes"
 
 
 def describe(arg: Any) -> str:

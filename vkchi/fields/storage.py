@@ -18,8 +18,8 @@ import numpy as np
 from vkchi.device import Buffer
 from vkchi.errors import (
     ArgumentError,
+    ArrayIndexError,
     DeviceError,
-    KernelIndexError,
     KernelRuntimeError,
     Unsupported,
 )
@@ -165,17 +165,19 @@ class Storage:
     # --- elements --------------------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """The user's subscript as a tuple of ints in range. Raises KernelIndexError."""
+        """The user's subscript as a tuple of ints in range. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
         if len(keys) != len(self.shape):
-            raise KernelIndexError(f"{len(self.shape)} indices needed, {len(keys)} given: [{key}]")
+            raise ArrayIndexError(
+                f"an index of {len(self.shape)} integers is needed here, not {key!r}"
+            )
         for k, extent in zip(keys, self.shape, strict=True):
             if isinstance(k, slice | float | np.floating) or not hasattr(k, "__index__"):
-                raise KernelIndexError(f"indices are integers here, not {k!r}")
+                raise ArrayIndexError(f"indices are integers here, not {k!r}")
             if not 0 <= k < extent:
-                raise KernelIndexError(f"index {k} is out of range for an axis of {extent}")
+                raise ArrayIndexError(f"index {k} is out of range for an axis of {extent}")
         return tuple(map(int, keys))
 
     def __getitem__(self, key: Any) -> Any:
