@@ -872,7 +872,10 @@ def test_polar_svd_and_eigen():
             x[6][0, 0], x[6][1, 1] = values[0], values[1]
             x[7] = vectors
 
-    run()
+    try:
+        run()
+    except NotImplementedError as e:
+        pytest.skip(str(e))
     u, s, v, r, p, d, q = x.to_numpy()[1:]
     np.testing.assert_allclose(u @ s @ v.T, a, atol=1e-3)
     np.testing.assert_allclose(np.sort(np.diag(s)), np.sort(np.linalg.svd(a)[1]), rtol=1e-3)
