@@ -8,14 +8,23 @@ import numpy as np
 import pytest
 
 from vkchi.caps import FULL, SMALLEST, Caps
-from vkchi.ir.core import Func, find_parallel, walk
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param, find_parallel, walk
 from vkchi.ir.interp import run
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.grid import host_count
+from vkchi.passes.grid import host_count, host_length
 from vkchi.passes.reduce import reduce
-from vkchi.passes.stride import most_threads, stride
+from vkchi.passes.stride import (
+    count_trips,
+    first_offset,
+    iteration,
+    most_threads,
+    share_out,
+    stride,
+)
+from vkchi.types import Array, i32
 
 FEW = Caps(subgroup_arithmetic=True)  # little to interpret: 8,192 invocations
 
@@ -69,27 +78,95 @@ func @f(%n: array<i32[?]>, %seen: array<i32[?]>) {
     assert (got[: end - begin] == 1).all() if end > begin else (got == 0).all()
 
 
-def test_stride_of_a_range_longer_than_i32_counts() -> None:
-    """Only how the range is shared out: invocation 0 takes begin, begin + T, ..."""
-    from vkchi.ir.builder import Builder
-    from vkchi.ir.core import Param
-    from vkchi.passes.stride import count_trips, iteration, share_out
-    from vkchi.types import Array, i32, row_major
-
-    b, out = Builder(), Param(Array.of(i32, 1, (2,), row_major((2,), 1)), "out")
-    begin, end = Param(i32, "begin"), Param(i32, "end")
+@pytest.mark.parametrize("length", [1, 5, 8191, 8192, 8193, 100_000, 2**31 - 1])
+def test_pieces_of_a_range(length: int) -> None:
+    """Only how a range is shared out: the invocations' pieces are the range."""
+    b, begin, end, t = Builder(), *(Param(i32, name) for name in ("begin", "end", "t"))
+    out = Param(Array.of(i32, 1), "out")
     with b.region() as body:
-        share = share_out(b, begin, end, 8192)
-        t = b.const(3, i32)
-        trips = count_trips(b, share, t)
-        last = iteration(b, share, t, b.emit("sub", trips, b.const(1, i32)))
-        for k, v in enumerate((trips, last)):
+        with b.region(Param(i32, "i")) as empty:
+            b.emit("yield")
+        op = Builder.parallel(b, begin, end, empty)
+        b.ops.clear()
+        share = share_out(b, op, (begin, end), 8192, 4)
+        first = first_offset(b, share, t)
+        trips = count_trips(b, share, first)
+        last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))
+        start = iteration(b, share, first, b.const(0, i32))
+        for k, v in enumerate((trips, start, last, share.threads)):
             b.emit("store", b.emit("elem", out, b.const(k, i32)), v)
         b.emit("yield")
-    fn = Func("f", (out, begin, end), body)
-    got = run(fn, {"out": np.zeros(2, np.int32), "begin": -(2**31), "end": 2**31 - 1})["out"]
-    mine = range(-(2**31) + 3, 2**31 - 1, 8192)
-    assert got.tolist() == [len(mine), mine[-1]]
+    fn = Func("f", (out, begin, end, t), body)
+    verify(fn)
+    low = -(2**30) - 77
+    threads = min(length, 8192)
+    most = -(-length // threads)
+    for k in [*range(0, threads, 61), threads - 1]:
+        args = {"out": np.zeros(4, np.int32), "begin": low, "end": low + length, "t": k}
+        count, first_index, last_index, got_threads = run(fn, args)["out"].tolist()
+        assert got_threads == threads
+        begins = low + k // 4 * 4 * most + k % 4
+        mine = range(begins, min(low + length, begins - k % 4 + 4 * most), 4)
+        assert count == len(mine)
+        assert not mine or (first_index, last_index) == (mine[0], mine[-1])
+
+
+MANY = """
+func @f(%x: array<i32[?]>, %y: array<i32[?]>, %n: i32) {
+  %begin = const BEGIN : i32
+  %end = END : i32
+  parallel %begin, %end {
+    ^(%i: i32)
+    %k = sub %i, %begin : i32
+    %t = thread_index : i32
+    %q = elem %x, %k : ptr<i32 global>
+    %old = atomic_add %q, %i : i32
+    %r = elem %y, %k : ptr<i32 global>
+    store %r, %t
+    yield
+  }
+  yield
+}
+"""
+
+
+@pytest.mark.parametrize("count", [1024, 1500, 4096])
+@pytest.mark.parametrize("known", [True, False])
+def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vkchi.passes.stride.GROUPS_SOFTWARE", 2)
+    end = f"const {count - 7}" if known else "max %n, %begin"
+    fn = parse_func(MANY.replace("BEGIN", "-7").replace("END", end))
+    new = stride(fn, FEW)
+    verify(new)
+    op = find_parallel(new)
+    assert op is not None
+    length = host_length(op)
+    assert length is not None
+    assert length.hi == 256
+    args = {name: np.zeros(count, np.int32) for name in "xy"} | {"n": count - 7}
+    want, got = run_on(fn, **args), run_on(new, **args)
+    for name in "xy":
+        np.testing.assert_array_equal(got[name], want[name])
+    few = run_on(new, **(args | {"n": 3}))["x"]
+    assert known or few[:11].tolist() == [*range(-7, 3), 0]
+
+
+def test_processors_do_not_loop_over_few_or_synchronised_iterations() -> None:
+    for text in (
+        MANY.replace("BEGIN", "0").replace("END", "const 1000"),
+        MANY.replace("BEGIN", "0")
+        .replace("END", "max %n, %begin")
+        .replace("store", "fence\n store"),
+        MANY.replace("BEGIN", "0")
+        .replace("END", "max %n, %begin")
+        .replace(" {\n    ^", " [64] {\n ^"),
+    ):
+        fn = parse_func(text)
+        verify(fn)
+        assert stride(fn, FEW) is fn
+    long = parse_func(MANY.replace("BEGIN", "0").replace("END", "const 1000000"))
+    assert stride(long, FULL) is long
+    assert stride(long, FEW) is not long
 
 
 def test_stride_keeps_workgroups_and_numbers() -> None:

@@ -104,13 +104,18 @@ def host_count(op: Op) -> Count | None:
 
     A constant is never negative; anything else may be, which means none.
     """
-    begin, end = (wrapped(host_number(v), v) for v in op.args)
-    if begin is None or end is None:
-        return None
-    n = combine("sub", (end, begin))
+    n = host_length(op)
     if n is None:
         return None
     return ("const", max(0, n.lo)) if n.lo == n.hi else n.expr
+
+
+def host_length(op: Op) -> Number | None:
+    """End minus begin of a `parallel` op, or None where the host cannot compute it."""
+    begin, end = (wrapped(host_number(v), v) for v in op.args)
+    if begin is None or end is None:
+        return None
+    return combine("sub", (end, begin))
 
 
 def host_number(v: Value) -> Number | None:

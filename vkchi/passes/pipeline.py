@@ -74,6 +74,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("forward", "loads become values that the rules can see"),
     Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
     Step("dce", "private places never read; reduce wants to see all uses of a place", ("forward",)),
+    Step("bounds", "reduce and stride hide that an index belongs to its loop"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
@@ -83,9 +84,9 @@ PER_DISPATCH: tuple[Step, ...] = (
         "stride", "after reduce, which makes fixed counts itself, and demote, which it would blind"
     ),
     Step("simplify", "reduce and stride build without looking around", ("reduce", "stride")),
-    Step("bounds", "needs simple indices; what follows makes no new places"),
+    Step("bounds", "the places that reduce made", ("reduce",)),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
-    Step("strength", "last of the rules: bounds and the grid read the plain forms"),
+    Step("strength", "last: bounds and the grid read the plain forms"),
     Step("dce", "what these left unused", ("reduce", "stride", "legalize")),
 )
 

@@ -36,11 +36,13 @@ from vkchi.passes.alias import may_share
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
 from vkchi.passes.split import PER_INVOCATION, POINTERS
 from vkchi.passes.stride import (
-    WIDEST_SOFTWARE,
     count_trips,
+    first_offset,
+    is_processor,
     iteration,
     most_threads,
     share_out,
+    subgroup_width,
 )
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
@@ -175,22 +177,23 @@ class _Reducer:
         claims = find_claims(op, self.used, self.roots, self.locals)
         if not claims:
             return None
-        share = share_out(b, args[0], args[1], threads)
-        zero, total = b.const(0, i32), b.const(threads, i32)
+        share = share_out(b, op, args, threads, subgroup_width(self.caps))
         t, k = Param(i32, "t"), Param(i32, "k")
         (body,) = op.regions
         with b.region(t) as outer:
             sums = self.open_sums(b, claims)
-            n = count_trips(b, share, t)
+            first = first_offset(b, share, t)
+            n = count_trips(b, share, first)
+            zero = b.const(0, i32)
             with b.region(k) as inner:
-                self.rebuilder.map[body.params[0]] = iteration(b, share, t, k)
+                self.rebuilder.map[body.params[0]] = iteration(b, share, first, k)
                 self.rebuilder.ops(body.ops)
             b.for_(zero, n, (), inner)
             for found in sums:
                 self.finish_subgroup(b, found)
             b.span = op.span
             b.emit("yield")
-        b.parallel(zero, total, outer)
+        b.parallel(b.const(0, i32), share.threads, outer)
         return ()
 
     def finish_subgroup(self, b: Builder, found: Sum) -> None:
@@ -335,6 +338,5 @@ def choose_threads(op: Op, caps: Caps) -> int | None:
     n: int = count[1]
     if n < SMALLEST_COUNT:
         return None
-    software = caps.subgroup_size <= WIDEST_SOFTWARE
-    share = n // (WORK_SOFTWARE if software else WORK_HARDWARE)
+    share = n // (WORK_SOFTWARE if is_processor(caps) else WORK_HARDWARE)
     return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))

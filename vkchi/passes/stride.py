@@ -1,12 +1,22 @@
-"""A fixed number of invocations for a range that the host cannot count.
+"""Fewer invocations than iterations: each one loops.
 
     parallel begin, end { (i) body }    becomes    parallel 0, T { (t) for k in 0..n { body } }
-                                                   with i = begin + t + k * T
 
-where n, the iterations of invocation t, is exact, so that the body needs no guard. The range is
-shared out once per invocation, ahead of the loop. Neighbouring invocations get neighbouring
-iterations. `thread_index` keeps meaning the iteration's number in the range, and with a demanded
-workgroup size `group_index` the workgroup it would be in.
+where n, the iterations of invocation t, is exact, so that the body needs no guard. This happens
+- where the host cannot count the range: T is then a constant;
+- on processors (devices with narrow subgroups), where an invocation costs as much as a few
+  operations and a loop much less: T is what keeps the device busy, or the count if that is less.
+
+Subgroups take contiguous pieces of the range, and step through them side by side: with W
+invocations in a subgroup and at most P iterations for each,
+
+    i = begin + (t // W) * (W * P) + t % W + k * W
+
+which a processor reads as one stream, and a graphics card in whole lines. (Steps of T, the usual
+form, are three times slower on lavapipe: all of them fall into the same set of its cache.) With a
+demanded workgroup size, W is that size, so that workgroups stay consecutive iterations.
+`thread_index` keeps meaning the iteration's number in the range, and with a demanded size
+`group_index` the workgroup it would be in. Ranges of 2**31 and more iterations do not run.
 
 Owns: how T invocations share a range (pass `reduce` asks here too). Must not know: why the host
 wants to know a count.
@@ -21,51 +31,81 @@ from typing import NamedTuple
 
 from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.grid import DEFAULT_BLOCK, host_count
+from vkchi.passes.grid import DEFAULT_BLOCK, host_length
 from vkchi.passes.match import constant_int
+from vkchi.passes.split import PER_INVOCATION
 from vkchi.types import i32, u32
 
 GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
 GROUPS_HARDWARE = 512
 WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
+HINDRANCES = PER_INVOCATION - {"thread_index"} | {"shared"}
+WORTH_A_LOOP = 4  # iterations per invocation
+
+
+def is_processor(caps: Caps) -> bool:
+    """Whether the device is a processor, as far as that can be told."""
+    return caps.subgroup_size <= WIDEST_SOFTWARE
+
+
+def subgroup_width(caps: Caps) -> int:
+    """The invocations that run side by side: the largest power of two in a subgroup's size."""
+    return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
 
 
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
     """The invocations that keep the device busy, in whole workgroups; more only cost."""
-    software = caps.subgroup_size <= WIDEST_SOFTWARE
-    return block * (GROUPS_SOFTWARE if software else GROUPS_HARDWARE)
+    return block * (GROUPS_SOFTWARE if is_processor(caps) else GROUPS_HARDWARE)
 
 
 def stride(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """The Func with a constant number of invocations, if the host cannot know its count."""
-
-    if all(op.kind != "parallel" or host_count(op) is not None for op in fn.body.ops):
+    """The Func with fewer invocations, where the host cannot know the count or they are cheaper."""
+    wanted = {op for op in fn.body.ops if op.kind == "parallel" and wants_stride(op, caps)}
+    if not wanted:
         return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel" or host_count(op) is not None:
+        if op not in wanted:
             return None
-        build_strided(b, op, args, most_threads(caps, op.attr or DEFAULT_BLOCK))
+        build_strided(b, op, args, caps)
         return ()
 
     return rebuild(fn, visit)
 
 
-def build_strided(b: Builder, op: Op, args: tuple[Value, ...], threads: int) -> None:
+def wants_stride(op: Op, caps: Caps) -> bool:
+    """Whether a `parallel` should loop: it must, or it is worth it and nothing hinders it."""
+    length = host_length(op)
+    if length is None:
+        return True
+    if not is_processor(caps) or op.attr is not None:
+        return False
+    if length.hi < WORTH_A_LOOP * most_threads(caps):
+        return False
+    return not any(
+        inner.kind in HINDRANCES or effect_of(inner.kind) is Effect.SYNC
+        for inner in walk(op.regions[0])
+    )
+
+
+def build_strided(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
     """Append the strided form of a `parallel` with these bounds."""
-    share = share_out(b, args[0], args[1], threads)
-    zero, total = b.const(0, i32), b.const(threads, i32)
+    most = most_threads(caps, op.attr or DEFAULT_BLOCK)
+    share = share_out(b, op, args, most, op.attr or subgroup_width(caps))
     t, k = Param(i32, "t"), Param(i32, "k")
     with b.region(t) as outer:
-        n = count_trips(b, share, t)
+        first = first_offset(b, share, t)
+        n = count_trips(b, share, first)
+        zero = b.const(0, i32)
         with b.region(k) as inner:
-            insert_body(b, op, iteration(b, share, t, k), args[0])
+            insert_body(b, op, iteration(b, share, first, k), args[0])
             b.emit("yield")
         b.for_(zero, n, (), inner)
         b.emit("yield")
-    b.parallel(zero, total, outer, op.attr)
+    b.parallel(b.const(0, i32), share.threads, outer, op.attr)
 
 
 def insert_body(b: Builder, op: Op, i: Value, begin: Value) -> None:
@@ -89,38 +129,62 @@ def insert_body(b: Builder, op: Op, i: Value, begin: Value) -> None:
 
 
 class Share(NamedTuple):
-    """How `threads` invocations share the iterations from `begin` on: `whole` each, and one more
-    for the first `rest` ones. Both are i32 values; `rest` is None for none."""
+    """How `threads` (an i32) invocations share the iterations from `begin` on: `width` side by
+    side, at most `most` (an i32) each; `total` is the number of all iterations, a u32, or None if
+    each invocation has `most`."""
 
     begin: Value
-    threads: int
-    whole: Value
-    rest: Value | None
+    threads: Value
+    width: int
+    most: Value
+    total: Value | None
 
 
-def share_out(b: Builder, begin: Value, end: Value, threads: int) -> Share:
-    """Share out the range of i32 from begin to end, also one that is longer than i32 counts."""
+def share_out(b: Builder, op: Op, args: Sequence[Value], limit: int, width: int) -> Share:
+    """Share out the range of a `parallel` with these bounds among `limit` invocations, or one for
+    each iteration if the host finds that there are fewer. `width` must divide `limit`."""
+    begin, end = args
     first, last = constant_int(begin), constant_int(end)
     if first is not None and last is not None:
-        whole, rest = divmod(max(0, last - first), threads)
-        return Share(begin, threads, b.const(whole, i32), b.const(rest, i32) if rest else None)
-    length = b.emit("bitcast", b.emit("sub", end, begin), type=u32)
-    some = b.emit("lt", begin, end)
-    count = b.emit("select", some, length, b.const(0, u32))
-    step = b.const(threads, u32)
-    whole_u, rest_u = b.emit("floordiv", count, step), b.emit("mod", count, step)
-    return Share(begin, threads, *(b.emit("cast", v, type=i32) for v in (whole_u, rest_u)))
+        n = max(0, last - first)
+        most = -(-n // limit)
+        exact = most * limit == n
+        total = None if exact else b.const(n, u32)
+        return Share(begin, b.const(limit, i32), width, b.const(most, i32), total)
+    length = end if first == 0 else b.emit("sub", end, begin)
+    count = b.emit("bitcast", length, type=u32)
+    threads: Value = b.const(limit, i32)
+    if host_length(op) is None:
+        count = b.emit("select", b.emit("lt", begin, end), count, b.const(0, u32))
+    else:
+        threads = b.emit("min", length, threads)  # what runs at all has a positive length
+    step = b.emit("bitcast", threads, type=u32)
+    left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
+    most_u = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
+    return Share(begin, threads, width, b.emit("cast", most_u, type=i32), count)
 
 
-def count_trips(b: Builder, share: Share, t: Value) -> Value:
-    """The number of iterations of invocation t, an i32."""
-    if share.rest is None:
-        return share.whole
-    more = b.emit("lt", t, share.rest)
-    return b.emit("add", share.whole, b.emit("cast", more, type=i32))
+def first_offset(b: Builder, share: Share, t: Value) -> Value:
+    """The number of the first iteration of invocation t, counted from begin, an i32."""
+    width = b.const(share.width, i32)
+    piece = b.emit("mul", share.most, width)
+    lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)
+    return b.emit("add", b.emit("mul", group, piece), lane)
 
 
-def iteration(b: Builder, share: Share, t: Value, k: Value) -> Value:
-    """The k-th iteration of invocation t, an i32."""
-    here = t if constant_int(share.begin) == 0 else b.emit("add", share.begin, t)
-    return b.emit("add", here, b.emit("mul", k, b.const(share.threads, i32)), name="i")
+def count_trips(b: Builder, share: Share, first: Value) -> Value:
+    """The number of iterations of the invocation that begins at `first`, an i32."""
+    if share.total is None:
+        return share.most
+    at = b.emit("bitcast", first, type=u32)
+    round_up = b.const(share.width - 1, u32)
+    left = b.emit("add", b.emit("sub", share.total, at), round_up)
+    trips = b.emit("cast", b.emit("floordiv", left, b.const(share.width, u32)), type=i32)
+    some = b.emit("select", b.emit("lt", at, share.total), trips, b.const(0, i32))
+    return b.emit("min", some, share.most)
+
+
+def iteration(b: Builder, share: Share, first: Value, k: Value) -> Value:
+    """The k-th iteration of the invocation that begins at `first`, an i32."""
+    here = first if constant_int(share.begin) == 0 else b.emit("add", share.begin, first)
+    return b.emit("add", here, b.emit("mul", k, b.const(share.width, i32)), name="i")
