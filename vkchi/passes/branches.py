@@ -4,7 +4,8 @@
   regions of an `if` that asks it.
 - `if` that only chooses between values, or computes a few cheap ones without floats (so no NaN can
   leak into a gradient): the ops stand before, and `select` chooses.
-- A result that both regions yield alike is that value.
+- A result that both regions yield alike is that value; one that is true in one region and false in
+  the other is the condition, or its opposite.
 - `for` of no iterations: the first values. Of one: its region stands there. `parallel` of none:
   nothing.
 - A carried value that no iteration changes is its first value, inside and behind the loop.
@@ -48,14 +49,22 @@ def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     if can_flatten(then, orelse):
         return flatten(s, op, args[0], then, orelse)
     new = s.finish(op, args, (then, orelse))
-    return [alike(s, *pair) for pair in zip(new.results, then.yielded, orelse.yielded, strict=True)]
+    results = zip(new.results, then.yielded, orelse.yielded, strict=True)
+    return [known_result(s, args[0], *each) for each in results]
 
 
-def alike(s: Simplifier, result: Value, a: Value, b: Value) -> Value:
-    """The value that both regions yield, else the result."""
-    if not is_same(a, b):
-        return result
-    return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
+def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) -> Value:
+    """What both regions yield alike, or the condition itself, else the result."""
+    if is_same(a, b):
+        return s.const(a.attr, a.type) if type(a) is Op and a.kind == "const" else a
+    if a.type is u1 and is_constant(a) and is_constant(b):
+        return cond if s.truth(a) else s.emit("not", cond)
+    return result
+
+
+def is_constant(v: Value) -> bool:
+    """Whether v is a constant."""
+    return type(v) is Op and v.kind == "const"
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:

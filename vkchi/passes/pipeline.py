@@ -84,6 +84,7 @@ PER_DISPATCH: tuple[Step, ...] = (
         "stride", "after reduce, which makes fixed counts itself, and demote, which it would blind"
     ),
     Step("simplify", "reduce and stride build without looking around", ("reduce", "stride")),
+    Step("licm", "what all iterations of an invocation share", ("reduce", "stride")),
     Step("bounds", "the places that reduce made", ("reduce",)),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),

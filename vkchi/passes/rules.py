@@ -1,4 +1,4 @@
-"""The algebraic rules of `simplify` and `strength`, as rows. `match.py` explains the language.
+"""The algebraic rules of `simplify`, as rows. `match.py` explains the language.
 
 A row says for which scalar kinds it holds (i u f b), what is replaced, by what, and for floats how
 exact it is. Integers wrap, so what holds modulo 2^n holds. Only EXACT rows run unless `fast_math`.
@@ -199,10 +199,4 @@ ROWS: tuple[Row, ...] = (
     Row("f", "pow x 4.0", "mul (mul x x) (mul x x)", INEXACT),
     Row("f", "pow x -2.0", "div 1.0 (mul x x)", INEXACT),
     Row("f", "pow (exp x) y", "exp (mul x y)", INEXACT),
-)
-
-# What a device does faster in a form that analyses no longer read; `strength` runs it late.
-STRENGTH: tuple[Row, ...] = (
-    Row("iu", "floordiv x P", "shr x (popcnt (sub P 1))"),
-    Row("iu", "mod x P", "and x (sub P 1)"),
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder, infer_type
@@ -25,7 +26,7 @@ from vkchi.passes import branches, structure
 from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
 from vkchi.passes.match import Rule, compile_row, constant, kind_of
-from vkchi.passes.rules import ROWS, STRENGTH, Float, Row
+from vkchi.passes.rules import ROWS, Float, Row
 from vkchi.types import Type
 
 Apply = Callable[["Simplifier", Sequence[Value], Any, Type], "Value | None"]
@@ -77,29 +78,26 @@ def _folder(kind: str) -> Apply:
     return apply
 
 
-_RULESETS: dict[str, Ruleset] = {}
+@cache
+def exact_rules() -> Ruleset:
+    """The rows that change no result."""
+    return Ruleset([row for row in ROWS if row.exactness is Float.EXACT])
 
 
-def ruleset(name: str) -> Ruleset:
-    """The rules called exact, fast or strength; compiled when first asked for."""
-    if name not in _RULESETS:
-        rows = {
-            "exact": lambda: [row for row in ROWS if row.exactness is Float.EXACT],
-            "fast": lambda: list(ROWS),
-            "strength": lambda: list(STRENGTH),
-        }[name]()
-        _RULESETS[name] = Ruleset(rows)
-    return _RULESETS[name]
+@cache
+def fast_rules() -> Ruleset:
+    """All rows."""
+    return Ruleset(ROWS)
 
 
 def simplify(fn: Func) -> Func:
     """The Func with every EXACT rule applied."""
-    return Simplifier(ruleset("exact")).run(fn)
+    return Simplifier(exact_rules()).run(fn)
 
 
 def simplify_fast(fn: Func) -> Func:
     """The Func with every rule applied, those that may change float results too."""
-    return Simplifier(ruleset("fast")).run(fn)
+    return Simplifier(fast_rules()).run(fn)
 
 
 class Simplifier:

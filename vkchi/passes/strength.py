@@ -1,83 +1,138 @@
-"""Rewrites ops into forms that a device computes faster but that analyses do not read.
+"""Divisions of numbers that are never negative, by the device's cheapest means.
 
-- The rows of `rules.STRENGTH`: division and remainder by powers of two become shifts and masks,
-  exact for Python's rounding down.
-- Of natural numbers (never negative: extents, constants, indices of loops that begin at such, and
-  what division, remainder, `min`, `and` and shifts make of them) Python's division is C's, which
-  devices have, and by powers of two both are shifts and masks.
+Python's `//` and `%` round down, C's toward zero; of natural numbers they are the same, and so is
+division of unsigned numbers, which costs least. By a power of two the rounding down is a shift or a
+mask (the emitter makes it), so that form is taken.
 
-Runs after everything that reads index arithmetic. Ops beside a `parallel` stay: they tell the host
-how many iterations there are. Owns: where rules apply, what is natural.
+Natural are extents, constants, indices of loops that begin at such, and what sums, products,
+quotients and the like make of them while they cannot overflow: for each value the largest that it
+can be is known. Runs after `bounds`, which reads the plain forms, as does the host: ops beside a
+`parallel` stay.
 
-    floordiv %i, 8    ->    shr %i, 3
+Owns: what is natural. Must not know: how division is emitted.
+
+    rem %i, 8    ->    mod %i, 8            floordiv %i, %n    ->    as u32: floordiv %i, %n
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
-from vkchi.passes.match import constant_int
-from vkchi.passes.rules import STRENGTH
-from vkchi.passes.simplify import Simplifier, ruleset
-from vkchi.types import Scalar
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.match import constant, constant_int, is_power_of_two
+from vkchi.types import Scalar, Type, u32, u64
 
-KINDS = frozenset(row.pattern.split()[0] for row in STRENGTH) | {"truncdiv", "rem"}
-# What a natural number divided by another is the same as: by a power of two, and by any.
-SHIFTED = {"truncdiv": "floordiv", "rem": "mod"}
-DIVIDED = {"floordiv": "truncdiv", "mod": "rem"}
-COUNTS = frozenset({"shape", "thread_index", "local_index", "group_index", "group_size"})
-NATURAL_IF_ALL = frozenset({"truncdiv", "floordiv", "rem", "mod", "min", "shr"})
-NATURAL_IF_ANY = frozenset({"max", "and"})
+ROUND_DOWN = {"truncdiv": "floordiv", "rem": "mod", "floordiv": "floordiv", "mod": "mod"}
+UNSIGNED = {32: u32, 64: u64}
+Rule = Callable[[list[Any], int], Any]
+
+
+def _natural(formula: Callable[..., int]) -> Rule:
+    """The rule of an op that is natural if all its operands are."""
+    return lambda args, top: None if None in args else formula(*args)
+
+
+def _largest_and(args: list[Any], top: int) -> Any:
+    return min((n for n in args if n is not None), default=None)
+
+
+def _largest_max(args: list[Any], top: int) -> Any:
+    known = [n for n in args if n is not None]
+    return max(known) if len(known) == len(args) else top if known else None
+
+
+def _top(args: list[Any], top: int) -> int:
+    return top
+
+
+# How large results can be, from how large the operands can be and the type's largest number.
+LARGEST: dict[str, Rule] = {
+    "add": _natural(lambda a, b: a + b),
+    "mul": _natural(lambda a, b: a * b),
+    "min": _natural(min),
+    "max": _largest_max,
+    "and": _largest_and,
+    "shr": _natural(lambda a, b: a),
+    "cast": _natural(lambda a: a),
+    "select": lambda args, top: None if None in args[1:] else max(args[1:]),
+    **dict.fromkeys(("truncdiv", "floordiv"), _natural(lambda a, b: a)),  # b may be 1
+    **dict.fromkeys(("rem", "mod"), _natural(lambda a, b: min(a, max(b - 1, 0)))),
+    **dict.fromkeys(("shape", "thread_index", "local_index", "group_index"), _top),
+    **dict.fromkeys(("group_size", "grid_size"), _top),
+}
 
 
 def reduce_strength(fn: Func) -> Func:
-    """The Func with the rules applied where the device computes."""
-    return Strengthener(fn).run(fn) if has_kind(fn.body, KINDS) else fn
+    """The Func with divisions of natural numbers in their cheapest form."""
+    if not has_kind(fn.body, ROUND_DOWN):
+        return fn
+    body = Strengthener(fn).region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
 
-class Strengthener(Simplifier):
-    """One run."""
+class Strengthener(Rebuilder):
+    """One run. `most` remembers how large values can be; None of what may be negative."""
 
     def __init__(self, fn: Func) -> None:
-        super().__init__(ruleset("strength"))
+        super().__init__(self.visit_division)
         self.on_host = set(fn.body.ops) if find_parallel(fn) else set()
-        self.naturals: dict[Value, bool] = {}
+        self.most: dict[Value, int | None] = {}
 
-    def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What stands for the op's results, or None to keep it."""
+    def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """The cheaper form of a division of natural numbers, or None."""
         if op.kind in ("for", "parallel"):
-            self.naturals[op.regions[0].params[0]] = self.is_natural(args[0])
-        if op.kind not in KINDS or op in self.on_host:
+            self.most[op.regions[0].params[0]] = self.largest_index(*args[:2])
+        t = op.type
+        if op.kind not in ROUND_DOWN or op in self.on_host or not isinstance(t, Scalar):
             return None
-        self.name = op.name
-        if all(map(self.is_natural, args)):
-            v = self.divide_naturals(op, args)
-        else:
-            v = self.find(op.kind, args, None, op.type)
-        return None if v is None else (v,)
+        if t.kind != "i" or t.bits not in UNSIGNED or None in map(self.largest, args):
+            return None
+        kind = ROUND_DOWN[op.kind]
+        if is_constant_power(args[1]):
+            return None if kind == op.kind else [b.emit(kind, *args, name=op.name)]
+        unsigned = [b.emit("bitcast", v, type=UNSIGNED[t.bits]) for v in args]
+        return [b.emit("bitcast", b.emit(kind, *unsigned), type=t, name=op.name)]
 
-    def divide_naturals(self, op: Op, args: tuple[Value, ...]) -> Value | None:
-        """A quotient or remainder of natural numbers."""
-        v = self.find(SHIFTED.get(op.kind, op.kind), args, None, op.type)
-        if v is None and op.kind in DIVIDED:
-            v = self.result(DIVIDED[op.kind], *args)
-        return v
+    def largest_index(self, begin: Value, end: Value) -> int | None:
+        """The largest index of a loop; None if it may begin below zero."""
+        if self.largest(begin) is None:
+            return None
+        end_most = self.largest(end)
+        return largest_of(begin.type) if end_most is None else max(end_most - 1, 0)
 
-    def is_natural(self, v: Value) -> bool:
-        """Whether an integer is surely not negative."""
-        found = self.naturals.get(v)
-        if found is None:
-            found = self.naturals[v] = self._find_natural(v)
-        return found
+    def largest(self, v: Value) -> int | None:
+        """The largest that v can be; None if v is no integer or may be negative."""
+        if v not in self.most:
+            self.most[v] = self.find_largest(v)
+        return self.most[v]
 
-    def _find_natural(self, v: Value) -> bool:
-        if not isinstance(v, Op) or not isinstance(v.type, Scalar):
-            return False
+    def find_largest(self, v: Value) -> int | None:
+        """As `largest`, from the op and its operands."""
         number = constant_int(v)
-        if number is not None or v.kind in COUNTS:
-            return number is None or number >= 0
-        if v.kind in NATURAL_IF_ALL:
-            return all(map(self.is_natural, v.args))
-        return v.kind in NATURAL_IF_ANY and any(map(self.is_natural, v.args))
+        if number is not None:
+            return number if number >= 0 else None
+        t = v.type
+        if not isinstance(t, Scalar) or t.kind == "f":
+            return None
+        top, found = largest_of(t), None
+        if isinstance(v, Op) and v.kind in LARGEST:
+            found = LARGEST[v.kind]([self.largest(x) for x in v.args], top)
+            if found is not None and v.kind in ("truncdiv", "floordiv"):
+                found //= constant_int(v.args[1]) or 1
+        if found is None or found > top:
+            return None if t.kind == "i" else top
+        return int(found)
+
+
+def largest_of(t: Type) -> int:
+    """The largest number of an integer type, or truth value."""
+    assert isinstance(t, Scalar)
+    return (1 << (t.bits - (t.kind == "i"))) - 1
+
+
+def is_constant_power(v: Value) -> bool:
+    """Whether v is a constant power of two."""
+    return isinstance(v, Op) and v.kind == "const" and is_power_of_two(constant(v))

@@ -194,6 +194,13 @@ def shape(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     return None if array.shape is None else s.const(array.shape[attr], i32)
 
 
+def largest(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
+    """The greater of an extent and a constant that extents never go below."""
+    number = constant_int(args[1])
+    is_extent = op_of(args[0], "shape") is not None
+    return args[0] if is_extent and number is not None and number <= 0 else None
+
+
 def member_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
     """The place of a component at a constant index, which is clamped."""
     k = constant_int(args[1])
@@ -207,4 +214,5 @@ RULES: dict[str, Callable[[Any, Args, Any, Type], Value | None]] = {
     "extract": extract, "extract_at": extract_at, "insert": insert, "insert_at": insert_at,
     "pack": pack, "transpose": transpose, "cast": cast, "bitcast": bitcast, "shape": shape,
     "eq": compare_truth("eq"), "ne": compare_truth("ne"), "member_at": member_at,
+    "max": largest,
 }  # fmt: skip
