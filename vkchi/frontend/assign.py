@@ -54,7 +54,7 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
         for item, part in zip(n.elts, unpack(cx, n, x)):
             assign_to(cx, item, part, is_static=is_static)
     elif isinstance(n, ast.Attribute | ast.Subscript):
-        store(cx, lvalue(cx, n), x)
+        store(cx, assignable(cx, n), x)
     else:
         raise cx.tables.refuse(cx, n)
 
@@ -84,25 +84,32 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
         cx.assign(var, fit(cx, var.value, x, var.name))
 
 
+def assignable(cx: Lowering, n: ast.expr) -> Any:
+    """The target that n is. Raises KernelSyntaxError if it cannot be assigned."""
+    target = lvalue(cx, n)
+    if _is_place(target):
+        return target
+    is_value = isinstance(target, Value)
+    raise cx.fail(
+        f"`{ast.unparse(n)}` is {'a value' if is_value else 'known while compiling'} "
+        "and cannot be assigned",
+        kind=KernelSyntaxError,
+        help="" if is_value else "keep what kernels change in fields or array arguments",
+    )
+
+
 def _is_place(x: Any) -> bool:
     return isinstance(x, Place | PartTarget | PartsTarget | Slot)
 
 
 def store(cx: Lowering, target: Any, x: Any) -> None:
-    """Put x where `target` is. Raises KernelTypeError if that cannot be assigned."""
+    """Put x where `target` is. Raises KernelTypeError if it does not fit."""
     if isinstance(target, ItemSlot):
         target.put(cx, fit(cx, target.get(), x, "item"))
     elif isinstance(target, Slot):
         assign_var(cx, target.var, x)
-    elif _is_place(target):
-        target.store(cx, coerce(cx, x, target.type))
     else:
-        what = "a value" if isinstance(target, Value) else name_of(target)
-        raise cx.fail(
-            f"{what} cannot be assigned in a kernel",
-            kind=KernelSyntaxError,
-            help="assign a variable, an element of a field or array, or a component of one",
-        )
+        target.store(cx, coerce(cx, x, target.type))
 
 
 def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
@@ -217,10 +224,7 @@ def _augmented(cx: Lowering, n: ast.expr) -> Any:
                 help="keep what kernels change in a field: ti.field(ti.f32, shape=())",
             )
         raise cx.undefined(n.id)
-    target = lvalue(cx, n)
-    if not _is_place(target):
-        store(cx, target, 0)
-    return target
+    return assignable(cx, n)
 
 
 def is_shared(cx: Lowering, target: Target) -> bool:

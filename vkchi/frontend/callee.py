@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Collection
+import inspect
+from collections.abc import Collection
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -18,11 +19,13 @@ from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.assign import parts_of
 from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, construct
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.places import attribute_of, lvalue
 from vkchi.frontend.static import FORMS
+from vkchi.frontend.syntax import LIST_CHANGES
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
@@ -34,8 +37,7 @@ from vkchi.lang.static import static
 from vkchi.types import Following, Type
 
 _UNCONVERTED = (static, grouped)  # take fields as Python objects
-_LIST_METHODS = {"append": True, "extend": True, "index": False, "count": False, "copy": False}
-_DICT_METHODS = {"items": False, "keys": False, "values": False, "get": False, "copy": False}
+_READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
 
 # --- recognising without evaluating --------------------------------------------------------------
@@ -159,12 +161,11 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
 
 def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
     """Methods of lists and dicts that make sense while compiling."""
-    table = _DICT_METHODS if isinstance(base, dict) else _LIST_METHODS
-    if f.attr not in table or (isinstance(base, tuple) and table[f.attr]):
-        raise cx.fail(f"{name_of(base)} has no method `{f.attr}` in a kernel", kind=KernelNameError)
     args, kwargs = lower_arguments(cx, n)
-    if not table[f.attr]:
+    if f.attr in _READING[dict if isinstance(base, dict) else list]:
         return cx.run_python(getattr(base, f.attr), args, kwargs)
+    if f.attr not in LIST_CHANGES or not isinstance(base, list):
+        raise cx.fail(f"{name_of(base)} has no method `{f.attr}` in a kernel", kind=KernelNameError)
     slot = lvalue(cx, f.value)
     if not isinstance(slot, Slot):
         raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
@@ -218,13 +219,13 @@ def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any) -> Any:
     except TypeError as e:
         if e.__traceback__ is None or e.__traceback__.tb_next is not None:
             raise
-        raise _wrong_arguments(cx, callee, e) from None
-
-
-def _wrong_arguments(cx: Lowering, callee: Any, e: TypeError) -> Exception:
-    name = getattr(callee, "__name__", str(callee))
-    words = str(e).partition("() ")[2].replace("positional ", "")
-    return cx.fail(f"{name}() {words}" if words else f"{name}() does not take these arguments")
+        name = getattr(callee, "__name__", str(callee))
+        try:
+            inspect.signature(call.handler).bind(cx, *args, **kwargs)
+            words = "other arguments are needed"
+        except TypeError as wrong:
+            words = str(wrong).replace("positional ", "")
+        raise cx.fail(f"{name}(): {words}") from None
 
 
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -243,7 +244,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or on what is known while compiling",
         )
-    cx.dependencies.opaque[getattr(callee, "__qualname__", str(callee))] = None
+    cx.dependencies.ran(callee)
     return cx.run_python(callee, args, kwargs)
 
 
@@ -257,7 +258,7 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
     seen.add(fn)
     if _is_library(fn):
         return False
-    for obj in _referred(fn):
+    for obj in referred_names(fn).values():
         if is_field(obj) or isinstance(obj, Function) or hasattr(obj, "__vkchi_kind__"):
             return True
         if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
@@ -265,17 +266,3 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
         if isinstance(obj, FunctionType) and obj not in seen and touches_kernels(obj, seen):
             return True
     return False
-
-
-def _referred(fn: FunctionType) -> list[Any]:
-    """The globals and closure values that a function names."""
-    found = [fn.__globals__[name] for name in fn.__code__.co_names if name in fn.__globals__]
-    for cell in fn.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:
-            continue
-    return found
-
-
-Handler = Callable[[Lowering, ast.Call], Any]

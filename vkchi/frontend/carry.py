@@ -85,17 +85,17 @@ def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) 
 def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
     """Nothing but the carried variables and the flags of `return` changed, and these only in their
     kernel values."""
-    known = {*variables, cx.act.returned, cx.act.result}
-    for var in arm.changed:
-        if var not in known:
+    flags = (cx.act.returned, cx.act.result)
+    for var, new in arm.changed.items():
+        if var in flags or (var in variables and same_but_values(var.value, new)):
+            continue
+        if not is_container(new):
             raise InternalError(f"{cx.span.place}: `{var.name}` changes in a loop unnoticed")
-    for var in variables:
-        if not same_but_values(var.value, arm.changed.get(var, var.value)):
-            raise cx.fail(
-                f"`{var.name}` holds something else after an iteration than before",
-                help="only numbers, vectors and matrices can change from iteration to iteration; "
-                "unroll the loop with ti.static(...)",
-            )
+        raise cx.fail(
+            f"`{var.name}` holds something else after an iteration than before",
+            help="only numbers, vectors and matrices can change from iteration to iteration; "
+            "unroll the loop with ti.static(...)",
+        )
 
 
 def same_but_values(a: Any, b: Any) -> bool:
@@ -147,12 +147,12 @@ def loop_while(
     goes_on: Callable[[], Any],
     body: Callable[[], Loop],
     *,
-    leaves: bool,
+    may_leave: bool,
 ) -> None:
-    """A `while` op. With `leaves`, it stops after `break` or `return` without asking `goes_on`."""
+    """A `while` op. With `may_leave`, it ends after `break` or `return` without asking."""
     cx.locate(n)
     depth = len(cx.frames)
-    flags = _Flags(cx, depth, has_return=returns(cx.act.source, n)) if leaves else None
+    flags = _Flags(cx, depth, has_return=returns(cx.act.source, n)) if may_leave else None
     every = [*(flags.variables if flags else ()), *variables]
     first = first_values(every)
     test = _lower_test(cx, every, flags, goes_on)
@@ -173,22 +173,24 @@ def loop_while(
     cx.locate(n)
     check_carried(cx, arm, every)
     result = arm.changed.get(cx.act.result, UNSET) if flags else UNSET
-    more = [v for v in _leaves(result) if isinstance(v.type, Scalar | Tensor)]
-    for region in (test.region, arm.region):
-        region.params += tuple([Param(v.type, "result") for v in more])
-    with cx.b.within(test.region):
-        cx.b.emit("yield", test.value)
-    with cx.b.within(arm.region):
-        cx.b.emit("yield", *arm.value, *more)
-    zeros = [arith.constant(cx, 0, v.type) for v in more]  # type: ignore[arg-type]
-    op = cx.b.while_([*first, *zeros], test.region, arm.region)
-    finish(cx, op.results[: len(first)], every)
+    more = [] if result is UNSET else leaves(result)
+    results = _build_while(cx, first, test, arm, more)
+    finish(cx, results[: len(first)], every)
     if flags:
-        flags.finish(cx, result, op.results[len(first) :])
+        flags.finish(cx, result, results[len(first) :])
 
 
-def _leaves(tree: Any) -> list[Value]:
-    return [] if tree is UNSET else leaves(tree)
+def _build_while(
+    cx: Lowering, first: list[Value], test: Arm, body: Arm, more: list[Value]
+) -> Sequence[Value]:
+    """End both regions and make the op; `more` are values that only the body gives (what a
+    `return` in it gave), carried from zeros."""
+    for arm, values in ((test, [test.value]), (body, [*body.value, *more])):
+        arm.region.params += tuple([Param(v.type, "result") for v in more])
+        with cx.b.within(arm.region):
+            cx.b.emit("yield", *values)
+    zeros = [arith.constant(cx, 0, v.type) for v in more]  # type: ignore[arg-type]
+    return cx.b.while_([*first, *zeros], test.region, body.region).results
 
 
 def _lower_test(

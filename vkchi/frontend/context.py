@@ -20,7 +20,7 @@ import numpy as np
 from vkchi.errors import CompilationError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.scope import ARGUMENT, CONSTANT, VARIABLE, Activation, Var
+from vkchi.frontend.scope import ARGUMENT, CONSTANT, REFERENCE, VARIABLE, Activation, Var
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -153,10 +153,19 @@ class Lowering:
     def check_assignable(self, var: Var) -> None:
         """Raises KernelSyntaxError for a variable that cannot change."""
         if var.kind == ARGUMENT:
+            is_array = isinstance(var.value, ArrayRef)
             raise self.fail(
                 f"`{var.name}` is a kernel argument and cannot be assigned",
                 kind=KernelSyntaxError,
-                help=f"copy it to a new variable: {var.name}_ = {var.name}",
+                help=f"assign its elements: {var.name}[i] = ..."
+                if is_array
+                else f"copy it to a new variable: {var.name}_ = {var.name}",
+            )
+        if var.kind == REFERENCE:
+            raise self.fail(
+                f"`{var.name}` is passed by reference, and this call gives a value for it",
+                kind=KernelSyntaxError,
+                help="pass a variable or an element of an array",
             )
         if var.kind == CONSTANT:
             raise self.fail(

@@ -11,14 +11,16 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
+_PURE = ("builtins", "math", "numpy")
+
 Path = tuple[FunctionType, str]
 
 
 class Dependencies:
     """`functions`: every Python function whose source was lowered, the kernel first. `captured`:
     the value of each global, closure variable or attribute that was read, by the function it was
-    read in and its path there. `opaque`: names of Python functions that were run while compiling:
-    what they read is not known.
+    read in and its path there. `opaque`: Python callables that were run while compiling and may
+    have read what is not known.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,21 @@ class Dependencies:
             fn, path = found[1]
             self.read(fn, path + step, value)
 
+    def ran(self, callee: Any) -> None:
+        """A Python callable was run while compiling. Of a function, all names that it refers to
+        count as read; what C code of Python, math and numpy gives depends on its arguments alone.
+        """
+        if isinstance(callee, FunctionType):
+            if callee in self.functions:
+                return
+            self.functions[callee] = None
+            for name, value in referred_names(callee).items():
+                self.read(callee, name, value)
+                if isinstance(value, FunctionType):
+                    self.ran(value)
+        elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
+            self.opaque[getattr(callee, "__qualname__", repr(callee))] = None
+
     def is_only_a_way(self, base: Any) -> None:
         """Take back the note of an object of which only attributes matter."""
         found = self._origins.get(id(base))
@@ -58,3 +75,15 @@ class Dependencies:
         words = found[1][1].replace("[", ".").replace("]", "").split(".")
         keep = 2 if words[-1] in ("grad", "dual") or words[-1].isdigit() else 1
         return ".".join(words[-keep:]).strip(".") or default
+
+
+def referred_names(fn: FunctionType) -> dict[str, Any]:
+    """The globals and closure variables that a function names, with their values now."""
+    code = fn.__code__
+    found = {name: fn.__globals__[name] for name in code.co_names if name in fn.__globals__}
+    for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found

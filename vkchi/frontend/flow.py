@@ -27,6 +27,7 @@ from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.types import Scalar, Tensor, shape_of, with_shape
 
+GoOn = Callable[[], None]
 CHEAP_OPS = 12  # more, and a branch beats computing both sides
 
 
@@ -178,43 +179,56 @@ def _shape(x: Any) -> tuple[int, ...]:
 def _word(x: Any) -> str:
     if isinstance(x, str | bool | int | float):
         return repr(x)
-    return "an array" if isinstance(x, ArrayRef) or is_field(x) else name_of(x)
+    if isinstance(x, ArrayRef) or is_field(x):
+        return "an array"
+    return f"{name_of(x)} of {len(x)}" if is_container(x) else name_of(x)
 
 
 # --- blocks --------------------------------------------------------------------------------------
 
 
-def lower_block(cx: Lowering, stmts: Sequence[ast.stmt]) -> None:
-    """Lower statements in the block that is open."""
+def lower_block(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = None) -> None:
+    """Lower statements in the block that is open, and what comes `then` where they do not leave."""
     source = cx.act.source
     for k, n in enumerate(stmts):
         if not may_leave(source, n):
             cx.stmt(n)
             continue
-        rest = stmts[k + 1 :]
+        go_on = _continuation(cx, stmts[k + 1 :], then)
         if isinstance(n, ast.If):
-            lower_if(cx, n, rest)
+            lower_if(cx, n, go_on)
         else:
             cx.stmt(n)
-            lower_rest(cx, rest)
+            unless_left(cx, go_on)
         return
+    if then is not None:
+        then()
 
 
-def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt]) -> None:
+def _continuation(cx: Lowering, rest: Sequence[ast.stmt], then: GoOn | None) -> GoOn | None:
+    """What lowers the rest of the block that is open now, wherever it is called."""
+    if not rest:
+        return then
+    act, depth = cx.act, len(cx.act.blocks)
+
+    def go_on() -> None:
+        inner, act.blocks = act.blocks, act.blocks[:depth]
+        lower_block(cx, rest, then)
+        act.blocks = inner
+
+    return go_on
+
+
+def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = None) -> None:
     """Lower statements in a block of their own."""
     with cx.act.block():
-        lower_block(cx, stmts)
+        lower_block(cx, stmts, then)
 
 
-def lower_rest(cx: Lowering, rest: Sequence[ast.stmt]) -> None:
-    """Lower what follows a statement that may have left the block."""
-    if rest:
-        unless_left(cx, lambda: lower_block(cx, rest))
-
-
-def unless_left(cx: Lowering, lower: Callable[[], Any]) -> None:
+def unless_left(cx: Lowering, lower: GoOn | None) -> None:
     """Lower code that `break`, `continue` and `return` before it skip."""
-    unless(cx, cx.act.flags(), lower)
+    if lower is not None:
+        unless(cx, cx.act.flags(), lower)
 
 
 def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None:
@@ -254,30 +268,22 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
     return joined
 
 
-def lower_if(cx: Lowering, n: ast.If, rest: Sequence[ast.stmt] = ()) -> None:
-    """An `if` and the rest of its block, if the `if` may leave it."""
+def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
+    """An `if`; `go_on` lowers the rest of its block, if the `if` may leave it."""
     cx.locate(n.test)
     cond = condition(cx, n.test)
     if not isinstance(cond, Value):
-        lower_scoped(cx, n.body if cond else n.orelse)
-        lower_rest(cx, rest)
+        lower_scoped(cx, n.body if cond else n.orelse, go_on)
         return
     then_leaves, else_leaves = always_leaves(n.body), always_leaves(n.orelse)
-
-    def arm(stmts: Sequence[ast.stmt], *, goes_on: bool) -> Arm:
-        def lower() -> None:
-            lower_scoped(cx, stmts)
-            if goes_on:
-                lower_rest(cx, rest)
-
-        return run_region(cx, (), lower)
-
-    then = arm(n.body, goes_on=else_leaves and not then_leaves)
-    orelse = arm(n.orelse, goes_on=then_leaves and not else_leaves)
+    after_then = go_on if else_leaves and not then_leaves else None
+    after_else = go_on if then_leaves and not else_leaves else None
+    then = run_region(cx, (), lambda: lower_scoped(cx, n.body, after_then))
+    orelse = run_region(cx, (), lambda: lower_scoped(cx, n.orelse, after_else))
     cx.locate(n.test)
     join_arms(cx, cond, then, orelse)
     if not (then_leaves or else_leaves):
-        lower_rest(cx, rest)
+        unless_left(cx, go_on)
 
 
 def condition(cx: Lowering, n: ast.expr) -> bool | Value:

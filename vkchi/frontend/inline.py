@@ -18,11 +18,12 @@ from vkchi.frontend.assign import coerce, kind_of, own
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.operands import dtype_of, is_target, name_of, weak
-from vkchi.frontend.scope import CONSTANT, UNSET, VARIABLE, Activation, Var
+from vkchi.frontend.scope import CONSTANT, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import leaves
+from vkchi.ir.core import Value
 from vkchi.types import Following, Scalar, Tensor, cook, template
 
 MOST_NESTED = 24  # calls of one function inside each other
@@ -154,17 +155,24 @@ def check_recursion(cx: Lowering, fn: FunctionType, bound: dict[str, Any]) -> No
         chain.append(act.fn.__name__)
         if act.fn is fn:
             depth += 1
-            break_at = len(chain)
             is_static = any(weak(x) is not None for x in bound.values())
             if depth >= MOST_NESTED or not is_static:
-                path = " -> ".join(reversed(chain[:break_at]))
-                raise cx.fail(
-                    f"{fn.__name__}() calls itself ({path}), and kernels have no recursion",
-                    kind=KernelSyntaxError,
-                    help="write a loop; recursion must end while compiling, by an `if` on "
-                    "ti.static(...) of a ti.template() argument",
-                )
+                raise _recursive(cx, act, chain)
         act = act.outer
+
+
+def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
+    """The error for a chain of calls, innermost first, that began with `first`."""
+    names = chain[::-1]
+    if len(names) > 5:
+        names = [names[0], "...", *names[-2:]]
+        cx.b.span = cx.span._replace(caller=first.caller)
+    return cx.fail(
+        f"{chain[0]}() calls itself ({' -> '.join(names)}), and kernels have no recursion",
+        kind=KernelSyntaxError,
+        help="write a loop; recursion must end while compiling, by an `if` on ti.static(...) of "
+        "a ti.template() argument",
+    )
 
 
 def declare_argument(
@@ -176,7 +184,7 @@ def declare_argument(
         if type(x) is Slot:
             act.blocks[-1][name] = x.var
             return
-        kind = VARIABLE if is_target(x) else CONSTANT
+        kind = VARIABLE if is_target(x) else REFERENCE if isinstance(x, Value) else CONSTANT
         act.declare(Var(name, x, kind, depth, span))
         return
     if is_target(x):

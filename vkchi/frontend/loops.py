@@ -15,9 +15,15 @@ import ast
 from functools import partial
 from typing import Any
 
-from vkchi.errors import InternalError, KernelSyntaxError
+from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.carry import carried_variables, loop_for, loop_while, share_variables
+from vkchi.frontend.carry import (
+    carried_variables,
+    check_carried,
+    loop_for,
+    loop_while,
+    share_variables,
+)
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
 from vkchi.frontend.lower_expr import bind_static, is_static_call
@@ -162,10 +168,8 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
     cx.in_parallel = False
-    if arm.changed:
-        names = ", ".join(var.name for var in arm.changed)
-        raise InternalError(f"{cx.span.place}: a parallel loop changes {names}")
     cx.locate(n.iter)
+    check_carried(cx, arm, ())
     with cx.b.within(arm.region):
         cx.b.emit("yield")
     cx.b.parallel(linear.begin, linear.end, arm.region, config.block)
@@ -238,7 +242,7 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
         return loop
 
     variables = [counter, *carried_variables(cx, n)]
-    loop_while(cx, n, variables, goes_on, lower, leaves=True)
+    loop_while(cx, n, variables, goes_on, lower, may_leave=True)
 
 
 def lower_while(cx: Lowering, n: ast.While) -> None:
@@ -257,7 +261,7 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
         return loop
 
     leaves = first_break(source, n) is not None or returns(source, n)
-    loop_while(cx, n, carried_variables(cx, n), goes_on, lower, leaves=leaves)
+    loop_while(cx, n, carried_variables(cx, n), goes_on, lower, may_leave=leaves)
 
 
 # --- unrolled ------------------------------------------------------------------------------------

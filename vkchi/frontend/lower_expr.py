@@ -18,7 +18,7 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.assign import parts_of, unpack
 from vkchi.frontend.callee import is_call_of, lower_call
-from vkchi.frontend.context import Lowering
+from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.flow import (
     is_cheap,
     join_arms,
@@ -31,6 +31,7 @@ from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.scope import CONSTANT, Var
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.trees import is_container
+from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.static import static
 from vkchi.types import Scalar, Tensor
@@ -51,6 +52,7 @@ _IDENTITY: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
     ast.In: lambda x, y: x in y, ast.NotIn: lambda x, y: x not in y,
 }  # fmt: skip
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+_NUMBERS = (Value, int, float)
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 
@@ -70,8 +72,20 @@ def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     """`a + b` and the like."""
-    left = cx.expr(n.left)
-    return arith.binary(cx, _BINARY[type(n.op)], left, cx.expr(n.right))
+    left, right = cx.expr(n.left), cx.expr(n.right)
+    if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
+        check_operand(cx, n.left, left)
+        check_operand(cx, n.right, right)
+    return arith.binary(cx, _BINARY[type(n.op)], left, right)
+
+
+def check_operand(cx: Lowering, n: ast.expr, x: Any) -> None:
+    """Raises KernelTypeError for operands that are likely mistakes: whole arrays, None."""
+    if isinstance(x, ArrayRef) or is_field(x):
+        raise cx.at(n, lambda cx: cx.fail("a whole array is not a number", help="index it: x[i]"))
+    if x is None:
+        help = "the function has no `return`" if isinstance(n, ast.Call) else ""
+        raise cx.at(n, lambda cx: cx.fail("this is None, not a number", help=help))
 
 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
@@ -212,7 +226,8 @@ def _comprehend(cx: Lowering, n: ast.ListComp, depth: int, found: list[Any]) -> 
         return
     part = n.generators[depth]
     iterable = cx.expr(part.iter)
-    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable)):
+    help = "comprehensions are computed while compiling; a `for` over a range runs in the kernel"
+    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
         with cx.act.block():
             bind_static(cx, part.target, item)
             tests = [_static_test(cx, t) for t in part.ifs]

@@ -9,6 +9,8 @@ matrices components; lists items; Python objects their own attributes. Must not 
 from __future__ import annotations
 
 import ast
+import difflib
+from types import ModuleType
 from typing import Any
 
 from vkchi.errors import KernelIndexError, KernelNameError, KernelTypeError
@@ -122,13 +124,23 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     try:
         value = plain_number(getattr(obj, name))
     except AttributeError:
-        raise cx.fail(f"{name_of(obj)} has no attribute `{name}`", kind=KernelNameError) from None
+        close = difflib.get_close_matches(name, dir(obj), 1)
+        raise cx.fail(
+            f"{object_name(obj)} has no attribute `{name}`",
+            kind=KernelNameError,
+            help=f"did you mean `{close[0]}`?" if close else "",
+        ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
     cx.dependencies.read_part(obj, f".{name}", value)
     if not is_field(obj) and not isinstance(obj, Matrix):
         cx.dependencies.is_only_a_way(obj)
     return value
+
+
+def object_name(obj: Any) -> str:
+    """What a Python object is called in messages."""
+    return f"module `{obj.__name__}`" if isinstance(obj, ModuleType) else name_of(obj)
 
 
 # --- subscripts ----------------------------------------------------------------------------------

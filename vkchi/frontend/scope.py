@@ -19,6 +19,7 @@ from vkchi.span import Span
 VARIABLE = "variable"
 ARGUMENT = "kernel argument"
 CONSTANT = "compile-time value"
+REFERENCE = "value passed by reference"
 
 
 class Unset:

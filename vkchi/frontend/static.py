@@ -27,24 +27,24 @@ Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 UNROLL_LIMIT = 1 << 16
 
 
-def unrolled_items(cx: Lowering, x: Any) -> list[Any]:
-    """What a loop over `ti.static(x)` runs through. Raises KernelTypeError."""
+_AT_RUN_TIME = "leave ti.static out to loop at run time"
+
+
+def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
+    """What a loop over `ti.static(x)` runs through. Raises KernelTypeError, with this help."""
     if isinstance(x, Value) or arith.is_target(x):
         t = x.type
         words = describe(t) if isinstance(t, Scalar | Tensor) else "an array"
         raise cx.fail(f"cannot unroll a loop over a {words}", help="say ti.static(range(...))")
     if isinstance(x, ArrayRef | RangeOf) or is_field(x):
-        raise cx.fail(
-            "only what is known while compiling can be unrolled",
-            help="leave ti.static out to loop at run time",
-        )
+        raise cx.fail("only what is known while compiling can be unrolled", help=help)
     if isinstance(x, Matrix):
         return [x[k] for k in range(x.n)] if x.ndim == 1 else x.to_list()
     if not hasattr(x, "__iter__"):
         raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
     items: list[Any] = cx.run_python(list, (x,))
     if len(items) > UNROLL_LIMIT:
-        raise cx.fail(f"this loop would be unrolled {len(items)} times", help="loop at run time")
+        raise cx.fail(f"this loop would be unrolled {len(items)} times", help=help)
     for k, item in enumerate(items):
         if isinstance(x, list | tuple):
             cx.dependencies.read_part(x, f"[{k}]", item)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from vkchi.frontend.source import Source
 
+LIST_CHANGES = ("append", "extend")  # the methods that change a list in a kernel
+
 
 class Passed(NamedTuple):
     """A call that may assign a name: its callee's expression, the argument's position or keyword,
@@ -113,6 +115,8 @@ def _names_assigned(n: ast.For | ast.While | ast.FunctionDef) -> Assigned:
             names.update(dict.fromkeys(bottom_names(s.target)))
         elif isinstance(s, ast.Call):
             passed.update(dict.fromkeys(_names_passed(s)))
+            if isinstance(s.func, ast.Attribute) and s.func.attr in LIST_CHANGES:
+                names.update(dict.fromkeys(bottom_names(s.func.value)))
     return Assigned(tuple(names), tuple(passed))
 
 

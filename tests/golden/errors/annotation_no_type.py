@@ -1,0 +1,8 @@
+import vkchi as ti
+
+settings = 3
+
+
+@ti.kernel
+def k():
+    a: settings = 1

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+table = [1, 2]
+
+
+@ti.kernel
+def k():
+    table[0] = 1

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+total = 0
+
+
+@ti.kernel
+def k():
+    total += 1

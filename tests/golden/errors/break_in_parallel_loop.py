@@ -1,0 +1,8 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    for i in range(8):
+        if i == 3:
+            break

@@ -1,0 +1,11 @@
+import vkchi as ti
+
+
+@ti.kernel
+def other():
+    pass
+
+
+@ti.kernel
+def k():
+    other()

@@ -1,0 +1,6 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k(n: ti.f32):
+    y = n & 3

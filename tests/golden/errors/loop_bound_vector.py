@@ -1,0 +1,9 @@
+import vkchi as ti
+
+v = ti.Vector.field(3, ti.f32, shape=8)
+
+
+@ti.kernel
+def k():
+    for i in range(v[0]):
+        pass

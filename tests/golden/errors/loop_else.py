@@ -1,0 +1,9 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    for i in range(3):
+        pass
+    else:
+        pass

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+thing = 3
+
+
+@ti.kernel
+def k():
+    y = thingg + 1

@@ -1,0 +1,7 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    class A:
+        pass

@@ -1,0 +1,7 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    global total
+    total = 1

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k(n: ti.i32):
+    match n:
+        case 1:
+            pass

@@ -1,0 +1,6 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    a, b = ti.Matrix([[1, 2], [3, 4]])

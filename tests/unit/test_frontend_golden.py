@@ -1,0 +1,47 @@
+"""Golden programs: tests/golden/frontend/NAME.py becomes the IR of NAME.chi, and what is wrong in
+tests/golden/errors/NAME.py is said as in NAME.txt. `pytest --bless` rewrites both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.programs import kernels_of
+from vkchi.errors import VkchiError
+from vkchi.ir.text import parse, print_func
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))
+WRONG = sorted((GOLDEN / "errors").glob("*.py"))
+
+
+def check(path: Path, text: str, bless: bool) -> None:
+    """Compare with the expected file, or rewrite it."""
+    if bless:
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_program(path: Path, bless: bool) -> None:
+    texts = [print_func(make().func) for _, make in kernels_of(path)]
+    for text in texts:
+        parse(text)
+    check(path.with_suffix(".chi"), "\n".join(texts), bless)
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_error(path: Path, bless: bool) -> None:
+    with pytest.raises(VkchiError) as e:
+        for name, make in kernels_of(path):
+            if name == "k":
+                make()
+    check(path.with_suffix(".txt"), f"{type(e.value).__name__}\n{e.value}\n", bless)
+
+
+def test_every_expected_file_has_its_program() -> None:
+    for folder, suffix in (("frontend", ".chi"), ("errors", ".txt")):
+        expected = {path.stem for path in (GOLDEN / folder).glob(f"*{suffix}")}
+        assert expected == {path.stem for path in (GOLDEN / folder).glob("*.py")}
