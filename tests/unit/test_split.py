@@ -56,18 +56,20 @@ func @sum(%x: array<f32[?]>, %return.0: array<f32[] @(;0;1;)>) {
     yield
   }
   %sum = load %total : f32
+  %length = cast %n : f32
+  %mean = div %sum, %length : f32
   %r = elem %return.0 : ptr<f32 global>
-  store %r, %sum
+  store %r, %mean
   yield
 }
 """
 
 
-def test_sum_is_three_dispatches() -> None:
+def test_mean_is_three_dispatches() -> None:
     fn, program = split(SUM)
     assert kinds(program) == "sps"
     got = check_same(fn, program, x=np.arange(10, dtype=np.float32), **slot())
-    assert got["return.0"] == 45
+    assert got["return.0"] == 4.5
 
 
 def slot() -> dict[str, Any]:
@@ -191,7 +193,7 @@ func @control(%x: array<i32[?]>, %a: i32) {
     fn, program = split(text)
     assert kinds(program) == "sps"
     temps = [p.name for p in program.funcs[1].params if p.name.startswith("temp.")]
-    assert len(temps) == 2
+    assert len(temps) == 2  # the count, since the loop writes to the array, and the sum
     for a in (1, 9):
         check_same(fn, program, x=np.array([4, 0, 0, 0, 0, 0], np.int32), a=a)
 

@@ -2,30 +2,32 @@
 
 - A serial stretch becomes a Func that one invocation runs; it vanishes if nothing needs it.
 - A value that crosses from one dispatch to another is computed again where that takes few pure ops
-  of parameters and constants; otherwise it travels in a temporary: a 0-D array parameter called
-  `temp.N`, stored right after the value is made and loaded where it is used. What was loaded from
-  memory always travels, since the memory may have changed. Places (`elem`, `member`) are always
-  made again.
+  of parameters, constants, and loads of memory that nothing has written between; otherwise it
+  travels in a temporary: a 0-D array parameter called `temp.N`, stored right after the value is
+  made and loaded where it is used. Places (`elem`, `member`) are always made again.
 - A `local` place that only one serial dispatch uses is made there; any other becomes a temporary,
   which a serial dispatch gives its first value. Truth values are i32 in temporaries, since not
-  every device stores bytes.
+  every device stores bytes. A variable whose last use is to be stored in a 0-D array that the
+  kernel does not touch otherwise (what it returns) stands in that array from the beginning.
 - A Func has the parameters that it uses, and `seed` where it draws random numbers.
 
 Must not know: devices, grids.
 
     >>> program, temps = split_dispatches(fn)      # t = 0; for i in x: t += x[i]; return t
     >>> [find_parallel(f) is not None for f in program.funcs], [p.name for p in temps]
-    ([False, True, False], ['temp.0'])
+    ([False, True], [])
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
 from vkchi.ir.ops import TABLE, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.alias import base_of, may_share
 from vkchi.types import (
     Array,
     Ptr,
@@ -62,7 +64,8 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
     built.reverse()
     names = [fn.name] if len(built) == 1 else [f"{fn.name}.{k}" for k in range(len(built))]
     funcs = [Func(name, *parts, fn.span) for name, parts in zip(names, built)]
-    return Program(fn.name, tuple(funcs)), tuple(plan.temps.values())
+    temps = tuple(p for p in plan.temps.values() if p not in fn.params)
+    return Program(fn.name, tuple(funcs)), temps
 
 
 def split_body(ops: Sequence[Op]) -> list[list[Op]]:
@@ -102,9 +105,9 @@ class _Plan:
         }
         self.temps: dict[Value, Param] = {}  # a crossing value, or a `local` -> its temporary
         self.spilled: dict[int, list[Value]] = {}  # the crossing values that a segment must store
-        self._costs: dict[Value, int] = {}
-        for op in fn.body.ops:
-            self._count_cost(op)
+        self.dropped: set[Op] = set()
+        self.uses = Counter(v for op in fn.body.ops for v in operands(op))
+        self.costs = _Costs(self.segments)
         self._place_locals()
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
@@ -120,21 +123,6 @@ class _Plan:
         if v not in self.temps:
             self.spilled.setdefault(self.home[v], []).append(v)
         return self.temp(v, v.type)
-
-    def cost(self, v: Value) -> int:
-        """Ops it takes to make v from parameters; above LONGEST_RECOMPUTATION where it can't be."""
-        return self._costs.get(v, 0)
-
-    def _count_cost(self, op: Op) -> None:
-        inside = [inner for region in op.regions for inner in walk(region)]
-        total = 1 + len(inside)
-        for inner in (op, *inside):
-            if inner.kind not in REPEATABLE and inner.kind not in ("if", "yield"):
-                total = LONGEST_RECOMPUTATION + 1
-        for v in operands(op):
-            total = min(total + self.cost(v), LONGEST_RECOMPUTATION + 1)
-        for v in op.results:
-            self._costs[v] = total
 
     def _place_locals(self) -> None:
         """Decide for each `local` of the body whether it stays one."""
@@ -152,14 +140,92 @@ class _Plan:
                         users[root[v]].add(k)
         for op, segments in users.items():
             serial = [k for k in segments if not self.is_parallel(k)]
-            if len(segments) != len(serial) or len(serial) > 1:
-                assert isinstance(op.type, Ptr)
-                self.temp(op, op.type.elem)
+            if len(segments) == len(serial) <= 1:
+                continue
+            assert isinstance(op.type, Ptr)
+            slot = self._find_slot({v for v in root if root[v] is op}, max(segments))
+            if slot is not None:
+                self.temps[op] = slot
+            self.temp(op, op.type.elem)
+
+    def _find_slot(self, places: set[Value], last: int) -> Param | None:
+        """The array that a variable may stand in, for all that becomes of it in its last segment is
+        to be stored there, and nothing else touches that array. Drops the load and the store.
+        `places` are the variable's and those of its components."""
+        ops = self.segments[last]
+        loads = [op for op in ops if not places.isdisjoint(operands(op))]
+        stores = [op for op in ops if loads and loads[0] in operands(op)]
+        if len(loads) != 1 or len(stores) != 1:
+            return None
+        load, store = loads[0], stores[0]
+        if load.kind != "load" or store.kind != "store" or self.uses[load] != 1:
+            return None
+        place = store.args[0]
+        if not isinstance(place, Op) or place.kind != "elem" or self.uses[place] != 1:
+            return None
+        slot = place.args[0]
+        t = slot.type
+        if not isinstance(slot, Param) or not isinstance(t, Array) or self.uses[slot] != 1:
+            return None
+        if t.layout is None or t.shape != () or t.elem is not load.type or scalar_of(t.elem) is u1:
+            return None
+        self.dropped.update((load, store))
+        return slot
 
     def is_parallel(self, k: int) -> bool:
         """Whether a segment is a `parallel` op."""
         ops = self.segments[k]
         return bool(ops) and ops[0].kind == "parallel"
+
+
+class _Costs:
+    """What it takes to make the values of the kernel's body again in another segment."""
+
+    def __init__(self, segments: list[list[Op]]) -> None:
+        self.segments = segments
+        self.written = [written_bases(ops) for ops in segments]
+        self._ops: dict[Value, int] = {}
+        self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and base of each
+        for k, ops in enumerate(segments):
+            for op in ops:
+                self._count(k, op)
+
+    def allow(self, v: Value, k: int) -> bool:
+        """Whether v is made again in segment k rather than sent there."""
+        return self._ops[v] <= LONGEST_RECOMPUTATION and all(
+            not may_share(base, written)
+            for home, base in self._loads.get(v, ())
+            for segment in self.written[home : k + 1]
+            for written in segment
+        )
+
+    def _count(self, k: int, op: Op) -> None:
+        inside = [inner for region in op.regions for inner in walk(region)]
+        loads: tuple[tuple[int, Value], ...] = ()
+        total = 1 + len(inside)
+        for inner in (op, *inside):
+            if inner is op and op.kind == "load" and isinstance(base_of(op.args[0]), Param):
+                loads = ((k, base_of(op.args[0])),)
+            elif inner.kind not in REPEATABLE and inner.kind not in ("if", "yield"):
+                total = LONGEST_RECOMPUTATION + 1
+        for v in operands(op):
+            total = min(total + self._ops.get(v, 0), LONGEST_RECOMPUTATION + 1)
+            loads += self._loads.get(v, ())
+        for v in op.results:
+            self._ops[v] = total
+            if loads and total <= LONGEST_RECOMPUTATION:
+                self._loads[v] = tuple(dict.fromkeys(loads))
+
+
+def written_bases(ops: Sequence[Op]) -> list[Value]:
+    """The arrays that the ops write, each once."""
+    found: dict[Value, None] = {}
+    for op in ops:
+        for inner in (op, *(o for region in op.regions for o in walk(region))):
+            is_write = effect_of(inner.kind) in (Effect.WRITE, Effect.ATOMIC)
+            if is_write and inner.args and isinstance(inner.args[0].type, Ptr):
+                found[base_of(inner.args[0])] = None
+    return list(found)
 
 
 class _Dispatch:
@@ -178,6 +244,8 @@ class _Dispatch:
         needed: set[Value] = set(self.stored)
         kept = []
         for op in reversed(self.plan.segments[self.k]):
+            if op in self.plan.dropped:
+                continue
             if self._has_effect(op) or not needed.isdisjoint(op.results):
                 kept.append(op)
                 needed.update(operands(op))
@@ -210,7 +278,7 @@ class _Dispatch:
         draws = any(op.kind == "random" for op in walk(body))
         return tuple(
             p
-            for p in (*self.plan.fn.params, *self.plan.temps.values())
+            for p in dict.fromkeys((*self.plan.fn.params, *self.plan.temps.values()))
             if p in used or (draws and p.name == "seed")
         )
 
@@ -241,7 +309,7 @@ class _Dispatch:
         """Whether v is made again rather than sent; places always are."""
         if op.kind in POINTERS or op.kind == "local":
             return True
-        return self.plan.cost(v) <= LONGEST_RECOMPUTATION
+        return self.plan.costs.allow(v, self.k)
 
     # --- temporaries
 
