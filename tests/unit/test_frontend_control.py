@@ -132,7 +132,7 @@ def test_only_what_changes_is_a_result():
     assert [r.name for r in op.results] == ["a"]
 
 
-# --- break, continue, return -----------------------------------------------------------------------
+# --- break, continue, return -------------------------------------------------------------------
 
 
 def test_break_leaves_the_inner_loop():
