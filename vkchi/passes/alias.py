@@ -20,7 +20,7 @@ Must not know: what is done with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vkchi.errors import InternalError
@@ -140,13 +140,16 @@ WRITES = frozenset(
     for kind, row in TABLE.items()
     if row.effect in (Effect.WRITE, Effect.ATOMIC) and kind != "random"
 )
+READS = (WRITES - {"store"}) | {"load"}
 SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)
 
 
 class Changes(NamedTuple):
-    """Places that ops write, and whether they synchronise (then others' writes appear)."""
+    """Places that ops write and read, and whether they synchronise (then others' writes appear,
+    and others read ours)."""
 
     writes: tuple[Place, ...] = ()
+    reads: tuple[Place, ...] = ()
     sync: bool = False
 
     def may_change(self, place: Place) -> bool:
@@ -154,6 +157,12 @@ class Changes(NamedTuple):
         if self.sync and is_visible(place.base):
             return True
         return any(may_alias(w, place) for w in self.writes)
+
+    def may_read(self, place: Place) -> bool:
+        """Whether what stands at the place now may be asked for."""
+        if self.sync and is_visible(place.base):
+            return True
+        return any(may_alias(r, place) for r in self.reads)
 
 
 def is_visible(base: Value) -> bool:
@@ -167,24 +176,33 @@ class ChangeTable:
     def __init__(self) -> None:
         self._found: dict[Region, Changes] = {}
 
-    def of(self, regions: Iterable[Region]) -> Changes:
-        """What all the regions together may change."""
+    def of(self, regions: Sequence[Region]) -> Changes:
+        """What all the regions together may change and read."""
         found = [self._of_region(r) for r in regions]
-        writes = tuple(w for c in found for w in c.writes)
-        return Changes(writes, any(c.sync for c in found))
+        if len(found) == 1:
+            return found[0]
+        return Changes(
+            tuple(dict.fromkeys(w for c in found for w in c.writes)),
+            tuple(dict.fromkeys(r for c in found for r in c.reads)),
+            any(c.sync for c in found),
+        )
 
     def _of_region(self, region: Region) -> Changes:
         found = self._found.get(region)
         if found is None:
-            writes: list[Place] = []
+            writes: dict[Place, None] = {}
+            reads: dict[Place, None] = {}
             sync = False
             for op in region.ops:
                 if op.kind in WRITES:
-                    writes.append(place_of(op.args[0]))
-                elif op.regions:
+                    writes[place_of(op.args[0])] = None
+                if op.kind in READS:
+                    reads[place_of(op.args[0])] = None
+                if op.regions:
                     inner = self.of(op.regions)
-                    writes += inner.writes
+                    writes.update(dict.fromkeys(inner.writes))
+                    reads.update(dict.fromkeys(inner.reads))
                     sync = sync or inner.sync
                 sync = sync or op.kind in SYNCS
-            found = self._found[region] = Changes(tuple(dict.fromkeys(writes)), sync)
+            found = self._found[region] = Changes(tuple(writes), tuple(reads), sync)
         return found

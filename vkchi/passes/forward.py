@@ -3,8 +3,8 @@
 - After `store p, v` and after `v = load p`, a `load p` is v, until something may write p.
 - Whole elements and components know of each other: after a store of a vector, loading a component
   is an `extract`; after stores of all components, loading the vector is a `pack`.
-- A store of what stands there already is removed, and so is a store that another one covers before
-  anything may have read it, within one region.
+- A store of what stands there already is removed, and so is a store that another one in its region
+  covers before anything may have read it.
 - Facts enter the regions of `if`; they enter loops if nothing in the loop may change them. What is
   learned inside stays inside. A `parallel` starts with none: its invocations are others.
 
@@ -250,15 +250,17 @@ class Forwarder:
         return self.visit_regions(op, args)
 
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Rewrite the regions, each from the facts as they are here, which stay."""
-        self.pending.clear()
+        """Rewrite the regions, each from the facts as they are here, which stay. Stores that no
+        region reads stay pending."""
+        changes = self.changes.of(op.regions)
+        pending = {p: store for p, store in self.pending.items() if not changes.may_read(p)}
         outside = self.facts
         regions = []
         for region in op.regions:
+            self.pending = {}
             self.facts = {base: dict(elements) for base, elements in outside.items()}
             regions.append(self.walk.region(region))
-            self.pending.clear()
-        self.facts = outside
+        self.facts, self.pending = outside, pending
         unchanged = args == op.args and tuple(regions) == op.regions
         new = op if unchanged else self.walk.copy(op, args, tuple(regions))
         return self.b.insert(new).results
