@@ -31,11 +31,16 @@ class Context(Protocol):
     def span(self) -> Span: ...
 
     def fail(
-        self, sentence: str, *, kind: type[CompilationError] = ..., label: str = "",
-        help: str = "", arg: int | None = None,
+        self,
+        sentence: str,
+        *,
+        kind: type[CompilationError] = ...,
+        label: str = "",
+        help: str = "",
+        arg: int | None = None,
     ) -> CompilationError:
         """The error to raise at the current expression (or at its `arg`-th call argument)."""
-        ...  # fmt: skip
+        ...
 
     def array_of(self, obj: Any) -> ArrayRef:
         """The array that stands for a captured field; becomes a parameter of the Func."""
