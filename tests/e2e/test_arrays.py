@@ -212,6 +212,55 @@ def test_fill(kind):
     assert not x.to_numpy().any()
 
 
+def test_fill_in_a_kernel():
+    """It runs with every launch, not once while the kernel is compiled."""
+    x, v = ti.field(ti.f32, (5, 3)), ti.Vector.field(2, ti.f32, 7)
+
+    @ti.kernel
+    def run(k: ti.f32):
+        x.fill(2.5)
+        for I in ti.grouped(x):
+            x[I] += k
+        v.fill(k)
+
+    for k in (1.0, 2.0, 3.0):
+        run(k)
+        assert (x.to_numpy() == 2.5 + k).all() and (v.to_numpy() == k).all()
+
+
+def test_fill_with_a_constant_in_a_kernel():
+    x = ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def run():
+        x.fill(2)
+        for i in x:
+            x[i] += i
+
+    for _ in range(3):
+        run()
+        assert x.to_numpy().tolist() == [2, 3, 4, 5]
+
+
+def test_python_methods_of_fields_do_not_run_while_compiling():
+    x = ti.field(ti.f32, 3)
+    other = ti.field(ti.f32, 3)
+    other.fill(7)
+
+    @ti.kernel
+    def run():
+        x.copy_from(other)
+
+    try:
+        run()
+    except ti.TaichiCompilationError:
+        assert not x.to_numpy().any()
+    else:
+        other.fill(8)
+        run()
+        assert (x.to_numpy() == 8).all()
+
+
 def test_fill_with_a_vector():
     v = ti.Vector.field(3, ti.f32, 4)
     v.fill(ti.Vector([1.0, 2.0, 3.0]))

@@ -64,6 +64,25 @@ def test_keywords_and_defaults():
     np.testing.assert_array_equal(out, [123, 153, 129, 743, 128])
 
 
+def test_annotations_of_functions_cast():
+    """A number type casts each component of a vector."""
+
+    @ti.func
+    def whole(x) -> ti.i32:
+        return x
+
+    @ti.func
+    def add(a: ti.i32, b: ti.f32) -> ti.f32:
+        return a + b
+
+    @ti.kernel
+    def run(x: ti.f32) -> ti.f32:
+        v = whole(ti.Vector([x, x + 1]))
+        return whole(x) + v.x * 10 + v.y * 100 + add(x, 3) * 1000
+
+    assert run(2.75) == 2 + 20 + 300 + 5000
+
+
 def test_returning_tuples():
     @ti.func
     def divide(a, b):
@@ -106,6 +125,20 @@ def test_nested_functions():
         return both(x)
 
     assert run(2) == 4 + 16 + 81
+
+
+def test_assignment_expressions():
+    x = ti.field(ti.f32, 3)
+
+    @ti.kernel
+    def run(k: ti.f32) -> ti.f32:
+        x[0] = (a := k * 2) + 1
+        return a + x[0]
+
+    try:
+        assert run(3) == 13
+    except ti.TaichiSyntaxError as e:
+        pytest.skip(str(e))
 
 
 def test_functions_with_control_flow():

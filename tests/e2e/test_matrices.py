@@ -322,6 +322,20 @@ def test_assignment_copies():
     assert run() == 1 + 20 + 1000 + 2000 + 20000
 
 
+def test_fill_of_a_vector():
+    x = ti.Vector.field(2, ti.f32, 2)
+
+    @ti.kernel
+    def run(k: ti.f32) -> ti.f32:
+        a = ti.Vector([1.0, 2.0, 3.0])
+        a.fill(k)
+        x[1].fill(k + 1)
+        return a.sum()
+
+    assert run(5) == 15
+    assert x.to_numpy().tolist() == [[0, 0], [6, 6]]
+
+
 def test_vectors_in_branches_and_loops():
     out = ti.Vector.field(2, ti.f32, 8)
 
