@@ -179,6 +179,40 @@ def test_partials_and_closures():
     assert run(k, 3) == 608
 
 
+def test_partials_take_references():
+    @Func
+    def add(v, a: ti.template()):
+        a += v
+
+    two = functools.partial(add, 2)
+
+    def k(n: ti.i32) -> ti.i32:
+        total = 0
+        ti.loop_config(serialize=True)
+        for i in range(n):
+            two(total)
+        return total
+
+    assert run(k, 5) == 10
+
+
+def test_a_loop_config_reaches_into_a_function_once():
+    x = Field(np.zeros(4, np.int32))
+
+    @Func
+    def fill():
+        for i in x:
+            x[i] = 1
+
+    def k():
+        ti.loop_config(block_dim=32)
+        fill()
+        fill()
+
+    loops = [op for op in lower(k).func.body.ops if op.kind == "parallel"]
+    assert [op.attr for op in loops] == [32, None]
+
+
 def test_recursion_while_compiling():
     @Func
     def power(x, n: ti.template()):

@@ -109,6 +109,25 @@ def test_lists_are_copied_when_bound():
     assert run(k) == 1
 
 
+def test_shared_lists_are_copied_when_read():
+    x = Field(np.arange(4, dtype=np.int32))
+
+    @Func
+    def change(w):
+        w[0] = 100
+        return w[0]
+
+    def k() -> ti.i32:
+        w = [0, 1]
+        for i in x:
+            w[0] += x[i]
+        b = w
+        b[0] = 50
+        return w[0] * 1000 + change(w) + b[0]
+
+    assert run(k) == 6150
+
+
 def test_chained_targets_are_separate():
     def k() -> ti.i32:
         a = b = 3

@@ -71,15 +71,15 @@ def find_in(table: Any, callee: Any) -> Any:
 
 def by_reference(callee: Any) -> Collection[int | str]:
     """Positions and names of the arguments that a callee takes by reference."""
+    if isinstance(callee, functools.partial):
+        return _shifted(by_reference(callee.func), len(callee.args))
     call = find_in(CALLS, callee)
     if call is not None:
         return call.targets  # type: ignore[no-any-return]
     if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
         return ()
     found = signature_of(function_of(callee)).by_reference()
-    if getattr(callee, "__self__", None) is None:
-        return found
-    return {k - 1 if isinstance(k, int) else k for k in found}
+    return _shifted(found, 0 if getattr(callee, "__self__", None) is None else 1)
 
 
 # --- arguments -----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from vkchi.errors import CompilationError, KernelNameError, KernelSyntaxError, K
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, REFERENCE, VARIABLE, Activation, Var
+from vkchi.frontend.trees import has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -86,9 +87,17 @@ class Lowering:
     def expr(self, n: ast.expr) -> Any:
         """An expression's compile-time value, read if it is a place."""
         value = self.ref(n)
-        if isinstance(value, Value) or not is_target(value):
+        if isinstance(value, Value):
             return value
-        return self.at(n, value.load)
+        if is_container(value):
+            return self.at(n, lambda cx: cx.read_all(value))
+        return self.at(n, value.load) if is_target(value) else value
+
+    def read_all(self, tree: Any) -> Any:
+        """The tree, with what stands there instead of places."""
+        if not has_leaf(tree, is_target):
+            return tree
+        return map_leaves(tree, lambda leaf: leaf.load(self) if is_target(leaf) else leaf)
 
     def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
         """f(self) with n as the current expression."""

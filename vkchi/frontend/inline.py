@@ -108,14 +108,14 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     check_recursion(cx, fn, bound)
     cx.dependencies.functions[fn] = None
     is_plain = not hasattr(callee, "__vkchi_kind__")
-    outer, outer_call, outer_config, span = cx.act, cx.call_node, cx.config, cx.span
+    outer, outer_call, span = cx.act, cx.call_node, cx.span
     act = Activation(fn, source_of(fn), cx.span, len(cx.frames), is_kernel=False, outer=outer)
     for name, x in bound.items():
         declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
     act.returns = signature.notes.get("return")
     cx.act, cx.call_node = act, None
     lower_block(cx, act.source.node.body)
-    cx.act, cx.call_node, cx.config, cx.b.span = outer, outer_call, outer_config, span
+    cx.act, cx.call_node, cx.b.span = outer, outer_call, span
     return result_of(cx, act)
 
 

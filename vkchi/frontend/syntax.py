@@ -71,8 +71,7 @@ def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
 
 def returns(source: Source, n: ast.For | ast.While) -> bool:
     """Whether a `return` stands in the loop."""
-    find = lambda: any(isinstance(s, ast.Return) for s in ast.walk(n))  # noqa: E731
-    return bool(_remember(source, (n, "return"), find))
+    return any(isinstance(event, ast.Return) for event in _events_in(source, n))
 
 
 def first_break(source: Source, n: ast.For | ast.While) -> ast.stmt | None:
@@ -95,20 +94,63 @@ def _breaks(stmts: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
     """The names that loop n may assign, but for its own index."""
-    found: Assigned = _remember(source, (n, "assigned"), lambda: _names_assigned(n))
+    found: Assigned = _remember(source, (n, "assigned"), lambda: _collect(_events_in(source, n)))
     return found
 
 
 def function_assigns(source: Source, name: str) -> bool:
     """Whether the function's body assigns `name`."""
-    find = lambda: frozenset(_names_assigned(source.node).names)  # noqa: E731
-    return name in _remember(source, (source.node, "locals"), find)
+    find = lambda: frozenset(_collect(_events(source).all).names)  # noqa: E731
+    return name in _remember(source, "locals", find)
 
 
-def _names_assigned(n: ast.For | ast.While | ast.FunctionDef) -> Assigned:
+class Events(NamedTuple):
+    """Assignments, calls and returns of a function in order, and which of them stand in a loop."""
+
+    all: list[ast.AST]
+    within: dict[ast.AST, tuple[int, int]]
+
+
+_EVENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Call, ast.Return)
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
+
+
+def _events(source: Source) -> Events:
+    """The function's events, found in one walk."""
+    events: Events = _remember(source, "events", lambda: _find_events(source.node))
+    return events
+
+
+def _events_in(source: Source, n: ast.For | ast.While) -> list[ast.AST]:
+    found = _events(source)
+    begin, end = found.within[n]
+    return found.all[begin:end]
+
+
+def _find_events(root: ast.FunctionDef) -> Events:
+    events = Events([], {})
+
+    def visit(n: ast.AST) -> None:
+        begin = len(events.all)
+        if isinstance(n, _EVENTS):
+            events.all.append(n)
+        for name in n._fields:
+            child = getattr(n, name)
+            for item in child if isinstance(child, list) else (child,):
+                if isinstance(item, ast.AST) and not isinstance(item, _LEAVES):
+                    visit(item)
+        if isinstance(n, ast.For | ast.While):
+            events.within[n] = begin, len(events.all)
+
+    for n in root.body:
+        visit(n)
+    return events
+
+
+def _collect(events: list[ast.AST]) -> Assigned:
     names: dict[str, None] = {}
     passed: dict[Passed, None] = {}
-    for s in ast.walk(n):
+    for s in events:
         if isinstance(s, ast.Assign):
             names.update(dict.fromkeys(name for t in s.targets for name in bottom_names(t)))
         elif isinstance(s, ast.AugAssign | ast.AnnAssign):

@@ -25,6 +25,14 @@ def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
     return f(tree)
 
 
+def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether `holds` is true of some leaf."""
+    if is_container(tree):
+        items = tree.values() if isinstance(tree, dict) else tree
+        return any(has_leaf(item, holds) for item in items)
+    return holds(tree)
+
+
 def leaves(tree: Any) -> list[Value]:
     """The kernel values in the tree, in order."""
     if isinstance(tree, Value):
