@@ -163,6 +163,8 @@ ROWS: tuple[Row, ...] = (
     Row("f", "div x 1.0", "x"),
     Row("f", "div x -1.0", "neg x"),
     Row("f", "div x P", "mul x (div 1.0 P)"),
+    Row("f", "div x 0.0", "mul x (div 1.0 0.0)"),  # Mesa's own division by constant zero is NaN
+    Row("f", "div x -0.0", "mul x (div 1.0 -0.0)"),
     Row("f", "div (neg x) (neg y)", "div x y"),
     Row("f", "floor (floor x)", "floor x"),
     Row("f", "ceil (ceil x)", "ceil x"),
