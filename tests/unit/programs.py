@@ -10,6 +10,7 @@ are lowered for arguments that fit their annotations.
 from __future__ import annotations
 
 import linecache
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -67,7 +68,8 @@ def execute(path: Path) -> dict[str, Any]:
     text, file = path.read_text(), path.relative_to(ROOT).as_posix()
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"__name__": "program"}
-    with stand_ins():
+    with stand_ins(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
         exec(compile(text, file, "exec"), names)
     return names
 

@@ -483,3 +483,21 @@ def test_loops_count_in_64_bits_where_bounds_do():
         return total
 
     assert run(k, 1 << 40) == 3 * (1 << 40) + 3
+
+
+def test_assignment_in_expressions():
+    def k(x: ti.i32) -> ti.i32:
+        a = 0
+        b = (c := x * 2) + (a := a + 1)
+        y = (a := 100) if x > 5 else 0
+        return a * 1000 + b * 10 + c + y
+
+    assert run(k, 3) == 1076 and run(k, 6) == 100000 + 130 + 12 + 100
+
+
+def test_chains_of_vectors_are_componentwise():
+    def k(low: ti.f32) -> ti.types.vector(3, ti.i32):
+        v = ti.Vector([0.0, 1.0, 2.0])
+        return ti.cast(low < v < 1.5, ti.i32)
+
+    np.testing.assert_array_equal(run(k, 0.5), [0, 1, 0])

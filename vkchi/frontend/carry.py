@@ -12,7 +12,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.errors import InternalError
+from vkchi.errors import InternalError, KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.callee import by_reference, peek
 from vkchi.frontend.context import Lowering
@@ -201,11 +201,19 @@ def _lower_test(
 
     def lower() -> Any:
         put_values(cx, every, params)
-        if flags is None:
-            return goes_on()
-        return short_circuit(cx, flags.runs.value, goes_on, is_and=True)
+        test = goes_on() if flags is None else short_circuit(
+            cx, flags.runs.value, goes_on, is_and=True
+        )  # fmt: skip
+        if first_values(every) != params or len(cx.frames[-1]) > len(every):
+            raise cx.fail(
+                "the condition of a `while` cannot change variables",
+                kind=KernelSyntaxError,
+                help="write `while True:`, and `break` in its body",
+            )
+        return test
 
-    arm = run_region(cx, tuple(params), lower)
+    with cx.act.block():
+        arm = run_region(cx, tuple(params), lower)
     if arm.value is False:
         return None
     if not isinstance(arm.value, Value):

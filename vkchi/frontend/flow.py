@@ -25,7 +25,7 @@ from vkchi.frontend.trees import is_container, is_same, map_leaves, same_branche
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
-from vkchi.types import Scalar, Tensor, shape_of, with_shape
+from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 
 GoOn = Callable[[], None]
 CHEAP_OPS = 12  # more, and a branch beats computing both sides
@@ -50,6 +50,12 @@ def run_region(cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any]
     for var, old in frame.items():
         var.value = old
     return Arm(region, value, changed)
+
+
+def run_scoped(cx: Lowering, lower: Callable[[], Any]) -> Arm:
+    """`run_region` of an expression: names that it assigns end with it."""
+    with cx.act.block():
+        return run_region(cx, (), lower)
 
 
 def branch(cx: Lowering, cond: Value, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
@@ -256,16 +262,26 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
 
 
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
-    """`first and second`, or `first or second`, of truth values; the second is only computed where
-    the first does not decide, unless that costs next to nothing."""
-    arm = run_region(cx, (), lambda: arith.truth(cx, second()))
-    if is_cheap(arm):
+    """`first and second`, or `first or second`: the one that decides, as in Python. The second is
+    only computed where the first does not decide, unless that costs next to nothing."""
+    arm = run_region(cx, (), lambda: _decisive(cx, second()))
+    is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1
+    if is_truth and is_cheap(arm):
         cx.b.ops.extend(arm.region.ops)
         return cx.b.emit("and" if is_and else "or", first, arm.value)
-    decided = run_region(cx, (), lambda: not is_and)
+    decided = run_region(cx, (), lambda: (not is_and) if is_truth else first)
     arms = (arm, decided) if is_and else (decided, arm)
-    joined: Value = join_arms(cx, first, *arms)
+    joined: Value = join_arms(cx, arith.truth(cx, first), *arms)
     return joined
+
+
+def _decisive(cx: Lowering, x: Any) -> Any:
+    """x as it may come out of `and`: a number as it is, anything else as a condition."""
+    if isinstance(x, Value) and not isinstance(x.type, Tensor):
+        return x
+    if isinstance(x, int | float) and not isinstance(x, bool):
+        return x
+    return arith.truth(cx, x)
 
 
 def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.assign import parts_of, unpack
+from vkchi.frontend.assign import assign_to, parts_of, unpack
 from vkchi.frontend.callee import is_call_of, lower_call
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.flow import (
     is_cheap,
     join_arms,
-    run_region,
+    run_scoped,
     short_circuit,
     truth,
 )
@@ -108,17 +108,21 @@ def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
     if not isinstance(first, Value):
         decides = bool(truth(cx, first)) is not is_and
         return first if decides else _combine(cx, values[1:], is_and=is_and)
-    head = cx.at(values[0], lambda cx: arith.truth(cx, first))
-    return short_circuit(cx, head, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
+    if isinstance(first.type, Tensor):
+        second = _combine(cx, values[1:], is_and=is_and)
+        return cx.at(values[0], lambda cx: arith.combine(cx, first, second, is_and=is_and))
+    return short_circuit(cx, first, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
 
 
 def _tail(cx: Lowering, values: list[ast.expr], is_and: bool) -> Any:
     x = _combine(cx, values, is_and=is_and)
-    return cx.at(values[0], lambda cx: truth(cx, x))
+    is_number = isinstance(x, Value) and not isinstance(x.type, Tensor)
+    return x if is_number else cx.at(values[0], lambda cx: truth(cx, x))
 
 
 def lower_compare(cx: Lowering, n: ast.Compare) -> Any:
-    """`a < b`, and chains: `a < b < c` computes b once, and c only where a < b."""
+    """`a < b`, and chains: `a < b < c` computes b once, and c only where a < b (of vectors, which
+    are compared component by component, both)."""
     return _chain(cx, cx.expr(n.left), n.ops, n.comparators)
 
 
@@ -129,6 +133,8 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
         return first
     if not isinstance(first, Value):
         return _chain(cx, right, ops[1:], rights[1:]) if truth(cx, first) else first
+    if isinstance(first.type, Tensor):
+        return arith.binary(cx, "&", first, _chain(cx, right, ops[1:], rights[1:]))
     head = arith.truth(cx, first)
     return short_circuit(cx, head, lambda: _chain(cx, right, ops[1:], rights[1:]), is_and=True)
 
@@ -163,8 +169,8 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     cond = cx.at(n.test, lambda cx: truth(cx, test))
     if not isinstance(cond, Value):
         return cx.expr(n.body if cond else n.orelse)
-    then = run_region(cx, (), lambda: cx.expr(n.body))
-    orelse = run_region(cx, (), lambda: cx.expr(n.orelse))
+    then = run_scoped(cx, lambda: cx.expr(n.body))
+    orelse = run_scoped(cx, lambda: cx.expr(n.orelse))
     if is_cheap(then) and is_cheap(orelse) and _are_numbers(then.value, orelse.value):
         cx.b.ops.extend([*then.region.ops, *orelse.region.ops])
         return arith.select(cx, cond, then.value, orelse.value)
@@ -173,6 +179,13 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
 
 def _are_numbers(*xs: Any) -> bool:
     return all(isinstance(x, Value | bool | int | float) for x in xs)
+
+
+def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
+    """`(a := b)`: a variable of the block around."""
+    value = cx.expr(n.value)
+    assign_to(cx, n.target, value)
+    return cx.expr(n.target)
 
 
 # --- lists and texts -----------------------------------------------------------------------------
@@ -285,6 +298,7 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.BoolOp: lower_boolop,
     ast.Compare: lower_compare,
     ast.IfExp: lower_ifexp,
+    ast.NamedExpr: lower_named,
     ast.List: lower_list,
     ast.Tuple: lower_tuple,
     ast.Dict: lower_dict,

@@ -90,6 +90,7 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
 
 def _read_block(fn: FunctionType, code: CodeType) -> list[str]:
     """The lines of the definition, decorators first, as they stand in the file."""
+    linecache.checkcache(code.co_filename)  # a reloaded module has a new text
     lines = linecache.getlines(code.co_filename, fn.__globals__)
     block: list[str] = []
     if code.co_firstlineno <= len(lines):

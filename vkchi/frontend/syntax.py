@@ -111,7 +111,7 @@ class Events(NamedTuple):
     within: dict[ast.AST, tuple[int, int]]
 
 
-_EVENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Call, ast.Return)
+_EVENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.Return)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
 
 
@@ -153,7 +153,7 @@ def _collect(events: list[ast.AST]) -> Assigned:
     for s in events:
         if isinstance(s, ast.Assign):
             names.update(dict.fromkeys(name for t in s.targets for name in bottom_names(t)))
-        elif isinstance(s, ast.AugAssign | ast.AnnAssign):
+        elif isinstance(s, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
             names.update(dict.fromkeys(bottom_names(s.target)))
         elif isinstance(s, ast.Call):
             passed.update(dict.fromkeys(_names_passed(s)))

@@ -3,5 +3,6 @@ import vkchi as ti
 
 @ti.kernel
 def k(n: ti.i32):
-    if (a := n) > 0:
+    a = 0
+    while (a := a + n) < 10:
         pass
