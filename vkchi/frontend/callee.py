@@ -16,8 +16,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
-from vkchi.frontend import arith
-from vkchi.frontend.assign import parts_of
+from vkchi.frontend import arith, arrays
+from vkchi.frontend.assign import assign_to, parts_of
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
@@ -34,7 +34,7 @@ from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.static import static
-from vkchi.types import Following, Type
+from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped)  # take fields as Python objects
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
@@ -134,7 +134,16 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     """`base.name(...)`: a method of a vector, matrix or list, or a Python object's attribute."""
     base = cx.ref(f.value)
     if isinstance(base, Value) or is_target(base):
+        if f.attr == "fill":
+            return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
+    if isinstance(base, ArrayRef) or is_field(base):
+        if f.attr in arrays.METHODS:
+            args, kwargs = lower_arguments(cx, n)
+            cx.tables.call(cx, arrays.METHODS[f.attr], (base, *args), kwargs)
+            return None
+        if f.attr in arrays.REFUSED:
+            raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
     if is_container(base):
         return call_list_method(cx, n, f, base)
     if isinstance(base, Matrix) and f.attr in METHODS:
@@ -143,6 +152,16 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
             return cx.run_python(getattr(base, f.attr), args, kwargs)
         return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+
+
+def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
+    """`v.fill(x)` of a vector or matrix that can be assigned."""
+    args, _ = lower_arguments(cx, n)
+    target = lvalue(cx, f.value)
+    t = arith.value(cx, target).type
+    if len(args) != 1 or not isinstance(t, Tensor):
+        raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
+    assign_to(cx, f.value, arith.value(cx, args[0], want=t))
 
 
 def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:

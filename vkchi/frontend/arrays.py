@@ -1,0 +1,30 @@
+"""Methods of arrays that kernels may call: each is a loop, inlined like a user's function.
+
+Owns: the table, and what is refused. At a kernel's top level the loop runs in parallel.
+Must not know: AST classes.
+
+    x.fill(0.0)        # for I in ti.grouped(x): x[I] = 0.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.lang.ndrange import grouped
+
+
+def fill(array: Any, value: Any) -> None:
+    """Set every element to value; a number fills vectors and matrices."""
+    for place in grouped(array):
+        array[place] = value
+
+
+def copy_from(array: Any, other: Any) -> None:
+    """Take over the elements of an array of the same shape."""
+    for place in grouped(array):
+        array[place] = other[place]
+
+
+METHODS = {"fill": fill, "copy_from": copy_from}
+# They wait for the device and copy; run while compiling, they would run once.
+REFUSED = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
