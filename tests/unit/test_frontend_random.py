@@ -1,5 +1,5 @@
 """Random functions of integers mean in a kernel what they mean in Python: branches, loops, `break`,
-`continue` and `return` anywhere, short circuits, lists."""
+`continue` and `return` anywhere, short circuits, lists, components of vectors."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Writer:
         self.lines.append("def f(a, b):")
         self.line(1, "c = a - b")
         self.line(1, "w = [a, b, 3]")
+        self.line(1, "v = ti.Vector([b, 2, a])")
         self.block(1, 3)
         self.line(1, f"return {self.value(2)}")
         return "\n".join(self.lines) + "\n"
@@ -38,7 +39,13 @@ class Writer:
     def leaf(self) -> str:
         if self.r.random() < 0.15:
             return f"w[{self.r.randrange(3)}]"
+        if self.r.random() < 0.15:
+            return self.component()
         return self.r.choice([*NAMES, *self.indices, str(self.r.randrange(-5, 9))])
+
+    def component(self) -> str:
+        kinds = ["v.x", "v[1]", "v.b", f"v[({self.r.choice(NAMES)}) % 3]", "v.zy[1]"]
+        return self.r.choice(kinds)
 
     def value(self, depth: int) -> str:
         kind = self.r.randrange(8)
@@ -82,7 +89,10 @@ class Writer:
             self.assignment(depth)
 
     def assignment(self, depth: int) -> None:
-        target = self.r.choice([*NAMES, f"w[{self.r.randrange(3)}]"])
+        if self.r.random() < 0.1:
+            self.line(depth, self.r.choice(["v.xy = v.yx", "v.zx = [a, b]", "v = v.yzx + c"]))
+        target = self.r.choice([*NAMES, f"w[{self.r.randrange(3)}]", self.component()])
+        target = target.replace("v.zy[1]", "v.z")
         if self.r.random() < 0.3:
             self.line(depth, f"{target} += {self.leaf()}")
         self.line(depth, f"{target} = ({self.value(2)}) % 1009")
@@ -112,7 +122,7 @@ def define(seed: int, static: object) -> object:
     text = Writer(seed).write()
     file = f"<random {seed}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    names = {"STATIC": static}
+    names = {"STATIC": static, "ti": ti}
     exec(compile(text, file, "exec"), names)
     return names["f"]
 
