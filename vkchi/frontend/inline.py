@@ -17,14 +17,14 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.assign import coerce, kind_of, own
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
-from vkchi.frontend.operands import dtype_of, is_target, name_of, weak
+from vkchi.frontend.operands import dtype_of, is_target, name_of, operand, own_type, weak
 from vkchi.frontend.scope import CONSTANT, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import leaves
 from vkchi.ir.core import Value
-from vkchi.types import Following, Scalar, Tensor, cook, template
+from vkchi.types import Following, Scalar, Tensor, cook, shape_of, template, with_shape
 
 MOST_NESTED = 24  # calls of one function inside each other
 
@@ -244,9 +244,15 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
         return x
     if not isinstance(note, tuple) and get_origin(note) is not tuple:
         assert types[0] is not None
-        return coerce(cx, x, types[0], verb="return")
+        return coerce(cx, x, _spread(cx, x, types[0]), verb="return")
     parts = check_count(cx, x, len(types))
-    return tuple([coerce(cx, v, t, verb="return") for v, t in zip(parts, types) if t is not None])
+    return tuple(
+        [
+            coerce(cx, v, _spread(cx, v, t), verb="return")
+            for v, t in zip(parts, types)
+            if t is not None
+        ]
+    )
 
 
 def _tuple_of(note: Any) -> tuple[Any, ...]:
@@ -261,3 +267,9 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
     if len(parts) != count:
         raise cx.fail(f"{len(parts)} values are returned, and the annotation says {count}")
     return parts
+
+
+def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
+    """The annotated type; of a vector or matrix under a number type, that number per component."""
+    shape = shape_of(own_type(cx, operand(cx, x)))
+    return with_shape(t, shape) if isinstance(t, Scalar) else t
