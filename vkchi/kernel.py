@@ -42,7 +42,9 @@ class Kernel:
         self.__vkchi_func__ = fn
         self._is_method = looks_like_method(fn)
         self._parameters: list[Parameter] | None = None
-        self._names = tuple(inspect.signature(fn).parameters)
+        self._signature = inspect.signature(fn)
+        kinds = [p.kind for p in self._signature.parameters.values()]
+        self._in_order = -1 if inspect.Parameter.KEYWORD_ONLY in kinds else len(kinds)
         self._runtime: Runtime | None = None
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
@@ -53,7 +55,7 @@ class Kernel:
         parameters = self._parameters
         if parameters is None:
             parameters = self._parameters = read_parameters(self.__vkchi_func__, self._is_method)
-        if kwargs or len(args) != len(parameters):
+        if kwargs or len(args) != self._in_order:
             args = self._arrange(args, kwargs)
         try:
             key = sign_all(parameters, args)
@@ -72,7 +74,7 @@ class Kernel:
         return self if obj is None else functools.partial(self, obj)
 
     def _start_over(self, runtime: Runtime) -> None:
-        self._runtime, self._plans = runtime, {}
+        self._runtime, self._plans, self._parameters = runtime, {}, None
 
     def _make_plan(
         self,
@@ -90,9 +92,9 @@ class Kernel:
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, keywords and defaults filled in. Raises ArgumentError."""
         try:
-            bound = inspect.signature(self.__vkchi_func__).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as e:
-            takes = ", ".join(self._names) or "nothing"
+            takes = ", ".join(self._signature.parameters) or "nothing"
             raise ArgumentError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())

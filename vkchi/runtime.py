@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from vkchi import env
 from vkchi.device import Device, open_device
-from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.options import Options
 from vkchi.types import Defaults, Scalar, cook, f32, i32
 
@@ -64,11 +63,10 @@ ACCEPTED = frozenset(ACCEPTED_NAMES.split())
 
 @dataclass
 class Runtime:
-    """A device and its options. `closing` are called once, before the device is closed."""
+    """A device and its options. `lock` is held while a launch is put together."""
 
     device: Device
     options: Options
-    closing: list[Callable[[], None]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     draws: int = 0
 
@@ -79,9 +77,6 @@ class Runtime:
 
     def close(self) -> None:
         """Wait for the device and free everything made on it. Idempotent."""
-        hooks, self.closing = self.closing, []
-        for hook in hooks:
-            hook()
         self.device.close()
 
 
@@ -133,16 +128,17 @@ def init(
     False), ArgumentError for an option that Taichi does not have either.
     """
     _refuse_unknown(ignored)
+    kinds = _kinds(arch)
     set_log_level(log_level or env.flag("VKCHI_LOG"))
     options = Options(
         default_fp=_float_type(default_fp),
         default_ip=_int_type(default_ip),
         debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
         fast_math=bool(fast_math),
-        random_seed=int(random_seed or 0),
+        random_seed=_seed(random_seed),
     )
     install(None)
-    opened = open_device(_kind(arch), device, fallback=enable_fallback)
+    opened = _open_first(kinds, device, enable_fallback)
     install(Runtime(opened, options))
     log.info("vkchi runs on %s", opened.info.name)
 
@@ -160,20 +156,39 @@ def set_log_level(name: str) -> None:
     log.setLevel(LOG_LEVELS[name])
 
 
-def _kind(arch: Any) -> str:
-    first = arch[0] if isinstance(arch, list) and arch else arch
-    if first is None:
-        return "any"
-    name = first.name if isinstance(first, Arch) else str(first)
-    if name not in ARCHES:
-        raise ArgumentError(f"ti.init: no arch is called {name!r}; there are {', '.join(ARCHES)}")
-    return ARCHES[name].kind
+def _kinds(arch: Any) -> list[str]:
+    """The kinds of device that an `arch=` asks for, the one preferred first."""
+    wanted = arch if isinstance(arch, list) else [arch]
+    names = ["vulkan" if a is None else a.name if isinstance(a, Arch) else a for a in wanted]
+    for name in names:
+        if not isinstance(name, str) or name not in ARCHES:
+            known = ", ".join(ARCHES)
+            raise ArgumentError(f"ti.init: no arch is called {name!r}; there are {known}")
+    return [ARCHES[name].kind for name in names] or ["any"]
+
+
+def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
+    """A device of the first kind that there is; otherwise, with fallback, the best one."""
+    for kind in kinds[:-1]:
+        try:
+            return open_device(kind, device, fallback=False)
+        except DeviceError as e:
+            log.info("%s", e)
+    return open_device(kinds[-1], device, fallback=fallback)
 
 
 def _refuse_unknown(options: dict[str, Any]) -> None:
     unknown = sorted(set(options) - ACCEPTED)
     if unknown:
         raise ArgumentError(f"ti.init has no option called {', '.join(unknown)}")
+
+
+def _seed(seed: Any) -> int:
+    if seed is None:
+        return 0
+    if not hasattr(seed, "__index__"):
+        raise ArgumentError(f"random_seed is an integer, not {seed!r}")
+    return int(seed.__index__())
 
 
 def _float_type(dtype: Any) -> Scalar:

@@ -11,24 +11,26 @@ components.
 from __future__ import annotations
 
 import inspect
+import math
 import types as pytypes
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.errors import ArgumentError, KernelSyntaxError
-from vkchi.fields.storage import Storage
+from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
+from vkchi.fields.storage import Storage, choose_stored
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
+from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime
+from vkchi.runtime import Runtime, current
 from vkchi.span import Span
 from vkchi.types import (
     Array,
     Scalar,
     Tensor,
     cook,
+    f64,
     ndarray,
     scalar_of_dtype,
     shape_of,
@@ -36,17 +38,53 @@ from vkchi.types import (
     with_shape,
 )
 
+# Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
+MOST_F32 = 3.4028235677973362e38
+
+
+class Import(NamedTuple):
+    """An argument in host memory and its copy on the device; arguments that are the same memory
+    share one copy."""
+
+    name: str
+    view: np.ndarray[Any, Any]
+    array: Ndarray
+
 
 class Bound:
-    """What binding the arguments of one call yields: numbers, arrays, and work to do afterwards."""
+    """What binding the arguments of one call yields: numbers, arrays, and which of those are copies
+    of host memory."""
 
-    __slots__ = ("after", "arrays", "flat", "runtime")
+    __slots__ = ("arrays", "flat", "imports", "runtime")
 
     def __init__(self, runtime: Runtime, constants: list[Any]) -> None:
         self.runtime = runtime
         self.flat = list(constants)
         self.arrays: dict[str, Storage] = {}
-        self.after: list[tuple[str, Callable[[], None]]] = []
+        self.imports: list[Import] = []
+
+    def check_written(self, written: set[str]) -> None:
+        """Raises ArgumentError where copying back what the kernel writes would go wrong."""
+        for one in self.imports:
+            if one.name not in written:
+                continue
+            if not one.view.flags.writeable:
+                raise ArgumentError(
+                    f"argument `{one.name}`: the kernel writes to it, and this numpy array is "
+                    "read-only: pass a copy"
+                )
+            for other in self.imports:
+                if other.array is not one.array and host.may_overlap(one.view, other.view):
+                    raise ArgumentError(
+                        f"arguments `{one.name}` and `{other.name}` overlap in memory, and the "
+                        f"kernel writes to `{one.name}`: pass a copy of one of them"
+                    )
+
+    def copy_back(self, written: set[str]) -> None:
+        """Bring host memory up to date with what the kernel wrote; waits if there is any."""
+        for name, view, array in self.imports:
+            if name in written:
+                array.copy_to(view)
 
 
 class Parameter:
@@ -76,7 +114,7 @@ class Parameter:
         """(slot kind, parameter, axis) of each number that `bind` appends, in order."""
         return []
 
-    def refuse(self, arg: Any, why: str) -> ArgumentError:
+    def refuse(self, why: str) -> ArgumentError:
         """The error for an argument that does not fit."""
         return ArgumentError(f"argument `{self.name}`: {why}")
 
@@ -90,22 +128,29 @@ class ScalarParameter(Parameter):
         t: Scalar = self.type
         if t.kind == "f":
             if isinstance(arg, float | int | np.floating | np.integer | np.bool_):
-                bound.flat.append(float(arg))
+                bound.flat.append(self._rounded(arg))
                 return
         elif isinstance(arg, int | np.integer | np.bool_):
             bound.flat.append(self._checked(int(arg)))
             return
-        raise self.refuse(arg, f"{with_article(t.name)} number is needed, not {describe(arg)}")
+        raise self.refuse(f"{with_article(t.name)} number is needed, not {describe(arg)}")
+
+    def _rounded(self, arg: Any) -> float:
+        try:
+            value = float(arg)
+        except OverflowError:
+            raise self.refuse(f"{describe(arg)} does not fit {self.type}") from None
+        if abs(value) > MOST_F32 and self.type is not f64:
+            return math.copysign(math.inf, value)
+        return value
 
     def _checked(self, value: int) -> int:
         t: Scalar = self.type
         if t.kind == "b":
             return int(value != 0)
-        low, high = (
-            (-(1 << t.bits - 1), (1 << t.bits - 1) - 1) if t.kind == "i" else (0, (1 << t.bits) - 1)
-        )
+        low, high = range_of(t)
         if not low <= value <= high:
-            raise self.refuse(value, f"{value} does not fit {t}")
+            raise self.refuse(f"{value} does not fit {t}")
         return value
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -120,15 +165,19 @@ class TensorParameter(Parameter):
     def bind(self, arg: Any, bound: Bound) -> None:
         t: Tensor = self.type
         try:
-            values = np.asarray(arg.to_numpy() if hasattr(arg, "to_numpy") else arg)
-            flat = values.astype(
-                t.elem.dtype, casting="same_kind" if t.elem.kind != "f" else "unsafe"
-            )
-        except (TypeError, ValueError):
-            raise self.refuse(arg, f"{t} is needed, not {describe(arg)}") from None
-        if flat.shape != t.shape:
-            raise self.refuse(arg, f"shape {t.shape} is needed, not {flat.shape}")
-        bound.flat.extend(flat.reshape(-1).tolist())
+            values = host.numbers_of(arg)
+        except ArgumentError:
+            raise self.refuse(f"{t} is needed, not {describe(arg)}") from None
+        if values.shape != t.shape:
+            raise self.refuse(f"shape {t.shape} is needed, not {values.shape}")
+        if t.elem.kind in "iub" and values.dtype.kind == "f":
+            raise self.refuse(f"{t} is needed, not {describe(arg)}")
+        if t.elem.kind in "iu":
+            low, high = range_of(t.elem)
+            for value in values.reshape(-1).tolist():
+                if not low <= value <= high:
+                    raise self.refuse(f"{value} does not fit {t.elem}")
+        bound.flat.extend(host.cast(values, t.elem).reshape(-1).tolist())
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
         return [("value", self.name, k) for k in range(self.type.size)]
@@ -158,7 +207,7 @@ class ArrayParameter(Parameter):
         else:
             view = host.view_of(arg)
             if view is None:
-                raise self.refuse(arg, f"an array is needed, not {describe(arg)}")
+                raise self.refuse(f"an array is needed, not {describe(arg)}")
             key = (view.dtype, view.ndim, view.shape[max(0, view.ndim - self._element_axes()) :])
         try:
             return self._seen[key]
@@ -177,22 +226,23 @@ class ArrayParameter(Parameter):
             dtype, ndim, inner = key
             scalar = scalar_of_dtype(dtype)
             if scalar is None:
-                raise self.refuse(None, f"kernels have no type for numpy's {dtype}")
+                raise self.refuse(f"kernels have no type for numpy's {dtype}")
             inner = inner if self._element_axes() else ()
             elem = with_shape(scalar, inner)
-            t = Array.of(elem, ndim - len(inner))
+            stored = choose_stored(current().device, scalar)
+            t = Array.of(elem, ndim - len(inner), stored=stored)
         self._check(elem, t.ndim)
         return t
 
     def _check(self, elem: Scalar | Tensor, ndim: int) -> None:
         want = self.annotation
         if want.dtype is not None and want.dtype is not elem:
-            raise self.refuse(None, f"an array of {want.dtype} is needed, not of {elem}")
+            raise self.refuse(f"an array of {want.dtype} is needed, not of {elem}")
         if want.ndim is not None and want.ndim != ndim:
-            raise self.refuse(None, f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
+            raise self.refuse(f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
         axes = want.element_dim
         if axes is not None and axes != len(shape_of(elem)):
-            raise self.refuse(None, f"elements of {axes} axes are needed, not {elem}")
+            raise self.refuse(f"elements of {axes} axes are needed, not {elem}")
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "array", signed)
@@ -201,7 +251,7 @@ class ArrayParameter(Parameter):
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
         if array.device is not bound.runtime.device:
             array.check_alive()
-            raise self.refuse(arg, "the array belongs to another device")
+            raise self.refuse("the array belongs to another device")
         bound.arrays[self.name] = array
         bound.flat.append(array.buffer.address)
         bound.flat.append(array.layout.size)
@@ -211,11 +261,14 @@ class ArrayParameter(Parameter):
         view = host.view_of(arg)
         assert view is not None
         t = self.sign(arg)
-        if 0 in view.shape:
-            raise self.refuse(arg, f"the array is empty: shape {view.shape}")
-        array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
-        array.from_numpy(view)
-        bound.after.append((self.name, lambda: np.copyto(view, array.to_numpy())))
+        for other in bound.imports:
+            if other.array.elem is t.elem and host.is_same_view(other.view, view):
+                array = other.array
+                break
+        else:
+            array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
+            array.from_numpy(view)
+        bound.imports.append(Import(self.name, view, array))
         return array
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -229,9 +282,7 @@ class TemplateParameter(Parameter):
     kind = "template"
 
     def sign(self, arg: Any) -> Any:
-        if isinstance(arg, bool | int | float | str | bytes):
-            return (type(arg), repr(arg))
-        return arg if arg.__hash__ else _ById(arg)
+        return contents(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "template", None, arg)
@@ -264,6 +315,33 @@ class _ById:
         return isinstance(other, _ById) and self.obj is other.obj
 
 
+def contents(value: Any) -> Any:
+    """A hashable stand-in for a compile-time value: equal only for values that give the same code.
+    Numbers, sequences, dicts, vectors and numpy arrays go by type and contents, others by `==` or,
+    unhashable, by identity."""
+    if isinstance(value, bool | int | float | str | bytes | np.generic):
+        return (type(value), repr(value))
+    if isinstance(value, list | tuple):
+        return (type(value), *map(contents, value))
+    if isinstance(value, dict):
+        return (dict, *((contents(k), contents(v)) for k, v in value.items()))
+    if isinstance(value, Matrix):
+        return (type(value), value.dt, contents(value.entries))
+    if isinstance(value, np.ndarray):
+        return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
+    try:
+        hash(value)
+    except TypeError:
+        return _ById(value)
+    return value
+
+
+def range_of(t: Scalar) -> tuple[int, int]:
+    """The least and the greatest number of an integer type."""
+    info = np.iinfo(t.dtype)
+    return int(info.min), int(info.max)
+
+
 def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The signature of a call. Of two arrays of one shape, the later says so in its type."""
     key = [p.sign(a) for p, a in zip(parameters, args, strict=True)]
@@ -294,8 +372,7 @@ def describe(arg: Any) -> str:
         return f"a numpy array of {arg.dtype}, shape {arg.shape}"
     if isinstance(arg, Storage):
         return repr(arg)
-    text = repr(arg)
-    return f"{type(arg).__name__} {text if len(text) < 40 else text[:37] + '...'}"
+    return f"{type(arg).__name__} {host.shorten(arg)}"
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
@@ -340,7 +417,14 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
     if not isinstance(note, str):
         return note
     closure = inspect.getclosurevars(fn)
-    return eval(note, {**closure.builtins, **fn.__globals__}, dict(closure.nonlocals))
+    try:
+        return eval(note, {**closure.builtins, **fn.__globals__}, dict(closure.nonlocals))
+    except NameError as e:
+        raise KernelNameError(
+            f"the annotation `{note}` of kernel {fn.__name__}() cannot be read: {e}",
+            span_of_function(fn),
+            help="define it in the module, or leave out `from __future__ import annotations`",
+        ) from None
 
 
 def span_of_function(fn: pytypes.FunctionType) -> Span:

@@ -221,6 +221,14 @@ class Ptr(Type):
         return found  # type: ignore[return-value]
 
 
+def cell_of(t: Scalar | Tensor) -> Array:
+    """The type of an array of no axes that holds one value: what kernels return, and keep between
+    dispatches. Truth values stand there in 32 bits, which every device stores."""
+    count = t.size if isinstance(t, Tensor) else 1
+    stored = u32 if scalar_of(t) is u1 else None
+    return Array.of(t, 0, (), row_major((), count), stored=stored)
+
+
 def layout_text(layout: Layout) -> str:
     """A layout as one word for the text form: axes, components, size, origin."""
     axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in layout.axes)

@@ -15,7 +15,7 @@ from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Array, AxisTerm, Layout, Scalar, Tensor, cook
+from vkchi.types import Array, AxisTerm, Layout, Scalar, Tensor, cook, shape_of
 
 
 class Order(enum.Enum):
@@ -33,11 +33,6 @@ class Field(Storage):
     def __vkchi_array__(self) -> Array:
         self.check_alive()
         return self.array_type
-
-    def to_numpy(self, dtype: Any = None) -> Any:
-        """A copy of shape `shape + element shape`, cast to `dtype` if given."""
-        values = super().to_numpy()
-        return values if dtype is None else values.astype(host.numpy_dtype(dtype))
 
     def to_torch(self, device: Any = None) -> Any:
         """A torch tensor with a copy of the contents."""
@@ -61,6 +56,10 @@ class Field(Storage):
 class ScalarField(Field):
     """A field of numbers."""
 
+    def to_numpy(self, dtype: Any = None) -> Any:
+        """A copy, cast to `dtype` if given."""
+        return super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
+
 
 class MatrixField(Field):
     """A field of vectors (`m` is 1 and `ndim` 1) or matrices."""
@@ -77,17 +76,46 @@ class MatrixField(Field):
         assert isinstance(self.elem, Tensor)
         return self.elem.m
 
+    @property
+    def ndim(self) -> int:
+        """1 for vectors, 2 for matrices."""
+        return len(shape_of(self.elem))
+
+    def to_numpy(self, keep_dims: bool = False, dtype: Any = None) -> Any:
+        """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
+        `keep_dims`; cast to `dtype` if given."""
+        values = super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
+        column = (self.m,) if self.m > 1 or keep_dims else ()
+        return values.reshape((*self.shape, self.n, *column))
+
+    def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
+        """A torch tensor with a copy of the contents, shaped as `to_numpy` does."""
+        return host.make_torch(self.to_numpy(keep_dims), device)
+
+    def from_numpy(self, source: Any) -> None:
+        """Take over the contents of an array of the same shape; an axis of 1 for the columns of
+        vectors may be there or not."""
+        values = host.numbers_of(source)
+        full = self.shape + shape_of(self.elem)
+        if self.m == 1 and values.shape in ((*self.shape, self.n), (*self.shape, self.n, 1)):
+            values = values.reshape(full)
+        super().from_numpy(values)
+
 
 def copy_contents(target: Storage, source: Storage) -> None:
-    """Copy on the device. Raises ArgumentError where shapes differ."""
+    """Copy the contents, on the device where types are equal; numbers are cast where they differ.
+    Raises ArgumentError where shapes differ."""
     if not isinstance(source, Storage):
         raise ArgumentError(f"copy_from takes a field or ndarray, not {type(source).__name__}")
-    if source.shape != target.shape or source.elem is not target.elem:
+    if source.shape != target.shape or shape_of(source.elem) != shape_of(target.elem):
         raise ArgumentError(
             f"copy_from: {source.elem} of shape {source.shape} given, "
             f"{target.elem} of shape {target.shape} needed"
         )
-    if source.layout == target.layout:
+    if source is target:
+        return
+    if source.layout == target.layout and source.elem is target.elem:
+        source.check_alive()
         target.device.copy(source.buffer, target.buffer, target.size_bytes)
     else:
         Storage.from_numpy(target, Storage.to_numpy(source))

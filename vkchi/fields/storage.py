@@ -9,13 +9,14 @@ Must not know: kernels, IR, how a layout was made.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from vkchi.device import Buffer
+from vkchi.device import Buffer, Device
 from vkchi.errors import (
     ArgumentError,
     ArrayIndexError,
@@ -23,8 +24,10 @@ from vkchi.errors import (
     KernelRuntimeError,
     Unsupported,
 )
+from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.types import (
+    SCALARS,
     Array,
     Layout,
     Scalar,
@@ -40,6 +43,19 @@ from vkchi.types import (
 MOST_SCALARS = 1 << 31
 
 
+def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
+    """Python's types, and the range, of the numbers that need no cast to be stored as t."""
+    if t.kind == "b":
+        return (bool,), False, True
+    if t.kind == "f":
+        most = float(np.finfo(t.dtype).max)
+        return (float, int), -most, most
+    return (int,), int(np.iinfo(t.dtype).min), int(np.iinfo(t.dtype).max)
+
+
+PLAIN = {t: find_plain(t) for t in SCALARS.values()}
+
+
 class ElementHook:
     """How tensor elements are shown to Python; filled by `vkchi.lang`.
 
@@ -49,6 +65,13 @@ class ElementHook:
 
     make: Callable[[Storage, tuple[int, ...]], Any]
     value: Callable[[Any], Any]
+
+
+def choose_stored(device: Device, t: Scalar) -> Scalar:
+    """The scalar that stands in the device's memory for t: its own but for truth values."""
+    if t is not u1:
+        return t
+    return u8 if device.caps.can_store("u8") else u32
 
 
 class Storage:
@@ -63,19 +86,32 @@ class Storage:
         elem: Scalar | Tensor,
         shape: tuple[int, ...],
         layout: Layout | None = None,
+        stored: Scalar | None = None,
     ) -> None:
         self.runtime, self.elem, self.shape = runtime, elem, shape
         self.device = runtime.device
         self.dtype: Scalar = scalar_of(elem)
-        self.stored = self._choose_stored()
+        self.stored = stored or choose_stored(self.device, self.dtype)
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.layout = layout or row_major(shape, self.components)
         self._check_size()
         self.size_bytes = max(1, self.layout.size) * self.stored.size_bytes
+        self.is_scalar = isinstance(elem, Scalar)
+        self._allocate()
+
+    def _allocate(self) -> None:
         spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
         self.buffer: Buffer = self.device.allocate(self.size_bytes + spare_bytes)
-        self.is_scalar = isinstance(elem, Scalar)
         self.host = self._map()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
+        """An array of its own with the same contents (and gradient)."""
+        made = copy.copy(self)
+        made._allocate()
+        self.device.copy(self.buffer, made.buffer, self.size_bytes)
+        if vars(self).get("grad") is not None:
+            vars(made)["grad"] = copy.deepcopy(vars(self)["grad"], memo)
+        return made
 
     def _check_size(self) -> None:
         if not self.device.caps.can_store(self.stored.name):
@@ -88,11 +124,6 @@ class Storage:
                 f"an array of {self.layout.size} numbers: kernels reach less than 2**31 of one "
                 "array; split it"
             )
-
-    def _choose_stored(self) -> Scalar:
-        if self.dtype is not u1:
-            return self.dtype
-        return u8 if self.device.caps.can_store("u8") else u32
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """A numpy view of shape `shape + element shape`, if the host can reach the memory."""
@@ -129,38 +160,46 @@ class Storage:
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy, of shape `shape + element shape`."""
+        result = np.empty(self.shape + shape_of(self.elem), self.dtype.dtype)
+        self.copy_to(result)
+        return result
+
+    def copy_to(self, target: np.ndarray[Any, Any]) -> None:
+        """Write the contents to a numpy array of shape `shape + element shape`."""
         self.ready()
-        if self.host is not None:
-            return np.array(self.host, self.dtype.dtype)
-        raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
-        return np.array(self._logical(raw), self.dtype.dtype)
+        values = self.host
+        if values is None:
+            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
+            values = self._logical(raw)
+        np.copyto(target, values, casting="unsafe")
 
     def from_numpy(self, source: Any) -> None:
-        """Take over the contents of an array of the same shape. Raises ArgumentError."""
-        values = np.asarray(source)
+        """Take over the contents of an array of the same shape, as numbers of this array's type:
+        floats are cut to integers, integers wrap. Raises ArgumentError."""
+        values = host.numbers_of(source)
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
         self.ready()
         if self.host is not None:
-            self.host[...] = values
+            self.host[...] = host.cast(values, self.dtype)
             return
         raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
-        self._logical(raw)[...] = values
+        self._logical(raw)[...] = host.cast(values, self.dtype)
         self.buffer.write(0, raw)
 
     def fill(self, value: Any) -> None:
-        """Set every element (every component, for a number) to value."""
+        """Set every element to a number (all its components), a vector or a matrix, cast as
+        `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
+        values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
         if self.host is not None:
             self.ready()
-            self.host[...] = value
-            return
-        word = np.zeros(1, self.stored.dtype)
-        if np.ndim(value) == 0 and self.stored.size_bytes == 4:
-            word[0] = value
-            self.device.fill(self.buffer, 0, self.size_bytes, int(word.view(np.uint32)[0]))
+            self.host[...] = values
+        elif values.ndim == 0 and self.stored.size_bytes == 4:
+            word = values.astype(self.stored.dtype).view(np.uint32)
+            self.device.fill(self.buffer, 0, self.size_bytes, int(word))
         else:
-            self.from_numpy(np.broadcast_to(value, self.shape + shape_of(self.elem)))
+            self.from_numpy(np.broadcast_to(values, self.shape + shape_of(self.elem)))
 
     # --- elements --------------------------------------------------------------------------
 
@@ -213,28 +252,30 @@ class Storage:
         return raw.astype(self.dtype.dtype)[0].item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
-        """Put a number, or a nested sequence for a whole tensor element, at the index."""
+        """Put a number, or a nested sequence for a whole tensor element, at the index; a number
+        there is for all its components. Raises ArgumentError."""
+        inner = shape_of(self.elem)[len(index) - len(self.shape) :]
+        values = self._cooked(value, inner)
         self.ready()
-        cooked = self._cooked(value)
         if self.host is not None:
-            self.host[index] = cooked
+            self.host[index] = values
             return
-        inner = shape_of(self.elem)
-        if inner and len(index) == len(self.shape):
-            values = np.broadcast_to(np.asarray(cooked), inner)
-            for place in np.ndindex(*inner):
-                self.write(index + place, values[place])
-            return
-        raw = np.array([cooked], self.dtype.dtype).astype(self.stored.dtype)
-        self.buffer.write(self._offset(index) * self.stored.size_bytes, raw)
+        size = self.stored.size_bytes
+        values = np.broadcast_to(values, inner).astype(self.stored.dtype)
+        for place in np.ndindex(*inner):
+            self.buffer.write(self._offset(index + place) * size, values[place].tobytes())
 
-    def _cooked(self, value: Any) -> Any:
-        """The value as numpy takes it: integers wrap, values with `to_numpy` become arrays."""
-        if hasattr(value, "to_numpy"):
-            value = value.to_numpy()
-        if self.dtype.kind in "iu":
-            return np.asarray(value).astype(self.dtype.dtype)
-        return value
+    def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """The value as this array's numbers: one, or as many as `shape` says."""
+        kinds, low, high = PLAIN[self.dtype]
+        if type(value) in kinds and low <= value <= high:
+            return value  # numpy takes it as it is
+        values = host.cast(host.numbers_of(value), self.dtype)
+        if values.ndim == 0 or values.shape == shape:
+            return values
+        if without_column(values.shape) == without_column(shape):
+            return values.reshape(shape)
+        raise ArgumentError(f"shape {shape} is needed here, not {values.shape}")
 
     def _offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""
@@ -251,3 +292,8 @@ class Storage:
             raise KernelRuntimeError(
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
             )
+
+
+def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
+    return shape[:1] if shape[1:] == (1,) else shape

@@ -28,7 +28,7 @@ from vkchi.frontend.source import source_of
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
 from vkchi.options import Options
-from vkchi.types import Array, Scalar, Tensor, Type, row_major
+from vkchi.types import Array, Scalar, Tensor, Type, cell_of
 
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
@@ -108,8 +108,7 @@ def declare_returns(cx: Lowering, returns: tuple[Scalar | Tensor, ...]) -> list[
     """One parameter per returned value."""
     found = []
     for k, t in enumerate(returns):
-        count = t.size if isinstance(t, Tensor) else 1
-        slot = Param(Array.of(t, 0, (), row_major((), count)), f"return.{k}")
+        slot = Param(cell_of(t), f"return.{k}")
         found.append(cx.add_param(slot, ("return", k)))
     return found
 

@@ -41,8 +41,58 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(
             f"a tensor on {tensor.device} cannot be used directly yet: pass tensor.cpu()"
         )
-    view: np.ndarray[Any, Any] = tensor.detach().numpy()
+    try:
+        view: np.ndarray[Any, Any] = tensor.detach().numpy()
+    except (TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
+        raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
     return view
+
+
+def numbers_of(value: Any) -> np.ndarray[Any, Any]:
+    """The numbers of a Python number, a nested sequence, a ti.Vector or ti.Matrix, a numpy array or
+    a CPU tensor, as a numpy array. Raises ArgumentError for anything else."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    elif is_torch(value):
+        value = array_of_torch(value)
+    try:
+        values = np.asarray(value)
+    except (TypeError, ValueError):
+        values = np.asarray(None)
+    if values.dtype.kind not in "biuf":
+        raise ArgumentError(f"numbers of at most 64 bits are needed, not {shorten(value)}")
+    return values
+
+
+def shorten(value: Any) -> str:
+    """The value as Python writes it, cut to a part of a line."""
+    text = repr(value)
+    return text if len(text) < 40 else text[:37] + "..."
+
+
+def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
+    """The values as numbers of type t: floats are cut to integers, integers wrap, what f32 cannot
+    hold is infinite. Itself where it is of that type already."""
+    if values.dtype == t.dtype:
+        return values
+    with np.errstate(all="ignore"):
+        return values.astype(t.dtype)
+
+
+def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have an element in common; True as well where that is hard to find out."""
+    try:
+        effort: Any = 10_000  # numpy's stubs allow -1 and 0 only
+        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
+    except RuntimeError:  # numpy's TooHardError
+        return True
+
+
+def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays are the same memory seen in the same way."""
+    return a.ctypes.data == b.ctypes.data and (
+        (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+    )
 
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:

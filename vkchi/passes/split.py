@@ -21,11 +21,12 @@ Must not know: devices, grids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
-from vkchi.ir.ops import TABLE, Effect, effect_of
+from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import base_of, may_share
 from vkchi.types import (
@@ -33,8 +34,8 @@ from vkchi.types import (
     Ptr,
     Scalar,
     Tensor,
+    cell_of,
     i32,
-    row_major,
     scalar_of,
     u1,
     with_scalar,
@@ -49,8 +50,11 @@ PER_INVOCATION = frozenset({
 })  # fmt: skip
 REPEATABLE = frozenset(
     kind for kind, row in TABLE.items() if row.effect is Effect.PURE and kind not in PER_INVOCATION
-) | {"shared"}
-KEPT_EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
+) | {"shared", "if", "yield"}
+WRITES = frozenset(
+    kind for kind, row in TABLE.items() if row.effect in (Effect.WRITE, Effect.ATOMIC)
+)
+KEPT = WRITES | {kind for kind, row in TABLE.items() if row.effect is Effect.SYNC} | {"parallel"}
 
 
 def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
@@ -79,19 +83,37 @@ def split_body(ops: Sequence[Op]) -> list[list[Op]]:
     return segments
 
 
-def operands(op: Op) -> Iterable[Value]:
-    """The op's arguments and those of all ops in its regions."""
-    yield from op.args
-    for region in op.regions:
-        for inner in walk(region):
-            yield from inner.args
+class Use(NamedTuple):
+    """What an op of the body and the ops inside it do: parameters and values of the body that they
+    take (each once), their kinds, and the arrays they write."""
+
+    values: tuple[Value, ...]
+    kinds: frozenset[str]
+    written: tuple[Value, ...]
+    size: int
+
+
+def find_use(op: Op, outer: Container[Value]) -> Use:
+    """The use of an op; `outer` are the parameters and the body's values."""
+    if not op.regions:
+        is_write = op.kind in WRITES and op.args and isinstance(op.args[0].type, Ptr)
+        written = (base_of(op.args[0]),) if is_write else ()
+        return Use(op.args, frozenset((op.kind,)), written, 1)
+    ops = [op, *(inner for region in op.regions for inner in walk(region))]
+    values = dict.fromkeys([v for inner in ops for v in inner.args if v in outer])
+    kinds = frozenset([inner.kind for inner in ops])
+    bases: dict[Value, None] = {}
+    if not kinds.isdisjoint(WRITES):
+        places = (inner.args[0] for inner in ops if inner.kind in WRITES and inner.args)
+        bases = dict.fromkeys(base_of(v) for v in places if isinstance(v.type, Ptr))
+    return Use(tuple(values), kinds, tuple(bases), len(ops))
 
 
 def temporary_type(t: Scalar | Tensor) -> Array:
     """The array type of a temporary that holds a t."""
     if scalar_of(t) is u1:
         t = with_scalar(t, i32)
-    return Array.of(t, 0, (), row_major((), t.size if isinstance(t, Tensor) else 1))
+    return cell_of(t)
 
 
 class _Plan:
@@ -106,8 +128,10 @@ class _Plan:
         self.temps: dict[Value, Param] = {}  # a crossing value, or a `local` -> its temporary
         self.spilled: dict[int, list[Value]] = {}  # the crossing values that a segment must store
         self.dropped: set[Op] = set()
-        self.uses = Counter(v for op in fn.body.ops for v in operands(op))
-        self.costs = _Costs(self.segments)
+        outer = self.home.keys() | set(fn.params)
+        self.uses = {op: find_use(op, outer) for ops in self.segments for op in ops}
+        self.users = Counter(v for use in self.uses.values() for v in use.values)
+        self.costs = _Costs(self.segments, self.uses)
         self._place_locals()
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
@@ -135,7 +159,7 @@ class _Plan:
                     users[op] = set()
                 elif op.kind in POINTERS and op.args[0] in root:
                     root[op] = root[op.args[0]]
-                for v in operands(op):
+                for v in self.uses[op].values:
                     if v in root:
                         users[root[v]].add(k)
         for op, segments in users.items():
@@ -153,19 +177,19 @@ class _Plan:
         to be stored there, and nothing else touches that array. Drops the load and the store.
         `places` are the variable's and those of its components."""
         ops = self.segments[last]
-        loads = [op for op in ops if not places.isdisjoint(operands(op))]
-        stores = [op for op in ops if loads and loads[0] in operands(op)]
+        loads = [op for op in ops if not places.isdisjoint(self.uses[op].values)]
+        stores = [op for op in ops if loads and loads[0] in self.uses[op].values]
         if len(loads) != 1 or len(stores) != 1:
             return None
         load, store = loads[0], stores[0]
-        if load.kind != "load" or store.kind != "store" or self.uses[load] != 1:
+        if load.kind != "load" or store.kind != "store" or self.users[load] != 1:
             return None
         place = store.args[0]
-        if not isinstance(place, Op) or place.kind != "elem" or self.uses[place] != 1:
+        if not isinstance(place, Op) or place.kind != "elem" or self.users[place] != 1:
             return None
         slot = place.args[0]
         t = slot.type
-        if not isinstance(slot, Param) or not isinstance(t, Array) or self.uses[slot] != 1:
+        if not isinstance(slot, Param) or not isinstance(t, Array) or self.users[slot] != 1:
             return None
         if t.layout is None or t.shape != () or t.elem is not load.type or scalar_of(t.elem) is u1:
             return None
@@ -181,14 +205,13 @@ class _Plan:
 class _Costs:
     """What it takes to make the values of the kernel's body again in another segment."""
 
-    def __init__(self, segments: list[list[Op]]) -> None:
-        self.segments = segments
-        self.written = [written_bases(ops) for ops in segments]
+    def __init__(self, segments: list[list[Op]], uses: dict[Op, Use]) -> None:
+        self.written = [{v for op in ops for v in uses[op].written} for ops in segments]
         self._ops: dict[Value, int] = {}
         self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and base of each
         for k, ops in enumerate(segments):
             for op in ops:
-                self._count(k, op)
+                self._count(k, op, uses[op])
 
     def allow(self, v: Value, k: int) -> bool:
         """Whether v is made again in segment k rather than sent there."""
@@ -199,33 +222,22 @@ class _Costs:
             for written in segment
         )
 
-    def _count(self, k: int, op: Op) -> None:
-        inside = [inner for region in op.regions for inner in walk(region)]
+    def _count(self, k: int, op: Op, use: Use) -> None:
+        if not op.results:
+            return
         loads: tuple[tuple[int, Value], ...] = ()
-        total = 1 + len(inside)
-        for inner in (op, *inside):
-            if inner is op and op.kind == "load" and isinstance(base_of(op.args[0]), Param):
-                loads = ((k, base_of(op.args[0])),)
-            elif inner.kind not in REPEATABLE and inner.kind not in ("if", "yield"):
-                total = LONGEST_RECOMPUTATION + 1
-        for v in operands(op):
-            total = min(total + self._ops.get(v, 0), LONGEST_RECOMPUTATION + 1)
+        total = use.size
+        if op.kind == "load" and isinstance(base_of(op.args[0]), Param):
+            loads = ((k, base_of(op.args[0])),)
+        elif not use.kinds <= REPEATABLE:
+            total = LONGEST_RECOMPUTATION + 1
+        for v in use.values:
+            total += self._ops.get(v, 0)
             loads += self._loads.get(v, ())
         for v in op.results:
-            self._ops[v] = total
+            self._ops[v] = min(total, LONGEST_RECOMPUTATION + 1)
             if loads and total <= LONGEST_RECOMPUTATION:
                 self._loads[v] = tuple(dict.fromkeys(loads))
-
-
-def written_bases(ops: Sequence[Op]) -> list[Value]:
-    """The arrays that the ops write, each once."""
-    found: dict[Value, None] = {}
-    for op in ops:
-        for inner in (op, *(o for region in op.regions for o in walk(region))):
-            is_write = effect_of(inner.kind) in (Effect.WRITE, Effect.ATOMIC)
-            if is_write and inner.args and isinstance(inner.args[0].type, Ptr):
-                found[base_of(inner.args[0])] = None
-    return list(found)
 
 
 class _Dispatch:
@@ -248,24 +260,23 @@ class _Dispatch:
                 continue
             if self._has_effect(op) or not needed.isdisjoint(op.results):
                 kept.append(op)
-                needed.update(operands(op))
+                needed.update(self.plan.uses[op].values)
         return kept[::-1]
 
     def _has_effect(self, op: Op) -> bool:
-        if op.kind == "parallel" or (op.kind == "local" and op in self.plan.temps):
+        if op.kind == "local" and op in self.plan.temps:
             return True
-        inside = (inner for region in op.regions for inner in walk(region))
-        return any(effect_of(o.kind) in KEPT_EFFECTS for o in (op, *inside))
+        return not self.plan.uses[op].kinds.isdisjoint(KEPT)
 
     def build(self) -> tuple[tuple[Param, ...], Region]:
         """Parameters and body."""
         b = self.rebuilder.b
         with b.region() as body:
             for op in self.kept:
-                for v in operands(op):
+                for v in self.plan.uses[op].values:
                     self.bring(v)
             for op in self.kept:
-                self.rebuilder.ops([op])
+                self.take(op)
                 for v in op.results:
                     if v in self.stored:
                         self.store(b, self.place(b, self.plan.temps[v]), self.map.get(v, v))
@@ -273,9 +284,18 @@ class _Dispatch:
             b.emit("yield")
         return self._params(body), body
 
+    def take(self, op: Op) -> None:
+        """Append an op of the body with the values that stand for its arguments here."""
+        get = self.map.get
+        if op.kind == "local" or any(get(v, v) is not v for v in self.plan.uses[op].values):
+            self.rebuilder.ops([op])
+        else:
+            self.rebuilder.b.insert(op)
+
     def _params(self, body: Region) -> tuple[Param, ...]:
-        used = {v for op in walk(body) for v in op.args if isinstance(v, Param)}
-        draws = any(op.kind == "random" for op in walk(body))
+        ops = list(walk(body))
+        used = {v for op in ops for v in op.args}
+        draws = any(op.kind == "random" for op in ops)
         return tuple(
             p
             for p in dict.fromkeys((*self.plan.fn.params, *self.plan.temps.values()))
@@ -298,9 +318,9 @@ class _Dispatch:
             place = self.place(b, self.plan.temps[v])
             self.map[v] = place if op.kind == "local" else self.load(b, place, v)
             return self.map[v]
-        for x in operands(op):
+        for x in self.plan.uses[op].values:
             self.bring(x)
-        self.rebuilder.ops([op])
+        self.take(op)
         for result in op.results:
             self.map.setdefault(result, result)
         return self.map[v]

@@ -1,0 +1,268 @@
+"""What kernels are called with: host arrays of every sort, numbers, templates, methods."""
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+@ti.kernel
+def increase(x: ti.types.ndarray()):
+    for i in x:
+        x[i] += 1
+
+
+@ti.kernel
+def shift_then_double(x: ti.types.ndarray(), y: ti.types.ndarray()):
+    for i in x:
+        x[i] = y[i] + 1
+    for i in y:
+        y[i] = y[i] * 2
+
+
+@ti.kernel
+def dot(x: ti.types.ndarray(), y: ti.types.ndarray()) -> ti.f32:
+    total = 0.0
+    for i in x:
+        total += x[i] * y[i]
+    return total
+
+
+def test_the_same_numpy_array_twice():
+    a = np.arange(4, dtype=np.float32)
+    shift_then_double(a, a)
+    assert a.tolist() == [2, 4, 6, 8]
+    b = np.arange(8, dtype=np.float32)
+    shift_then_double(b[::2], b[::2])
+    assert b.tolist() == [2, 1, 6, 3, 10, 5, 14, 7]
+
+
+def test_numpy_and_torch_views_of_the_same_memory():
+    torch = pytest.importorskip("torch")
+    a = np.arange(4, dtype=np.float32)
+    shift_then_double(a, torch.from_numpy(a))
+    assert a.tolist() == [2, 4, 6, 8]
+
+
+def test_overlapping_views():
+    a = np.arange(6, dtype=np.float32)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="`x` and `y` overlap in memory"):
+        shift_then_double(a[:5], a[1:])
+    assert a.tolist() == [0, 1, 2, 3, 4, 5]
+    assert dot(a[:5], a[1:]) == float(a[:5] @ a[1:])  # reading is fine
+    shift_then_double(a[:3], a[3:])
+    assert a.tolist() == [4, 5, 6, 6, 8, 10]
+    shift_then_double(a[::2], a[1::2])
+    assert a.tolist() == [6, 10, 7, 12, 11, 20]
+
+
+def test_one_memory_seen_as_two_types():
+    @ti.kernel
+    def mix(x: ti.types.ndarray(ti.f32), y: ti.types.ndarray(ti.i32)):
+        for i in x:
+            x[i] = y[i]
+
+    a = np.zeros(4, np.float32)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="overlap"):
+        mix(a, a.view(np.int32))
+
+
+def test_read_only_numpy_arrays():
+    a = np.arange(4, dtype=np.float32)
+    a.setflags(write=False)
+    assert dot(a, a) == 14
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=r"increase\(\): argument `x`.*read-only"):
+        increase(a)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="read-only"):
+        increase(np.broadcast_to(np.float32(1), (4,)))
+    assert a.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
+def test_empty_arrays_have_no_iterations(shape):
+    @ti.kernel
+    def grow(x: ti.types.ndarray()) -> ti.i32:
+        count = 0
+        for I in ti.grouped(x):
+            x[I] += 1
+            count += 1
+        return count
+
+    assert grow(np.zeros(shape, np.float32)) == 0
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">i4"])
+def test_byte_order(dtype):
+    a = np.arange(4).astype(dtype)
+    increase(a)
+    assert a.tolist() == [1, 2, 3, 4] and a.dtype == dtype
+
+
+def test_arrays_without_axes_and_of_truth_values():
+    @ti.kernel
+    def flip(x: ti.types.ndarray(), flags: ti.types.ndarray()):
+        x[None] += 2
+        for i in flags:
+            flags[i] = not flags[i]
+
+    x, flags = np.array(3, np.float32), np.array([True, False, True])
+    flip(x, flags)
+    assert x == 5 and flags.tolist() == [False, True, False]
+
+
+def test_tensors_that_numpy_cannot_view():
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.zeros(4, dtype=torch.bfloat16), torch.eye(3).to_sparse()):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="numpy cannot view"):
+            increase(tensor)
+    leaf = torch.zeros(4, requires_grad=True)
+    increase(leaf)
+    assert leaf.tolist() == [1, 1, 1, 1] and leaf.requires_grad
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 3.4028236e38, np.float64(1e39)])
+def test_floats_that_f32_does_not_hold_are_infinite(value):
+    @ti.kernel
+    def same(a: ti.f32) -> ti.f32:
+        return a
+
+    assert same(value) == np.copysign(np.inf, value)
+    with pytest.raises(
+        ti.TaichiRuntimeTypeError, match=r"same\(\): argument `a`.*does not fit f32"
+    ):
+        same(10**400)
+    assert same(3.4028235e38) == float(np.finfo(np.float32).max)
+    assert np.isnan(same(float("nan"))) and np.signbit(same(-0.0))
+
+
+def test_vectors_of_integers():
+    vec_u, vec_i, vec_b = (ti.types.vector(2, t) for t in (ti.u32, ti.i32, ti.u1))
+
+    @ti.kernel
+    def first(u: vec_u, i: vec_i, b: vec_b) -> ti.i32:
+        return ti.i32(u[0]) * 100 + i[0] * 10 + ti.i32(b[0])
+
+    assert first([1, 2], [-2, 0], [1, 0]) == 81
+    assert first(np.array([1, 2]), ti.Vector([2, 0]), (False, True)) == 120
+    for bad in ([-1, 0], [2**32, 0], [1.5, 0], ["1", 0], [1], [[1, 2]], 1, None):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=r"first\(\): argument `u`"):
+            first(bad, [0, 0], [0, 0])
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="2147483648 does not fit i32"):
+        first([0, 0], [2**31, 0], [0, 0])
+
+
+def test_vectors_of_floats_take_numbers_only():
+    vec = ti.types.vector(2, ti.f32)
+
+    @ti.kernel
+    def total(v: vec) -> ti.f32:
+        return v[0] + v[1]
+
+    assert total([1, 2.5]) == 3.5 and total([1e300, 1]) == np.inf
+    for bad in (["1", "2"], [None, 1], [1j, 2], [[1], [2, 3]]):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=r"total\(\): argument `v`"):
+            total(bad)
+
+
+@ti.kernel
+def half_of_first(a: ti.template()) -> ti.f32:
+    return a[0] / 2
+
+
+def test_templates_that_change_in_place_compile_again():
+    numbers, vector, array = [1, 2], ti.Vector([1.0, 2.0]), np.array([1.0, 2.0])
+    for value in (numbers, vector, array):
+        assert half_of_first(value) == 0.5
+        value[0] = 3
+        assert half_of_first(value) == 1.5
+
+
+def test_templates_that_are_equal_but_differ():
+    assert np.signbit(half_of_first((-0.0,))) and not np.signbit(half_of_first((0.0,)))
+
+    @ti.kernel
+    def divide(a: ti.template()) -> ti.f32:
+        return 1 // a[0] + 1 / a[0]
+
+    assert divide((2,)) == 0.5 and divide((2.0,)) == 0.5 and divide((True,)) == 2
+    assert divide((np.float32(2),)) == 0.5 and divide((np.int32(2),)) == 0.5
+
+
+def test_template_dictionaries():
+    @ti.kernel
+    def get(a: ti.template()) -> ti.f32:
+        return a["x"]
+
+    table = {"x": 3.0}
+    assert get(table) == 3
+    table["x"] = 4.0
+    assert get(table) == 4
+
+
+def test_keywords_and_defaults():
+    @ti.kernel
+    def mix(a: ti.i32, b: ti.i32 = 5, *, c: ti.f32 = 1.5) -> ti.f32:
+        return a * 100 + b * 10 + c
+
+    assert (mix(1), mix(1, 2), mix(b=1, a=2), mix(1, c=3)) == (151.5, 121.5, 211.5, 153)
+    for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"z": 3}), ((1,), {"a": 3})):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=r"mix\(a, b, c\)"):
+            mix(*args, **kwargs)
+
+
+@ti.data_oriented
+class Base:
+    def __init__(self, n):
+        self.x = ti.field(ti.f32, n)
+
+    @ti.func
+    def weigh(self, i):
+        return i * 2
+
+    @ti.kernel
+    def run(self, scale: ti.f32):
+        for i in self.x:
+            self.x[i] = self.weigh(i) * scale
+
+    @ti.kernel
+    def count(self) -> ti.i32:
+        return 1
+
+    @staticmethod
+    @ti.kernel
+    def next_of(a: ti.i32) -> ti.i32:
+        return a + 1
+
+    @classmethod
+    def six(cls):
+        return cls.next_of(5)
+
+
+class Derived(Base):
+    @ti.func
+    def weigh(self, i):
+        return i * 100
+
+    def count(self):
+        return super().count() + 1
+
+
+def test_kernels_as_methods():
+    a, b = Base(3), Derived(4)
+    a.run(1.0)
+    b.run(scale=2.0)
+    assert a.x.to_numpy().tolist() == [0, 2, 4]
+    assert b.x.to_numpy().tolist() == [0, 200, 400, 600]
+    Base.run(a, 3.0)
+    assert a.x.to_numpy().tolist() == [0, 6, 12]
+    assert a.count() == 1 and b.count() == 2
+    assert Base.next_of(1) == a.next_of(1) == 2 and Derived.six() == 6
+
+
+def test_an_annotation_given_as_text_that_means_nothing_here():
+    @ti.kernel
+    def run(a: "no_such_type"):  # noqa: F821
+        pass
+
+    with pytest.raises(ti.TaichiNameError, match=r"annotation `no_such_type` of kernel run\(\)"):
+        run(1)
