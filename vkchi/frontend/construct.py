@@ -74,7 +74,8 @@ def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
             label=", ".join(describe(own_type(cx, a)) for a in parts),
         )
     if all(isinstance(a, Weak) for a in parts):
-        numbers = [n for a in parts for n in np.asarray(a.numbers).reshape(-1).tolist()]  # type: ignore[union-attr]
+        held = [np.asarray(a.numbers) for a in parts]  # type: ignore[union-attr]
+        numbers = [n for a in held for n in a.reshape(-1).tolist()]
         return constant(cx, np.array(numbers, object), t)
     flat: list[Value] = []
     for a in parts:

@@ -17,7 +17,7 @@ from vkchi.frontend.operands import describe, dtype_of
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.simt import block, grid, subgroup, warp
-from vkchi.types import Array, Scalar, shape_of
+from vkchi.types import Array, Scalar, shape_of, u1
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> ArrayRef:
@@ -77,7 +77,8 @@ def _all_equal(cx: Context, value: Any) -> Value:
     v = arith.value(cx, value)
     if shape_of(v.type):
         raise cx.fail("`all_equal` takes a number", kind=KernelTypeError, label=describe(v.type))
-    v = arith.cast(cx, v, cx.options.default_ip) if v.type.kind == "b" else v  # type: ignore[attr-defined]
+    if v.type is u1:
+        v = arith.cast(cx, v, cx.options.default_ip)
     least, most = cx.b.emit("subgroup_min", v), cx.b.emit("subgroup_max", v)
     return cx.b.emit("eq", least, most)
 

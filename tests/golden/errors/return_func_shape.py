@@ -2,7 +2,7 @@ import vkchi as ti
 
 
 @ti.func
-def f() -> ti.i32:
+def f() -> ti.types.vector(3, ti.i32):
     return ti.Vector([1, 2])
 
 
