@@ -19,6 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
 from vkchi.shader import Slot, compile_count, split_groups
 from vkchi.signature import Bound, Parameter
+from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
     from vkchi.compiler import Compiled, Dispatch
@@ -144,11 +145,13 @@ class Plan:
             if binding[0] == "field":
                 self.arrays[name] = binding[1]
             elif binding[0] == "return":
-                t = self.compiled.lowered.returns[binding[1]]
-                self.arrays[name] = Storage(self.runtime, t, ())
+                self.arrays[name] = self._make_cell(self.compiled.lowered.returns[binding[1]])
                 self.returns.append(self.arrays[name])
         for name, array_type in self.compiled.temps.items():
-            self.arrays[name] = Storage(self.runtime, array_type.elem, ())
+            self.arrays[name] = self._make_cell(array_type.elem)
+
+    def _make_cell(self, t: Scalar | Tensor) -> Storage:
+        return Storage(self.runtime, t, (), stored=cell_of(t).stored)
 
     def _lay_out(self, args: tuple[Any, ...]) -> dict[Place, int]:
         """Where each number stands in the flat list: constants, the seed, then the arguments."""

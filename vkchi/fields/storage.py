@@ -86,11 +86,12 @@ class Storage:
         elem: Scalar | Tensor,
         shape: tuple[int, ...],
         layout: Layout | None = None,
+        stored: Scalar | None = None,
     ) -> None:
         self.runtime, self.elem, self.shape = runtime, elem, shape
         self.device = runtime.device
         self.dtype: Scalar = scalar_of(elem)
-        self.stored = choose_stored(self.device, self.dtype)
+        self.stored = stored or choose_stored(self.device, self.dtype)
         self.components = elem.size if isinstance(elem, Tensor) else 1
         self.layout = layout or row_major(shape, self.components)
         self._check_size()

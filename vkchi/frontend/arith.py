@@ -342,6 +342,12 @@ def truth(cx: Context, x: Any) -> Value:
     return as_truth(cx, v)
 
 
+def logical(cx: Context, x: Any, y: Any, *, is_and: bool) -> Value:
+    """`x and y`, or `x or y`, of each component: u1 in the joint shape. Raises KernelTypeError."""
+    both: Value = binary(cx, "&" if is_and else "|", *(as_truth(cx, value(cx, v)) for v in (x, y)))
+    return both
+
+
 def select(cx: Context, c: Any, a: Any, b: Any) -> Value:
     """a where c is true, else b, in their common type; component by component where one of the
     three is a vector or matrix. Raises KernelTypeError."""

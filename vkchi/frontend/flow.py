@@ -264,7 +264,7 @@ def unless(cx: Lowering, flags: Sequence[Var], lower: Callable[[], Any]) -> None
 def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_and: bool) -> Value:
     """`first and second`, or `first or second`: the one that decides, as in Python. The second is
     only computed where the first does not decide, unless that costs next to nothing."""
-    arm = run_region(cx, (), lambda: _decisive(cx, second()))
+    arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1
     if is_truth and is_cheap(arm):
         cx.b.ops.extend(arm.region.ops)
@@ -275,13 +275,14 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
     return joined
 
 
-def _decisive(cx: Lowering, x: Any) -> Any:
-    """x as it may come out of `and`: a number as it is, anything else as a condition."""
+def decisive(cx: Lowering, x: Any) -> Any:
+    """x as it may come out of `and`: a number as it is, anything else as a condition. Raises
+    KernelTypeError for vectors and arrays."""
     if isinstance(x, Value) and not isinstance(x.type, Tensor):
         return x
     if isinstance(x, int | float) and not isinstance(x, bool):
         return x
-    return arith.truth(cx, x)
+    return arith.truth(cx, truth(cx, x))
 
 
 def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:

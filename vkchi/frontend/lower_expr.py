@@ -20,6 +20,7 @@ from vkchi.frontend.assign import assign_to, parts_of, unpack
 from vkchi.frontend.callee import is_call_of, lower_call
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.flow import (
+    decisive,
     is_cheap,
     join_arms,
     run_scoped,
@@ -110,14 +111,13 @@ def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
         return first if decides else _combine(cx, values[1:], is_and=is_and)
     if isinstance(first.type, Tensor):
         second = _combine(cx, values[1:], is_and=is_and)
-        return cx.at(values[0], lambda cx: arith.combine(cx, first, second, is_and=is_and))
+        return cx.at(values[0], lambda cx: arith.logical(cx, first, second, is_and=is_and))
     return short_circuit(cx, first, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
 
 
 def _tail(cx: Lowering, values: list[ast.expr], is_and: bool) -> Any:
     x = _combine(cx, values, is_and=is_and)
-    is_number = isinstance(x, Value) and not isinstance(x.type, Tensor)
-    return x if is_number else cx.at(values[0], lambda cx: truth(cx, x))
+    return cx.at(values[0], lambda cx: decisive(cx, x))
 
 
 def lower_compare(cx: Lowering, n: ast.Compare) -> Any:
