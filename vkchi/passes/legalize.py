@@ -45,7 +45,7 @@ from vkchi.types import (
 )
 
 Args = tuple[Value, ...]
-Expand = Callable[[Builder, Op, Args], "Value | None"]
+Expand = Callable[[Builder, Op, Args], Value]
 Key = tuple[str, str, str]  # op kind, scalar type, space of the place or ""
 
 
@@ -76,8 +76,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
         expand = table.get(key_of(op))
         if expand is None:
             return None
-        new = expand(b, op, args)
-        return op.results if new is None else [new]
+        return [expand(b, op, args)]
 
     return rebuild(fn, visit)
 
