@@ -24,7 +24,7 @@ from vkchi.errors import (
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
-from vkchi.signature import Parameter, read_parameters, sign_all, span_of_function
+from vkchi.signature import Parameter, is_stale, read_parameters, sign_all, span_of_function
 
 C = TypeVar("C")
 
@@ -85,6 +85,8 @@ class Kernel:
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
 
+        for old in [k for k in list(self._plans) if is_stale(k)]:
+            self._plans.pop(old, None)
         specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)

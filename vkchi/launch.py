@@ -131,23 +131,25 @@ class Plan:
         show: Callable[[Storage], Any],
     ) -> None:
         self.runtime, self.parameters, self.show = runtime, parameters, show
-        self.compiled = compiled
         self.arrays: dict[str, Storage] = {}
         self.returns: list[Storage] = []
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
-        self._find_arrays()
+        self._find_arrays(compiled)
         places = self._lay_out(args)
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
+        # Kept alive for what launches write into; fields passed as arguments live for their owner.
+        passed = {id(arg) for arg in args}
+        self.arrays = {name: a for name, a in self.arrays.items() if id(a) not in passed}
 
-    def _find_arrays(self) -> None:
-        for name, binding in self.compiled.lowered.bindings.items():
+    def _find_arrays(self, compiled: Compiled) -> None:
+        for name, binding in compiled.lowered.bindings.items():
             if binding[0] == "field":
                 self.arrays[name] = binding[1]
             elif binding[0] == "return":
-                self.arrays[name] = self._make_cell(self.compiled.lowered.returns[binding[1]])
+                self.arrays[name] = self._make_cell(compiled.lowered.returns[binding[1]])
                 self.returns.append(self.arrays[name])
-        for name, array_type in self.compiled.temps.items():
+        for name, array_type in compiled.temps.items():
             self.arrays[name] = self._make_cell(array_type.elem)
 
     def _make_cell(self, t: Scalar | Tensor) -> Storage:

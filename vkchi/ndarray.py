@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.field import cook_shape, copy_contents
+from vkchi.fields.field import cook_shape, copy_contents, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
@@ -77,9 +77,9 @@ def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
 
 def vector_ndarray(n: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     """An array of vectors of `n` numbers."""
-    return ndarray(Tensor.of(cook(dtype), (n,)), shape, needs_grad)
+    return ndarray(tensor_type(dtype, n), shape, needs_grad)
 
 
 def matrix_ndarray(n: int, m: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     """An array of `n` by `m` matrices."""
-    return ndarray(Tensor.of(cook(dtype), (n, m)), shape, needs_grad)
+    return ndarray(tensor_type(dtype, n, m), shape, needs_grad)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import types as pytypes
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -282,6 +283,8 @@ class TemplateParameter(Parameter):
     kind = "template"
 
     def sign(self, arg: Any) -> Any:
+        if isinstance(arg, Ndarray):
+            raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
         return contents(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
@@ -301,24 +304,40 @@ class SelfParameter(TemplateParameter):
 
 
 class _ById:
-    """A key that compares by identity and keeps its object alive."""
+    """A key that compares by identity and, where it can, does not keep its object alive."""
 
-    __slots__ = ("obj",)
+    __slots__ = ("_id", "_obj")
 
     def __init__(self, obj: Any) -> None:
-        self.obj = obj
+        self._id = id(obj)
+        try:
+            self._obj: Any = weakref.ref(obj)
+        except TypeError:
+            self._obj = lambda: obj
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the object is gone: no call can have this key any more."""
+        return self._obj() is None
 
     def __hash__(self) -> int:
-        return object.__hash__(self.obj)
+        return self._id
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and self.obj is other.obj
+        return isinstance(other, _ById) and not self.is_dead and self._obj() is other._obj()
+
+
+def is_stale(key: Any) -> bool:
+    """Whether a signature names an object that is gone."""
+    if isinstance(key, tuple):
+        return any(map(is_stale, key))
+    return isinstance(key, _ById) and key.is_dead
 
 
 def contents(value: Any) -> Any:
     """A hashable stand-in for a compile-time value: equal only for values that give the same code.
-    Numbers, sequences, dicts, vectors and numpy arrays go by type and contents, others by `==` or,
-    unhashable, by identity."""
+    Numbers, sequences, dicts, vectors and numpy arrays go by type and contents, arrays on the
+    device and what is unhashable by identity, others by `==`."""
     if isinstance(value, bool | int | float | str | bytes | np.generic):
         return (type(value), repr(value))
     if isinstance(value, list | tuple):
@@ -329,6 +348,8 @@ def contents(value: Any) -> Any:
         return (type(value), value.dt, contents(value.entries))
     if isinstance(value, np.ndarray):
         return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, Storage):
+        return _ById(value)
     try:
         hash(value)
     except TypeError:

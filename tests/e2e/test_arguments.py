@@ -266,3 +266,8 @@ def test_an_annotation_given_as_text_that_means_nothing_here():
 
     with pytest.raises(ti.TaichiNameError, match=r"annotation `no_such_type` of kernel run\(\)"):
         run(1)
+
+
+def test_an_ndarray_is_no_template():
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="annotate it with ti.types.ndarray"):
+        half_of_first(ti.ndarray(ti.f32, 3))

@@ -221,3 +221,12 @@ def test_kernels_see_what_python_wrote_and_the_other_way() -> None:
     assert flags[49] == 0 and flags[50] == 1 and flags.to_numpy().sum() == 50
     flags[3] = True
     assert flags.to_numpy().sum() == 51
+
+
+def test_makers_refuse_what_is_no_type_or_layout() -> None:
+    for make in (ti.Vector.field, ti.Vector.ndarray):
+        for n, dtype in ((0, ti.f32), (-1, ti.f32), (2.5, ti.f32), (3, "f"), (3, ti.math.vec3)):
+            with pytest.raises(ti.TaichiRuntimeTypeError):
+                make(n, dtype, 3)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=r"ti.Layout.AOS or ti.Layout.SOA"):
+        ti.Vector.field(2, ti.f32, 3, layout="SOA")

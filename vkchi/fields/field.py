@@ -132,14 +132,13 @@ def field(dtype: Any, shape: Any = None, *, needs_grad: bool = False, **options:
 def vector_field(n: int, dtype: Any, shape: Any = None, *, layout: Any = Order.AOS,
                  needs_grad: bool = False, **options: Any) -> Field:  # fmt: skip
     """A field of vectors of `n` numbers."""
-    return make_field(current(), Tensor.of(cook(dtype), (n,)), shape, layout, needs_grad, options)
+    return make_field(current(), tensor_type(dtype, n), shape, layout, needs_grad, options)
 
 
 def matrix_field(n: int, m: int, dtype: Any, shape: Any = None, *, layout: Any = Order.AOS,
                  needs_grad: bool = False, **options: Any) -> Field:  # fmt: skip
     """A field of `n` by `m` matrices."""
-    elem = Tensor.of(cook(dtype), (n, m))
-    return make_field(current(), elem, shape, layout, needs_grad, options)
+    return make_field(current(), tensor_type(dtype, n, m), shape, layout, needs_grad, options)
 
 
 def make_field(
@@ -153,6 +152,8 @@ def make_field(
         raise Unsupported(
             "a field without shape=, placed by hand with ti.root, is not supported yet: give shape="
         )
+    if not isinstance(order, Order):
+        raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {order!r}")
     extents = cook_shape(shape)
     cls = ScalarField if isinstance(elem, Scalar) else MatrixField
     layout = None
@@ -162,6 +163,14 @@ def make_field(
     if needs_grad:
         made.grad = cls(runtime, elem, extents, layout)
     return made
+
+
+def tensor_type(dtype: Any, *extents: Any) -> Tensor:
+    """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
+    elem = cook(dtype)
+    if not isinstance(elem, Scalar):
+        raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
+    return Tensor.of(elem, cook_shape(extents))
 
 
 IGNORED = ("name", "order", "dynamic_index")

@@ -103,6 +103,8 @@ class Storage:
         spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
         self.buffer: Buffer = self.device.allocate(self.size_bytes + spare_bytes)
         self.host = self._map()
+        is_itself = self.host is not None and self.host.dtype == self.dtype.dtype
+        self._is_quick = is_itself and self.is_scalar and len(self.shape) == 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
         """An array of its own with the same contents (and gradient)."""
@@ -220,11 +222,11 @@ class Storage:
         return tuple(map(int, keys))
 
     def __getitem__(self, key: Any) -> Any:
-        if type(key) is int and self.is_scalar and self.host is not None and len(self.shape) == 1:
+        if self._is_quick and type(key) is int:
             if self.device.busy:
                 self.device.wait()
             if 0 <= key < self.shape[0]:
-                return self.host.item(key)
+                return self.host.item(key)  # type: ignore[union-attr]
         index = self.index(key)
         if self.is_scalar:
             return self.read(index)
@@ -242,6 +244,8 @@ class Storage:
         self.ready()
         if self.host is not None:
             v = self.host[index]
+            if self.dtype is u1:
+                v = v.astype(np.bool_)
             return v.item() if v.ndim == 0 else np.array(v)
         inner = shape_of(self.elem)[len(index) - len(self.shape) :]
         if inner and len(index) == len(self.shape):
