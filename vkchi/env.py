@@ -12,14 +12,13 @@ import os
 
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
-    "VKCHI_DEBUG": ("", "1: verify more, name objects, keep the validation layer's messages"),
-    "VKCHI_VALIDATE": ("", "1: load the Khronos validation layer and raise on its messages"),
-    "VKCHI_PRINT": ("", "comma list of ast, ir, opt, grad, spv: print that stage to stderr"),
+    "VKCHI_DEBUG": ("", "1: debug=True where ti.init does not say"),
+    "VKCHI_VALIDATE": ("", "1: load the Khronos validation layer, and keep what it says; sync: more"),
+    "VKCHI_PRINT": ("", "comma list of ir, opt: print that stage of every kernel to stderr"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
-    "VKCHI_DUMP": ("", "folder: write IR text and SPIR-V words of every kernel there"),
+    "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),
-    "VKCHI_CACHE": ("1", "0: no compiled shader is kept on disk"),
-    "VKCHI_LOG": ("info", "debug, info, warn or error: least severe line that is logged"),
+    "VKCHI_LOG": ("info", "trace, debug, info, warn, error or critical: least severe line logged"),
 }
 
 

@@ -92,11 +92,6 @@ def current() -> Runtime:
     return runtime
 
 
-def is_initialised() -> bool:
-    """Whether there is a current runtime."""
-    return _Slot.runtime is not None
-
-
 def install(runtime: Runtime | None) -> None:
     """Make `runtime` the current one after closing the one before."""
     old, _Slot.runtime = _Slot.runtime, None

@@ -41,7 +41,7 @@ class Slot(NamedTuple):
     kind `ptr`: 64-bit device address of array `param`; `dim`: i32 extent of axis `axis` of `param`;
     `size`: i32 scalars that may be touched in `param`; `value`: component `axis` of a scalar or
     tensor argument, of type `dtype`; `trash`: address of the block that stray accesses go to;
-    `count`: i32 number of loop iterations when the host knows it; `groups`: unused tail guard.
+    `count`: i32 number of loop iterations when the host knows it.
     """
 
     kind: str
