@@ -13,7 +13,10 @@ import os
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
     "VKCHI_DEBUG": ("", "1: debug=True where ti.init does not say"),
-    "VKCHI_VALIDATE": ("", "1: load the Khronos validation layer, and keep what it says; sync: more"),
+    "VKCHI_VALIDATE": (
+        "",
+        "1: load the Khronos validation layer, keep what it says; sync: more",
+    ),
     "VKCHI_PRINT": ("", "comma list of ir, opt: print that stage of every kernel to stderr"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
