@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -308,7 +309,23 @@ def test_functions_without_source_are_refused():
         lower(names["k"])
 
 
-def test_lambdas_are_refused():
-    k = lambda: None  # noqa: E731
-    with pytest.raises(KernelSyntaxError, match="a lambda cannot be compiled"):
-        lower(k)
+def test_lambdas_are_functions_of_one_expression():
+    c = 7
+    add = lambda x, y=c: x + y  # noqa: E731
+    tables = {"ü": (lambda x:
+        x - c if x > c else c)}  # fmt: skip
+
+    def k(a: ti.i32) -> ti.i32:
+        return add(a) + 100 * tables["ü"](a)
+
+    assert run(k, 5) == 12 + 700
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no columns before Python 3.11")
+def test_lambdas_of_one_line_are_told_apart():
+    double, triple = lambda x: 2 * x, (lambda: lambda x: 3 * x)()
+
+    def k(a: ti.i32) -> ti.i32:
+        return double(a) + 100 * triple(a)
+
+    assert run(k, 5) == 10 + 1500

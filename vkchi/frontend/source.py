@@ -27,11 +27,13 @@ class Source:
 
     __slots__ = ("_is_ascii", "_lines", "_shift", "file", "memo", "name", "node")
 
-    def __init__(self, code: CodeType, node: ast.FunctionDef, lines: list[str]) -> None:
+    def __init__(
+        self, code: CodeType, node: ast.FunctionDef, lines: list[str], first_line: int
+    ) -> None:
         self.file, self.name, self.node = code.co_filename, code.co_name, node
         self.memo: dict[Any, Any] = {}
         self._lines = lines
-        self._shift = code.co_firstlineno - 2  # one line stands before the text when it is parsed
+        self._shift = first_line - 2  # one line stands before the text when it is parsed
         self._is_ascii = all(line.isascii() for line in lines)
 
     def span(self, n: Any, caller: Span | None = None) -> Span:
@@ -48,8 +50,8 @@ class Source:
 
 
 def source_of(fn: FunctionType) -> Source:
-    """The function's syntax. Raises KernelSyntaxError for lambdas, coroutines, and functions whose
-    text cannot be found."""
+    """The function's syntax. Raises KernelSyntaxError for coroutines, and functions whose text
+    cannot be found; a lambda's only where it cannot be told from another on its line."""
     code = fn.__code__
     key = (code.co_filename, code)
     found = _PARSED.get(key)
@@ -66,11 +68,7 @@ def span_of_code(code: CodeType) -> Span:
 
 def _parse(fn: FunctionType, code: CodeType) -> Source:
     if code.co_name == "<lambda>":
-        raise KernelSyntaxError(
-            "a lambda cannot be compiled: kernels need a function with a body of statements",
-            _line_span(code),
-            help="define it with `def`",
-        )
+        return _parse_lambda(fn, code)
     lines = _read_block(fn, code)
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
     try:
@@ -85,7 +83,46 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
         )
     if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
         raise _changed(code)
-    return Source(code, node, lines)
+    return Source(code, node, lines, code.co_firstlineno)
+
+
+def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
+    """A lambda as the function that returns its expression. The whole file is parsed."""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, fn.__globals__)
+    if not lines:
+        raise _unavailable(code)
+    try:
+        tree = ast.parse("\n" + "".join(lines))
+    except SyntaxError:
+        raise _changed(code) from None
+    lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and _may_be(n, code)]
+    if not lambdas:
+        raise _changed(code)
+    if len(lambdas) > 1 and not hasattr(code, "co_positions"):  # Python 3.10
+        raise KernelSyntaxError(
+            "which lambda of this line is meant cannot be told",
+            _line_span(code),
+            help="define it with `def`, or on a line of its own",
+        )
+    found = max(lambdas, key=lambda n: (n.lineno, n.col_offset))  # the inner one of two
+    body = ast.copy_location(ast.Return(found.body), found.body)
+    node = ast.FunctionDef(code.co_name, found.args, [body], decorator_list=[])
+    return Source(code, ast.copy_location(node, found), lines, first_line=1)
+
+
+def _may_be(n: ast.Lambda, code: CodeType) -> bool:
+    """Whether a lambda, parsed with one line before it, can have given this code object."""
+    names = [a.arg for a in (*n.args.posonlyargs, *n.args.args, *n.args.kwonlyargs)]
+    count = code.co_argcount + code.co_kwonlyargcount
+    if n.lineno - 1 != code.co_firstlineno or names != list(code.co_varnames[:count]):
+        return False
+    if not hasattr(code, "co_positions"):
+        return True
+    begin = (n.body.lineno - 1, n.body.col_offset)
+    end = (n.body.end_lineno - 1, n.body.end_col_offset)  # type: ignore[operator]
+    places = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
+    return all(begin <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)
 
 
 def _read_block(fn: FunctionType, code: CodeType) -> list[str]:
@@ -99,12 +136,16 @@ def _read_block(fn: FunctionType, code: CodeType) -> list[str]:
         except (tokenize.TokenError, IndentationError, SyntaxError):
             raise _changed(code) from None
     if not block:
-        raise KernelSyntaxError(
-            f"the source of {code.co_name}() is not available, and kernels are compiled from it",
-            span_of_code(code),
-            help="define it in a file or a notebook cell, not through exec() or eval()",
-        )
+        raise _unavailable(code)
     return block
+
+
+def _unavailable(code: CodeType) -> KernelSyntaxError:
+    return KernelSyntaxError(
+        f"the source of {code.co_name}() is not available, and kernels are compiled from it",
+        span_of_code(code),
+        help="define it in a file or a notebook cell, not through exec() or eval()",
+    )
 
 
 def _line_span(code: CodeType) -> Span:
