@@ -21,9 +21,9 @@ from vkchi.ir.core import Func, Value, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import print_func
 from vkchi.options import Options
-from vkchi.passes.grid import plan_grid
+from vkchi.passes.grid import host_count, plan_grid
 from vkchi.passes.pipeline import optimise
-from vkchi.shader import Shader
+from vkchi.shader import Count, Shader, without_wraps
 from vkchi.spirv import emit
 from vkchi.types import Array
 
@@ -37,11 +37,13 @@ class Dispatch(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide."""
+    """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide,
+    `counts` the loop counts that may overflow, for it to check."""
 
     name: str
     dispatches: tuple[Dispatch, ...]
     temps: dict[str, Array]
+    counts: tuple[Count, ...]
     lowered: Lowered
 
 
@@ -67,7 +69,14 @@ def compile_kernel(
         dispatches.append(Dispatch(shader, *memory_access(func)))
     clock.tick("emit")
     temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
-    return Compiled(fn.__name__, tuple(dispatches), temp_types, lowered)
+    counts = overflowing_counts(lowered.func)
+    return Compiled(fn.__name__, tuple(dispatches), temp_types, counts, lowered)
+
+
+def overflowing_counts(fn: Func) -> tuple[Count, ...]:
+    """The counts of parallel loops that the host knows at launch and that may overflow."""
+    found = [host_count(op) for op in fn.body.ops if op.kind == "parallel"]
+    return tuple(c for c in found if c is not None and without_wraps(c) != c)
 
 
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:

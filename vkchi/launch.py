@@ -14,10 +14,10 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import InternalError
+from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
-from vkchi.shader import Slot, compile_count, split_groups
+from vkchi.shader import Count, Read, Slot, compile_count, split_groups, without_wraps
 from vkchi.signature import Bound, Parameter
 from vkchi.types import Scalar, Tensor, cell_of
 
@@ -60,6 +60,20 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
     return read
 
 
+def compile_check(count: Count, read: Read) -> Callable[[list[Any]], None]:
+    """A function that raises ArgumentError where a loop's count overflows its integer type."""
+    wrapped, true = compile_count(count, read), compile_count(without_wraps(count), read)
+
+    def check(flat: list[Any]) -> None:
+        if wrapped(flat) != true(flat):
+            raise ArgumentError(
+                f"a loop of {true(flat)} iterations is more than its i32 bounds can count: give "
+                "it an i64 bound, or split it"
+            )
+
+    return check
+
+
 class Step:
     """One dispatch, ready to be recorded."""
 
@@ -67,12 +81,13 @@ class Step:
         shader = dispatch.shader
         self.runtime, self.grid = plan.runtime, shader.grid
         self.pipeline = plan.runtime.device.load(shader)
-        self.count = None
+        self.count: Callable[[list[Any]], int] | None = None
         places = dict(places)
         places["count", "", 0] = len(places)
         if shader.grid.mode == "exact":
             assert shader.grid.count is not None
-            self.count = compile_count(shader.grid.count, count_reader(places))
+            read, count = count_reader(places), shader.grid.count
+            self.count = compile_count(count, read)
         keys = [(s.kind, s.param if s.kind != "count" else "", s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
@@ -136,6 +151,7 @@ class Plan:
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
         self._find_arrays(compiled)
         places = self._lay_out(args)
+        self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
@@ -180,6 +196,8 @@ class Plan:
                 parameter.bind(arg, bound)
             if bound.imports:
                 bound.check_written(self.written)
+            for check in self.checks:
+                check(bound.flat)
             for step in self.steps:
                 if self.draws:  # each dispatch has streams of its own
                     bound.flat[self.seed_place] = self.runtime.next_seed()

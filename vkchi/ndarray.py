@@ -14,7 +14,7 @@ from vkchi.fields.field import cook_shape, copy_contents, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.types import Array, Scalar, Tensor, cook, shape_of
+from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
 
 
 class Ndarray(Storage):
@@ -24,7 +24,8 @@ class Ndarray(Storage):
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...]) -> None:
         super().__init__(runtime, elem, shape)
-        self.argument_type = Array.of(elem, len(shape), stored=self.stored)
+        wide = self.layout.size >= WIDE_FROM
+        self.argument_type = Array.of(elem, len(shape), stored=self.stored, wide=wide)
 
     @property
     def element_shape(self) -> tuple[int, ...]:

@@ -104,6 +104,14 @@ def count_text(count: Count, read: Read) -> str:
     return COUNT_OPS[kind].format(*(count_text(c, read) for c in rest))
 
 
+def without_wraps(count: Count) -> Count:
+    """The count as it would be if no integer type ended: where the two differ, it overflowed."""
+    kind, *rest = count
+    if kind == "wrap":
+        return without_wraps(rest[1])
+    return (kind, *(without_wraps(c) if isinstance(c, tuple) else c for c in rest))
+
+
 def wrap_text(type_name: str, text: str) -> str:
     """The expression `text` reduced to the range of an integer type."""
     bits = int(type_name[1:])

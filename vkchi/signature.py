@@ -27,6 +27,7 @@ from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.span import Span
 from vkchi.types import (
+    WIDE_FROM,
     Array,
     Scalar,
     Tensor,
@@ -209,7 +210,8 @@ class ArrayParameter(Parameter):
             view = host.view_of(arg)
             if view is None:
                 raise self.refuse(f"an array is needed, not {describe(arg)}")
-            key = (view.dtype, view.ndim, view.shape[max(0, view.ndim - self._element_axes()) :])
+            inner = view.shape[max(0, view.ndim - self._element_axes()) :]
+            key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
         try:
             return self._seen[key]
         except KeyError:
@@ -224,14 +226,14 @@ class ArrayParameter(Parameter):
             elem: Any = key.elem
             t = key
         else:
-            dtype, ndim, inner = key
+            dtype, ndim, inner, wide = key
             scalar = scalar_of_dtype(dtype)
             if scalar is None:
                 raise self.refuse(f"kernels have no type for numpy's {dtype}")
             inner = inner if self._element_axes() else ()
             elem = with_shape(scalar, inner)
             stored = choose_stored(current().device, scalar)
-            t = Array.of(elem, ndim - len(inner), stored=stored)
+            t = Array.of(elem, ndim - len(inner), stored=stored, wide=wide)
         self._check(elem, t.ndim)
         return t
 

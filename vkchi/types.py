@@ -146,6 +146,9 @@ class Layout(NamedTuple):
     origin: tuple[int, ...] = ()
 
 
+WIDE_FROM = 1 << 31  # scalars
+
+
 class Array(Type):
     """Memory reached by indices: a field, an ndarray argument, a shared array.
 
@@ -153,11 +156,13 @@ class Array(Type):
     (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
     `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
     the array parameter whose shape a dynamic array has too ("" for none): launches that know of
-    equal shapes spare the kernel its checks.
+    equal shapes spare the kernel its checks. `wide`: it has 2**31 scalars or more, and is reached
+    and looped over in 64 bits.
     """
 
-    __slots__ = ("elem", "layout", "like", "ndim", "shape", "space", "stored")
+    __slots__ = ("elem", "layout", "like", "ndim", "shape", "space", "stored", "wide")
     like: str
+    wide: bool
     elem: Scalar | Tensor
     ndim: int
     shape: tuple[int, ...] | None
@@ -175,20 +180,22 @@ class Array(Type):
         space: str = "global",
         stored: Scalar | None = None,
         like: str = "",
+        wide: bool = False,
     ) -> Array:
         stored = stored or stored_scalar(elem)
         shape = () if ndim == 0 else shape  # nothing to learn at launch
-        key = (cls, elem, ndim, shape, layout, space, stored, like)
+        wide = wide or (layout is not None and layout.size >= WIDE_FROM)
+        key = (cls, elem, ndim, shape, layout, space, stored, like, wide)
         found = cls._interned.get(key)
         if found is None:
             t = cls()
             t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
-            t.stored, t.like = stored, like
+            t.stored, t.like, t.wide = stored, like, wide
             dims = "?" * ndim if shape is None else ",".join(map(str, shape))
             extra = "" if layout is None else f" @{layout_text(layout)}"
             where = "" if space == "global" else f" {space}"
             kept = "" if stored is stored_scalar(elem) else f" as {stored}"
-            same = f" like {like}" if like else ""
+            same = (f" like {like}" if like else "") + (" wide" if wide and layout is None else "")
             t._text = f"array<{elem}[{dims}]{kept}{where}{same}{extra}>"
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
@@ -196,7 +203,7 @@ class Array(Type):
     def with_shape_of(self, name: str) -> Array:
         """The same type for an array known to have the shape of the parameter called `name`."""
         assert self.shape is None
-        return Array.of(self.elem, self.ndim, stored=self.stored, like=name)
+        return Array.of(self.elem, self.ndim, stored=self.stored, like=name, wide=self.wide)
 
     @property
     def scalars_per_element(self) -> int:

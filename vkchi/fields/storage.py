@@ -22,12 +22,12 @@ from vkchi.errors import (
     ArrayIndexError,
     DeviceError,
     KernelRuntimeError,
-    Unsupported,
 )
 from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.types import (
     SCALARS,
+    WIDE_FROM,
     Array,
     Layout,
     Scalar,
@@ -39,8 +39,6 @@ from vkchi.types import (
     u8,
     u32,
 )
-
-MOST_SCALARS = 1 << 31
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
@@ -121,10 +119,10 @@ class Storage:
                 f"{self.device.info.name} cannot keep {self.stored} in memory: use a type of 32 "
                 "bits, or another device (ti.init(device=...))"
             )
-        if self.layout.size >= MOST_SCALARS:
-            raise Unsupported(
-                f"an array of {self.layout.size} numbers: kernels reach less than 2**31 of one "
-                "array; split it"
+        if self.layout.size >= WIDE_FROM and not self.device.caps.int64:
+            raise DeviceError(
+                f"{self.device.info.name} has no 64-bit integers, and so reaches less than 2**31 "
+                f"numbers of one array, not {self.layout.size}: split it"
             )
 
     def _map(self) -> np.ndarray[Any, Any] | None:

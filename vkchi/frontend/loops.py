@@ -29,6 +29,7 @@ from vkchi.frontend.flow import lower_block, run_region, truth, unless
 from vkchi.frontend.lower_expr import bind_static, is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
+    Linear,
     Space,
     index_type,
     indices_of,
@@ -39,8 +40,9 @@ from vkchi.frontend.spaces import (
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.core import Param, Value
-from vkchi.types import Scalar, Tensor, i32
+from vkchi.types import Scalar, Tensor, i32, i64
 
+WIDE_INVOCATIONS = 1 << 16
 _SERIALIZE = (
     "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
 )
@@ -158,7 +160,10 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
     check_runs_to_end(cx, n)
     share_variables(cx, n)
     cx.locate(n.iter)
-    linear = linear_bounds(cx, space, i32)
+    linear = linear_bounds(cx, space)
+    if linear.begin.type is i64:
+        parallel_wide(cx, n, space, linear, config)
+        return
     index = Param(i32, index_name(n) if not linear.extents else "t")
 
     def lower() -> None:
@@ -173,6 +178,40 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
     with cx.b.within(arm.region):
         cx.b.emit("yield")
     cx.b.parallel(linear.begin, linear.end, arm.region, config.block)
+
+
+def parallel_wide(
+    cx: Lowering, n: ast.For, space: Space, linear: Linear, config: LoopConfig
+) -> None:
+    """A top-level loop that i32 may not count: each of a fixed number of invocations runs every
+    so many-th iteration."""
+    if config.block is not None:
+        raise cx.fail("block_dim cannot be had in a loop that is counted in 64 bits")
+    index, stride = Param(i32, "t"), cx.b.const(WIDE_INVOCATIONS, i64)
+
+    def lower() -> None:
+        first = cx.b.emit("add", linear.begin, cx.b.emit("cast", index, type=i64))
+        left = cx.b.emit("sub", linear.end, first)
+        more = cx.b.emit("add", left, cx.b.const(WIDE_INVOCATIONS - 1, i64))
+        rounds = cx.b.emit("floordiv", more, stride)
+
+        def body(k: Value) -> None:
+            i = cx.b.emit("add", first, cx.b.emit("mul", k, stride))
+            indices = cx.at(n.target, lambda cx: indices_of(cx, space, i, linear.extents))
+            if len(indices) > 1:
+                indices = [as_index(cx, place) for place in indices]
+            lower_body(cx, n, space, indices)
+
+        loop_for(cx, cx.b.const(0, i64), rounds, [], body, "k")
+
+    cx.in_parallel = True
+    arm = run_region(cx, (index,), lower)
+    cx.in_parallel = False
+    cx.locate(n.iter)
+    check_carried(cx, arm, ())
+    with cx.b.within(arm.region):
+        cx.b.emit("yield")
+    cx.b.parallel(cx.b.const(0, i32), cx.b.const(WIDE_INVOCATIONS, i32), arm.region)
 
 
 def check_runs_to_end(cx: Lowering, n: ast.For) -> None:

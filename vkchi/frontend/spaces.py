@@ -63,7 +63,10 @@ def space_of(cx: Lowering, x: Any) -> Space:
     if array is not None:
         layout = array.type.layout
         origin = (layout.origin if layout is not None else ()) or (0,) * array.type.ndim
-        axes = [_axis(start, extent) for start, extent in zip(origin, array.shape(cx))]
+        extents: tuple[Any, ...] = array.shape(cx)
+        if array.type.wide:
+            extents = tuple([materialise(cx, extent, i64) for extent in extents])
+        axes = [_axis(start, extent) for start, extent in zip(origin, extents)]
         return Space(tuple(axes), "array")
     raise cannot_loop(cx, x)
 
@@ -169,13 +172,11 @@ class Linear(NamedTuple):
     extents: tuple[Bound, ...]
 
 
-def linear_bounds(cx: Lowering, space: Space, want: Scalar | None = None) -> Linear:
-    """The space as one count, of type `want` if given. Raises KernelTypeError if too large."""
+def linear_bounds(cx: Lowering, space: Space) -> Linear:
+    """The space as one count, of i32 where that is enough, else of i64."""
     if space.is_plain:
         begin, end = space.axes[0]
-        t = want or index_type(begin, end)
-        for bound in (begin, end):
-            check_fits(cx, bound, t)
+        t = index_type(begin, end)
         return Linear(materialise(cx, begin, t), materialise(cx, end, t), ())
     if space.name == "range":
         extents: tuple[Bound, ...] = ()
@@ -183,18 +184,8 @@ def linear_bounds(cx: Lowering, space: Space, want: Scalar | None = None) -> Lin
     else:
         extents = tuple([extent_of(cx, axis) for axis in space.axes])
         total = product(cx, extents)
-    t = want or index_type(total)
-    check_fits(cx, total, t)
+    t = index_type(total)
     return Linear(cx.b.const(0, t), materialise(cx, total, t), extents)
-
-
-def check_fits(cx: Lowering, bound: Bound, t: Scalar) -> None:
-    """Raises KernelTypeError for a static bound that is beyond t."""
-    if t is i32 and isinstance(bound, int) and bound not in _INT32:
-        raise cx.fail(
-            f"a parallel loop cannot count to {bound}: its index is an i32",
-            help="split it into several loops",
-        )
 
 
 def product(cx: Lowering, extents: tuple[Bound, ...]) -> Bound:
@@ -208,7 +199,8 @@ def product(cx: Lowering, extents: tuple[Bound, ...]) -> Bound:
         return static
     if static == 1:
         return total
-    return cx.b.emit("mul", total, materialise(cx, static, i32))
+    assert isinstance(total.type, Scalar)
+    return cx.b.emit("mul", total, materialise(cx, static, total.type))
 
 
 def indices_of(cx: Lowering, space: Space, k: Value, extents: tuple[Bound, ...]) -> list[Value]:
@@ -224,7 +216,8 @@ def indices_of(cx: Lowering, space: Space, k: Value, extents: tuple[Bound, ...])
     for axis in reversed(range(len(extents))):
         extent, index = extents[axis], k
         if axis > 0:
-            size = materialise(cx, extent, i32)
+            assert isinstance(k.type, Scalar)
+            size = materialise(cx, extent, k.type)
             index, k = cx.b.emit("rem", k, size), cx.b.emit("truncdiv", k, size)
         found.append(shift(cx, index, space.axes[axis][0]))
     return found[::-1]

@@ -33,6 +33,7 @@ from vkchi.spirv.offsets import (
 )
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
 from vkchi.types import (
+    WIDE_FROM,
     Array,
     Scalar,
     i32,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
 VECTOR_MAX = 4
-WIDE_FROM = 1 << 31  # scalars
 
 
 class BufferPlace:
@@ -180,7 +180,8 @@ def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar, offset: int, limit:
 
 def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     param, indices, n = _param(op), op.args[1:], t.scalars_per_element
-    width = i64 if any(scalar_of(v.type).bits == 64 for v in indices) else i32
+    is_wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
+    width = i64 if is_wide else i32
     offset = Offset(0, 0)
     for axis, v in enumerate(indices):
         if offset.id or offset.constant:

@@ -1,0 +1,107 @@
+"""Loops and arrays beyond 2**31: counted and reached in 64 bits.
+
+No software device holds such an array, so small arrays are declared wide: the code is the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import DeviceError
+from vkchi.fields.storage import Storage
+from vkchi.runtime import current
+from vkchi.types import Array
+
+
+@pytest.fixture(autouse=True)
+def wants_i64() -> None:
+    if not current().device.caps.int64:
+        pytest.skip("the device has no i64")
+
+
+def declare_wide(x):
+    x.argument_type = Array.of(x.elem, len(x.shape), stored=x.stored, wide=True)
+    return x
+
+
+def test_range_across_the_limit() -> None:
+    c = ti.field(ti.i64, 3)
+    begin, end = 2**31 - 70000, 2**31 + 70005
+
+    @ti.kernel
+    def run():
+        for i in range(begin, end):
+            c[0] += 1
+            if i % 1000 == 7:
+                continue
+            ti.atomic_max(c[1], ti.i64(i))
+            c[2] += ti.i64(i)
+
+    run()
+    kept = [i for i in range(begin, end) if i % 1000 != 7]
+    assert c.to_numpy().tolist() == [end - begin, max(kept), sum(kept)]
+
+
+@pytest.mark.parametrize("n", [-5, 0, 1, 70001])
+def test_range_of_a_wide_argument(n: int) -> None:
+    c = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run(n: ti.i64):
+        for _ in range(n):
+            c[None] += 1
+
+    run(n)
+    assert c[None] == max(n, 0)
+
+
+def test_wide_array_of_one_axis() -> None:
+    x = declare_wide(ti.ndarray(ti.f32, 100003))
+
+    @ti.kernel
+    def run(x: ti.types.ndarray()):
+        for i in x:
+            x[i] = i % 1000
+
+    run(x)
+    np.testing.assert_array_equal(x.to_numpy(), np.arange(100003) % 1000)
+
+
+def test_wide_arrays_of_two_axes_and_stray_accesses() -> None:
+    shape = (301, 257)
+    x, y = (declare_wide(ti.Vector.ndarray(2, ti.f32, shape)) for _ in range(2))
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i, j in x:
+            x[i, j] = [i, j]
+        for I in ti.grouped(y):
+            y[I] = x[I] + 1
+            y[I + 100000] = [7, 7]
+            y[-1 - I] = [7, 7]
+
+    run(x, y)
+    want = np.stack(np.mgrid[0:301, 0:257], -1) + 1
+    np.testing.assert_array_equal(y.to_numpy(), want)
+
+
+def test_a_product_that_i32_cannot_count_is_refused() -> None:
+    c = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run(n: ti.i32):
+        for i, j in ti.ndrange(n, n):
+            c[None] += 1
+
+    run(300)
+    assert c[None] == 90000
+    with pytest.raises(ti.TaichiRuntimeError, match="4900000000"):
+        run(70000)
+    assert c[None] == 90000
+
+
+def test_what_does_not_fit_the_device_is_an_error() -> None:
+    with pytest.raises(DeviceError):
+        Storage(current(), ti.f32, (1 << 40,))
