@@ -247,7 +247,7 @@ class Facts:
             return False
         first = extents[0]
         same_array = all(s.shape == first.shape for s in extents)
-        if not same_array or len({s.axis for s in extents}) < len(extents):
+        if not same_array or first.wide or len({s.axis for s in extents}) < len(extents):
             return False
         return all(self.least(first._replace(axis=k)) >= 1 for k in range(first.ndim))
 

@@ -15,7 +15,7 @@ transfer function computes with Python's integers, and `settle` gives up on what
 product, for it is that product minus a multiple of 2**bits.) Dividing by what may be zero is top.
 
 Two things are taken from outside: extents are at least 0 and less than 2**31, and the extents of
-one array multiply to less than 2**31 unless one is 0, as launches refuse larger arrays.
+one array that is not wide multiply to less than 2**31 unless one is 0.
 
 Must not know: where facts come from (`intervals`), what they are good for (`bounds`).
 """
@@ -42,13 +42,14 @@ class Extent(NamedTuple):
     shape: str
     ndim: int
     axis: int
+    wide: bool = False
 
 
 def extent_of(array: Value, axis: int) -> Extent:
     """The symbol for an extent of an array parameter."""
     t = array.type
     assert isinstance(t, Array)
-    return Extent(t.like or array.name, t.ndim, axis)
+    return Extent(t.like or array.name, t.ndim, axis, t.wide)
 
 
 class Product(NamedTuple):
