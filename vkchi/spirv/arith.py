@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from vkchi.errors import InternalError
 from vkchi.ir.core import value_of
 from vkchi.spirv import spec
-from vkchi.spirv.spec import Glsl
+from vkchi.spirv.spec import Decoration, Glsl
 from vkchi.types import Scalar, f64, i32, scalar_named, u1, u32, u64
 
 if TYPE_CHECKING:
@@ -76,13 +76,21 @@ IN_64_BITS = frozenset(
 Formula = Callable[["Emitter", Scalar, "tuple[int, ...]"], int]
 
 
+# As written, and so neither fused nor reassociated: the functions of f64 are made of these, and
+# need (a + b) - a.
+EXACT_IN_64_BITS = frozenset({"add", "sub", "mul"})
+
+
 def apply(em: Emitter, kind: str, t: Scalar, *args: int) -> int:
     """The id of `kind` applied to components of type t. Raises InternalError where there is no such
     row, or none for t."""
     key = (kind, t.kind)
     t_id = em.type_id(u1 if kind in TRUTHS else t)
     if key in SIMPLE:
-        return em.op(SIMPLE[key], t_id, *args)
+        result = em.op(SIMPLE[key], t_id, *args)
+        if t is f64 and kind in EXACT_IN_64_BITS:
+            em.m.decorate(result, Decoration.NoContraction)
+        return result
     formula = FORMULAS.get(f"{kind}.{t.name}") or FORMULAS.get(f"{kind}.{t.kind}")
     if formula is not None:
         return formula(em, t, args)

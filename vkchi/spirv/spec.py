@@ -75,6 +75,7 @@ class Decoration:
     """Section 3.20."""
 
     Block, ArrayStride, BuiltIn, Coherent, NonWritable, Offset = 2, 6, 11, 23, 24, 35
+    NoContraction = 42
 
 
 class BuiltIn:
