@@ -51,10 +51,11 @@ def main() -> None:
         str(HERE / "compare.py"),
         taichi,
         ours,
+        *options.names,
         "--rounds",
         str(options.rounds),
     ]
-    sys.exit(subprocess.run(command + options.names, check=False).returncode)
+    sys.exit(subprocess.run(command, check=False).returncode)
 
 
 if __name__ == "__main__":
