@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vkchi import env
 from vkchi.caps import Caps
@@ -52,12 +52,12 @@ READS = frozenset(ATOMICS) | {"load", "atomic_exchange", "atomic_cas"}
 
 
 def compile_kernel(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, owner: Any = None
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
     """Lower, optimise and emit. Raises CompilationError for the user's mistakes, DeviceError for
     what the device lacks."""
     clock = _Clock(fn.__name__)
-    lowered = lower_kernel(fn, args, options, owner=owner)
+    lowered = lower_kernel(fn, args, options)
     clock.tick("lower")
     _show("ir", lowered.func)
     program, temps = optimise(lowered.func, caps, options)

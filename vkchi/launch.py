@@ -134,6 +134,17 @@ def fixed_keys(names: frozenset[str], arrays: dict[str, Storage]) -> frozenset[i
     return frozenset(arrays[name].buffer.key for name in names if name in arrays)
 
 
+def bind_gradient(bound: Bound, name: str, argument: str) -> None:
+    """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
+    gradient = getattr(bound.arrays[argument], "grad", None)
+    if gradient is None:
+        raise ArgumentError(
+            f"argument `{argument}`: the kernel uses its grad, and it has none: make the array "
+            "with needs_grad=True"
+        )
+    bound.bind_array(name, gradient)
+
+
 class Plan:
     """A kernel compiled for one signature on one device."""
 
@@ -149,6 +160,10 @@ class Plan:
         self.arrays: dict[str, Storage] = {}
         self.returns: list[Storage] = []
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
+        self.returns_tuple = compiled.lowered.returns_tuple
+        self.gradients = [
+            (name, b[1]) for name, b in compiled.lowered.bindings.items() if b[0] == "grad"
+        ]
         self._find_arrays(compiled)
         places = self._lay_out(args)
         self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
@@ -186,6 +201,11 @@ class Plan:
             for place in parameter.places(arg):
                 places[place] = at
                 at += 1
+        for name, argument in self.gradients:
+            k = [p.name for p in self.parameters].index(argument)
+            for kind, _, axis in self.parameters[k].places(args[k]):
+                places[kind, name, axis] = at
+                at += 1
         return places
 
     def launch(self, args: tuple[Any, ...]) -> Any:
@@ -194,6 +214,8 @@ class Plan:
             bound = Bound(self.runtime, self.constants)
             for parameter, arg in zip(self.parameters, args, strict=True):
                 parameter.bind(arg, bound)
+            for name, argument in self.gradients:
+                bind_gradient(bound, name, argument)
             if bound.imports:
                 bound.check_written(self.written)
             for check in self.checks:
@@ -207,4 +229,4 @@ class Plan:
 
     def _result(self) -> Any:
         values = [self.show(storage) for storage in self.returns]
-        return values[0] if len(values) == 1 else tuple(values)
+        return tuple(values) if self.returns_tuple else values[0]

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.field import cook_shape, copy_contents, tensor_type
+from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
 from vkchi.runtime import Runtime, current
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
 
@@ -31,18 +30,6 @@ class Ndarray(Storage):
     def element_shape(self) -> tuple[int, ...]:
         """() for numbers, (n,) for vectors, (n, m) for matrices."""
         return shape_of(self.elem)
-
-    def to_torch(self, device: Any = None) -> Any:
-        """A torch tensor with a copy of the contents."""
-        return host.make_torch(self.to_numpy(), device)
-
-    def from_torch(self, tensor: Any) -> None:
-        """Take over the contents of a torch tensor of the same shape."""
-        self.from_numpy(host.array_of_torch(tensor))
-
-    def copy_from(self, other: Storage) -> None:
-        """Take over the contents of an array of the same shape and element shape."""
-        copy_contents(self, other)
 
     def __repr__(self) -> str:
         return f"<ti.ndarray of {self.elem}, shape {self.shape}>"

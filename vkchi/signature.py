@@ -65,6 +65,13 @@ class Bound:
         self.arrays: dict[str, Storage] = {}
         self.imports: list[Import] = []
 
+    def bind_array(self, name: str, array: Storage) -> None:
+        """Append an array's address, number of scalars and extents."""
+        self.arrays[name] = array
+        self.flat.append(array.buffer.address)
+        self.flat.append(array.layout.size)
+        self.flat.extend(array.shape)
+
     def check_written(self, written: set[str]) -> None:
         """Raises ArgumentError where copying back what the kernel writes would go wrong."""
         for one in self.imports:
@@ -255,10 +262,7 @@ class ArrayParameter(Parameter):
         if array.device is not bound.runtime.device:
             array.check_alive()
             raise self.refuse("the array belongs to another device")
-        bound.arrays[self.name] = array
-        bound.flat.append(array.buffer.address)
-        bound.flat.append(array.layout.size)
-        bound.flat.extend(array.shape)
+        bound.bind_array(self.name, array)
 
     def _import(self, arg: Any, bound: Bound) -> Ndarray:
         view = host.view_of(arg)

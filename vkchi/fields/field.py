@@ -34,18 +34,6 @@ class Field(Storage):
         self.check_alive()
         return self.array_type
 
-    def to_torch(self, device: Any = None) -> Any:
-        """A torch tensor with a copy of the contents."""
-        return host.make_torch(self.to_numpy(), device)
-
-    def from_torch(self, tensor: Any) -> None:
-        """Take over the contents of a torch tensor of the same shape."""
-        self.from_numpy(host.array_of_torch(tensor))
-
-    def copy_from(self, other: Storage) -> None:
-        """Take over the contents of a field or ndarray of the same shape and element shape."""
-        copy_contents(self, other)
-
     def __repr__(self) -> str:
         return f"<ti.field of {self.elem}, shape {self.shape}>"
 
@@ -100,25 +88,6 @@ class MatrixField(Field):
         if self.m == 1 and values.shape in ((*self.shape, self.n), (*self.shape, self.n, 1)):
             values = values.reshape(full)
         super().from_numpy(values)
-
-
-def copy_contents(target: Storage, source: Storage) -> None:
-    """Copy the contents, on the device where types are equal; numbers are cast where they differ.
-    Raises ArgumentError where shapes differ."""
-    if not isinstance(source, Storage):
-        raise ArgumentError(f"copy_from takes a field or ndarray, not {type(source).__name__}")
-    if source.shape != target.shape or shape_of(source.elem) != shape_of(target.elem):
-        raise ArgumentError(
-            f"copy_from: {source.elem} of shape {source.shape} given, "
-            f"{target.elem} of shape {target.shape} needed"
-        )
-    if source is target:
-        return
-    if source.layout == target.layout and source.elem is target.elem:
-        source.check_alive()
-        target.device.copy(source.buffer, target.buffer, target.size_bytes)
-    else:
-        Storage.from_numpy(target, Storage.to_numpy(source))
 
 
 def field(dtype: Any, shape: Any = None, *, needs_grad: bool = False, **options: Any) -> Field:

@@ -201,6 +201,32 @@ class Storage:
         else:
             self.from_numpy(np.broadcast_to(values, self.shape + shape_of(self.elem)))
 
+    def to_torch(self, device: Any = None) -> Any:
+        """A torch tensor with a copy of the contents."""
+        return host.make_torch(self.to_numpy(), device)
+
+    def from_torch(self, tensor: Any) -> None:
+        """Take over the contents of a torch tensor of the same shape."""
+        self.from_numpy(host.array_of_torch(tensor))
+
+    def copy_from(self, other: Storage) -> None:
+        """Take over the contents of a field or ndarray of the same shape and element shape, on the
+        device where types are equal; numbers are cast where they differ. Raises ArgumentError."""
+        if not isinstance(other, Storage):
+            raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
+        if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):
+            raise ArgumentError(
+                f"copy_from: {other.elem} of shape {other.shape} given, "
+                f"{self.elem} of shape {self.shape} needed"
+            )
+        if other is self:
+            return
+        if other.layout == self.layout and other.elem is self.elem:
+            other.check_alive()
+            self.device.copy(other.buffer, self.buffer, self.size_bytes)
+        else:
+            Storage.from_numpy(self, Storage.to_numpy(other))
+
     # --- elements --------------------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:

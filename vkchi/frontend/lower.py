@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vkchi.errors import InternalError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend.argspec import ArgSpec
@@ -50,20 +50,15 @@ class Lowered(NamedTuple):
     dependencies: Dependencies
 
 
-def lower_kernel(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, *, owner: Any = None
-) -> Lowered:
-    """Lower a kernel for one set of argument types. Raises CompilationError.
-
-    `owner` is the object of a `self` argument that has no value.
-    """
+def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
+    """Lower a kernel for one set of argument types. Raises CompilationError."""
     source = source_of(fn)
     cx = Lowering(_TABLES, options)
     cx.act = Activation(fn, source, None, 0, is_kernel=True)
     cx.locate(source.node)
     cx.dependencies.functions[fn] = None
     for arg in args:
-        declare_argument(cx, arg, owner)
+        declare_argument(cx, arg)
     note = annotations_of(fn, source).get("return")
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
@@ -89,10 +84,10 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(old)
 
 
-def declare_argument(cx: Lowering, arg: ArgSpec, owner: Any) -> None:
+def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
     """Make the variable of one kernel argument."""
     if arg.kind in ("template", "self"):
-        value = arg.value if arg.value is not None or arg.kind == "template" else owner
+        value = arg.value
         cx.dependencies.root(cx.act.fn, arg.name, value)
         cx.act.declare(Var(arg.name, value, CONSTANT, 0, cx.b.span))
         return

@@ -1,0 +1,44 @@
+"""Arrays made with `needs_grad`: kernels read and write `x.grad` as they do any array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+def test_grad_of_an_ndarray_argument() -> None:
+    x = ti.ndarray(ti.f32, 5, needs_grad=True)
+
+    @ti.kernel
+    def run(x: ti.types.ndarray()):
+        for i in x:
+            x.grad[i] = i * 2
+            x[i] = x.grad[i] + 1
+
+    run(x)
+    np.testing.assert_array_equal(x.grad.to_numpy(), [0, 2, 4, 6, 8])
+    np.testing.assert_array_equal(x.to_numpy(), [1, 3, 5, 7, 9])
+    with pytest.raises(ti.TaichiRuntimeError, match="needs_grad=True"):
+        run(ti.ndarray(ti.f32, 5))
+
+
+def test_grad_of_a_field() -> None:
+    x = ti.Vector.field(2, ti.f32, 3, needs_grad=True)
+
+    @ti.kernel
+    def run() -> ti.f32:
+        for i in x:
+            x.grad[i] = [i, 3]
+        return x.grad[2].sum()
+
+    assert run() == 5
+
+
+def test_a_tuple_of_one_is_returned_as_a_tuple() -> None:
+    @ti.kernel
+    def run() -> tuple[ti.i32, ti.f32]:
+        return 3, 0.5
+
+    assert run() == (3, 0.5)
