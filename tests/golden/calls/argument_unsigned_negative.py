@@ -13,7 +13,7 @@ def k(n: ti.i32, y: ti.types.ndarray(dtype=ti.f32, ndim=1)):
 
 ok = np.ones(4, np.float32)
 @ti.kernel
-def u(n: ti.u8):
+def u(n: ti.u32):
     x[0] = n
 
 
