@@ -147,6 +147,19 @@ class Forwarder:
         if changes.sync:
             self.facts = {b: e for b, e in self.facts.items() if not is_visible(b)}
 
+    def changes_of(self, op: Op) -> Changes:
+        """The changes that a control op makes, to the places that stand here for those it names: a
+        `local` whose first value was replaced is another op now. (Indices may keep old names: what
+        does not compare may be the same.)"""
+        found, get = self.changes.of(op.regions), self.walk.map.get
+        if self.walk.map.keys().isdisjoint(p.base for p in (*found.writes, *found.reads)):
+            return found
+        writes, reads = (
+            tuple([p._replace(base=get(p.base, p.base)) for p in places])
+            for places in (found.writes, found.reads)
+        )
+        return Changes(writes, reads, found.sync)
+
     def read(self, place: Place) -> None:
         """The place was read: stores that may be there are wanted."""
         if self.pending:
@@ -236,12 +249,12 @@ class Forwarder:
     def visit_if(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Facts enter both regions; what neither may change stays known behind."""
         results = self.visit_regions(op, args)
-        self.forget_changes(self.changes.of(op.regions))
+        self.forget_changes(self.changes_of(op))
         return results
 
     def visit_loop(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """What the loop may change is not known from its beginning on."""
-        self.forget_changes(self.changes.of(op.regions))
+        self.forget_changes(self.changes_of(op))
         return self.visit_regions(op, args)
 
     def visit_parallel(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
@@ -252,7 +265,7 @@ class Forwarder:
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Rewrite the regions, each from the facts as they are here, which stay. Stores that no
         region reads stay pending."""
-        changes = self.changes.of(op.regions)
+        changes = self.changes_of(op)
         pending = {p: store for p, store in self.pending.items() if not changes.may_read(p)}
         outside = self.facts
         regions = []
