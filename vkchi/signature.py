@@ -14,6 +14,7 @@ import inspect
 import math
 import types as pytypes
 import weakref
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -363,6 +364,7 @@ def contents(value: Any) -> Any:
     return value
 
 
+@cache
 def range_of(t: Scalar) -> tuple[int, int]:
     """The least and the greatest number of an integer type."""
     info = np.iinfo(t.dtype)
@@ -375,7 +377,9 @@ def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, .
     first: dict[Any, str] = {}
     for k, p in enumerate(parameters):
         if p.kind == "array" and key[k].ndim:
-            shape = tuple(args[k].shape)[: key[k].ndim]
+            shape = args[k].shape
+            if type(shape) is not tuple or len(shape) > key[k].ndim:
+                shape = tuple(shape)[: key[k].ndim]
             if shape in first:
                 key[k] = p.like(key[k], first[shape])
             else:
