@@ -82,6 +82,18 @@ def by_reference(callee: Any) -> Collection[int | str]:
     return _shifted(found, 0 if getattr(callee, "__self__", None) is None else 1)
 
 
+def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
+    """Whether a call of expression n may take the argument at `position` by reference: also where
+    only lowering tells what is called (`table[k](x)`, `f(x)` in `for f in ti.static(...)`)."""
+    callee = peek(cx, n)
+    if callee is not None:
+        return position in by_reference(callee)
+    if isinstance(n, ast.Attribute):
+        base = peek(cx, n.value)
+        return base is None and n.attr not in METHODS and n.attr not in LIST_CHANGES
+    return True
+
+
 # --- arguments -----------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import InternalError, KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.callee import by_reference, peek
+from vkchi.frontend.callee import may_refer
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import Arm, run_region, short_circuit
 from vkchi.frontend.scope import UNSET, VARIABLE, Loop, Var
@@ -33,7 +33,7 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     found = names_assigned(cx.act.source, n)
     names = dict.fromkeys(found.names)
     for passed in found.passed:
-        if passed.name not in names and passed.position in by_reference(peek(cx, passed.callee)):
+        if passed.name not in names and may_refer(cx, passed.callee, passed.position):
             names[passed.name] = None
     variables: dict[Var, None] = {}
     for name in names:

@@ -1,0 +1,90 @@
+"""Variables changed through callees that only lowering can tell."""
+
+import vkchi as ti
+
+
+@ti.func
+def increase(x: ti.template()):
+    x += 1
+
+
+@ti.func
+def decrease(x: ti.template()):
+    x -= 3
+
+
+BY_NAME = {"up": increase}
+STEPS = [increase, decrease]
+
+
+@ti.data_oriented
+class Step:
+    def __init__(self, size):
+        self.size = size
+
+    @ti.func
+    def take(self, x: ti.template()):
+        x += self.size
+
+
+TAKEN = [Step(5), Step(2)]
+
+
+@ti.kernel
+def from_table(n: ti.i32) -> ti.i32:
+    x = 0
+    ti.loop_config(serialize=True)
+    for _i in range(n):
+        BY_NAME["up"](x)
+    return x
+
+
+@ti.kernel
+def unrolled(n: ti.i32) -> ti.i32:
+    x = 0
+    k = 0
+    while k < n:
+        for f in ti.static(STEPS):
+            f(x)
+        k += 1
+    return x
+
+
+@ti.kernel
+def renamed(n: ti.i32) -> ti.i32:
+    x = 0
+    ti.loop_config(serialize=True)
+    for _i in range(n):
+        f = ti.static(decrease)
+        f(x)
+    return x
+
+
+@ti.kernel
+def methods(n: ti.i32) -> ti.i32:
+    x = 0
+    ti.loop_config(serialize=True)
+    for _i in range(n):
+        for step in ti.static(TAKEN):
+            step.take(x)
+    return x
+
+
+@ti.kernel
+def shared(n: ti.i32) -> ti.i32:
+    x = 0
+    for _i in range(n):
+        for f in ti.static(STEPS):
+            f(x)
+    return x
+
+
+def test_loops_carry_what_callees_found_while_lowering_change():
+    assert from_table(10) == 10
+    assert unrolled(10) == -20
+    assert renamed(10) == -30
+    assert methods(10) == 70
+
+
+def test_parallel_loops_share_what_such_callees_change():
+    assert shared(10) == -20
