@@ -79,6 +79,24 @@ def shared(n: ti.i32) -> ti.i32:
     return x
 
 
+@ti.func
+def add_both(a, b, x: ti.template()):
+    x += a + b
+
+
+@ti.kernel
+def starred(n: ti.i32) -> ti.i32:
+    x = 0
+    ti.loop_config(serialize=True)
+    for _i in range(n):
+        add_both(*[2, 1], x)
+    return x
+
+
+def test_arguments_after_a_starred_one_are_passed_by_reference():
+    assert starred(3) == 9
+
+
 def test_loops_carry_what_callees_found_while_lowering_change():
     assert from_table(10) == 10
     assert unrolled(10) == -20

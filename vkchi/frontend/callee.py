@@ -25,7 +25,7 @@ from vkchi.frontend.intrinsics import CALLS, METHODS, construct
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.places import attribute_of, lvalue
 from vkchi.frontend.static import FORMS
-from vkchi.frontend.syntax import LIST_CHANGES
+from vkchi.frontend.syntax import LIST_CHANGES, SOMEWHERE
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
@@ -87,7 +87,8 @@ def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
     only lowering tells what is called (`table[k](x)`, `f(x)` in `for f in ti.static(...)`)."""
     callee = peek(cx, n)
     if callee is not None:
-        return position in by_reference(callee)
+        found = by_reference(callee)
+        return bool(found) if position == SOMEWHERE else position in found
     if isinstance(n, ast.Attribute):
         base = peek(cx, n.value)
         return base is None and n.attr not in METHODS and n.attr not in LIST_CHANGES
@@ -102,11 +103,11 @@ def lower_arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call; those at `targets` unread, if they can be assigned."""
     args: list[Any] = []
-    for k, arg in enumerate(n.args):
+    for arg in n.args:
         if isinstance(arg, ast.Starred):
             args += parts_of(cx, cx.expr(arg.value))
         else:
-            args.append(reference(cx, arg) if k in targets else cx.expr(arg))
+            args.append(reference(cx, arg) if len(args) in targets else cx.expr(arg))
     kwargs: dict[str, Any] = {}
     for keyword in n.keywords:
         lower = reference if keyword.arg in targets else Lowering.expr

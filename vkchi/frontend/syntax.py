@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from vkchi.frontend.source import Source
 
 LIST_CHANGES = ("append", "extend")  # the methods that change a list in a kernel
+SOMEWHERE = -1  # the position of an argument after a starred one
 
 
 class Passed(NamedTuple):
@@ -163,9 +164,11 @@ def _collect(events: list[ast.AST]) -> Assigned:
 
 
 def _names_passed(n: ast.Call) -> Iterator[Passed]:
+    is_counted = True
     for position, arg in enumerate(n.args):
+        is_counted = is_counted and not isinstance(arg, ast.Starred)
         for name in bottom_names(arg):
-            yield Passed(n.func, position, name)
+            yield Passed(n.func, position if is_counted else SOMEWHERE, name)
     for keyword in n.keywords:
         for name in bottom_names(keyword.value):
             yield Passed(n.func, keyword.arg or "", name)
