@@ -21,6 +21,7 @@ from vkchi.ir.core import Func, Op, Region, Value, has_kind
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import Changes, ChangeTable, place_of
+from vkchi.types import Array
 
 LOOPS = frozenset({"for", "while"})
 FREE = frozenset({"const", "shape"})
@@ -82,6 +83,16 @@ def is_invariant(op: Op, inside: set[Value], changes: Changes) -> bool:
     """Whether the op may move out of a loop that makes the values `inside` and these changes."""
     if op.kind not in PURE and op.kind != "load":
         return False
-    if not inside.isdisjoint(op.args):
+    if not inside.isdisjoint(op.args) or needs_loop(op):
         return False
     return op.kind != "load" or not changes.may_change(place_of(op.args[0]))
+
+
+def needs_loop(op: Op) -> bool:
+    """Whether an access was proved inside by what holds in the loop only: that it runs at all."""
+    if op.kind != "elem" or op.attr != "inside":
+        return False
+    t = op.args[0].type
+    assert isinstance(t, Array)
+    are_constant = all(isinstance(v, Op) and v.kind == "const" for v in op.args[1:])
+    return t.shape is None or not are_constant
