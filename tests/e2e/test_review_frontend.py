@@ -106,3 +106,29 @@ def test_loops_carry_what_callees_found_while_lowering_change():
 
 def test_parallel_loops_share_what_such_callees_change():
     assert shared(10) == -20
+
+
+def test_loop_targets_that_hide_functions() -> None:
+    """The name stands for what the loop binds, not for the function outside."""
+
+    @ti.func
+    def by_one(a: ti.template()):
+        a += 1
+
+    @ti.func
+    def by_ten(a: ti.template()):
+        a += 10
+
+    @ti.func
+    def hidden(a):
+        return a
+
+    @ti.kernel
+    def looped(n: ti.i32) -> ti.i32:
+        x = 0
+        for _ in range(n):
+            for hidden in ti.static([by_one, by_ten]):
+                hidden(x)
+        return x
+
+    assert looped(3) == 33

@@ -9,7 +9,7 @@ carries besides, kernel variables that parallel loops share. Must not know: what
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from vkchi.errors import InternalError, KernelSyntaxError
@@ -33,7 +33,11 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     found = names_assigned(cx.act.source, n)
     names = dict.fromkeys(found.names)
     for passed in found.passed:
-        if passed.name not in names and may_refer(cx, passed.callee, passed.position):
+        if passed.name in names:
+            continue
+        if is_bound_inside(n, passed.callee, found.names) or may_refer(
+            cx, passed.callee, passed.position
+        ):
             names[passed.name] = None
     variables: dict[Var, None] = {}
     for name in names:
@@ -43,6 +47,15 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
         roots = roots_of(var.value)
         variables.update(dict.fromkeys(roots or [var]))
     return list(variables)
+
+
+def is_bound_inside(n: ast.For | ast.While, callee: ast.expr, assigned: Collection[str]) -> bool:
+    """Whether a called name is one that loop n binds itself, and so hides what it stood for."""
+    if not isinstance(callee, ast.Name):
+        return False
+    inner = (node.target for node in ast.walk(n) if isinstance(node, ast.For))
+    targets = {t.id for target in inner for t in ast.walk(target) if isinstance(t, ast.Name)}
+    return callee.id in assigned or callee.id in targets
 
 
 def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
