@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi import env
-from vkchi.device import Device, open_device
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.options import Options
 from vkchi.types import Defaults, Scalar, cook, f32, i32
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
 
 log = logging.getLogger("vkchi")
 
@@ -164,6 +166,8 @@ def _kinds(arch: Any) -> list[str]:
 
 def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
     """A device of the first kind that there is; otherwise, with fallback, the best one."""
+    from vkchi.device import open_device  # not before it is needed: Vulkan's bindings are slow
+
     for kind in kinds[:-1]:
         try:
             return open_device(kind, device, fallback=False)

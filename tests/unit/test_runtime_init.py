@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from vkchi import runtime
+from vkchi import device
 from vkchi.errors import DeviceError
 
 
@@ -27,7 +27,7 @@ def test_archs_are_asked_for_in_order(
         asked.append((kind, fallback))
         raise DeviceError(f"no {kind} here")
 
-    monkeypatch.setattr(runtime, "open_device", open_device)
+    monkeypatch.setattr(device, "open_device", open_device)
     with pytest.raises(DeviceError):
         ti.init(arch=arch)
     assert asked == [(kind, kind == kinds[-1]) for kind in kinds]

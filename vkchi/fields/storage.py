@@ -12,11 +12,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vkchi.device import Buffer, Device
 from vkchi.errors import (
     ArgumentError,
     ArrayIndexError,
@@ -39,6 +38,9 @@ from vkchi.types import (
     u8,
     u32,
 )
+
+if TYPE_CHECKING:
+    from vkchi.device import Buffer, Device
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
