@@ -1,0 +1,134 @@
+"""Rows of ops on memory: places, loads, stores, atomics.
+
+Owns: those rows and `ATOMICS`. Must not know: other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vkchi.ir.sig import SignatureError
+from vkchi.ir.table import Effect, add_row, check_component, list_types
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32
+
+
+def _elem(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if not ts or not isinstance(ts[0], Array):
+        raise SignatureError(f"takes an array, not {list_types(ts)}")
+    t = ts[0]
+    if len(ts) != t.ndim + 1:
+        raise SignatureError(f"needs {t.ndim} indices, not {len(ts) - 1}")
+    if any(not isinstance(k, Scalar) or k.kind not in "iu" or k.bits < 32 for k in ts[1:]):
+        raise SignatureError(f"takes indices of 32 or 64 bit integers, not {list_types(ts[1:])}")
+    return Ptr.of(t.elem, t.space)
+
+
+def _pointer_arg(ts: tuple[Type, ...]) -> Ptr:
+    if not ts or not isinstance(ts[0], Ptr):
+        raise SignatureError(f"takes a pointer, not {list_types(ts)}")
+    return ts[0]
+
+
+def _member(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    p = _pointer_arg(ts)
+    if not isinstance(p.elem, Tensor):
+        raise SignatureError(f"has no components: {p.elem}")
+    if len(ts) == 1:
+        check_component(p.elem, attr)
+    return Ptr.of(p.elem.elem, p.space)
+
+
+def _member_at(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if ts[1:] != (i32,):
+        raise SignatureError("takes an i32 component index")
+    return _member(ts, attr, given)
+
+
+def _load(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    return _pointer_arg(ts).elem
+
+
+def _store(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    p = _pointer_arg(ts)
+    if ts[1:] != (p.elem,):
+        raise SignatureError(f"cannot store {list_types(ts[1:])} where {p.elem} stands")
+    return None
+
+
+def _atomic(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    p = _pointer_arg(ts)
+    if any(t is not p.elem for t in ts[1:]):
+        raise SignatureError(f"cannot combine {list_types(ts[1:])} with {p.elem}")
+    return p.elem
+
+
+def _shape(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if len(ts) != 1 or not isinstance(ts[0], Array) or not isinstance(attr, int):
+        raise SignatureError(f"takes an array, not {list_types(ts)}")
+    if not 0 <= attr < ts[0].ndim:
+        raise SignatureError(f"has no axis {attr}: the array has {ts[0].ndim}")
+    return i32
+
+
+def _local(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if len(ts) != 1 or not isinstance(ts[0], Scalar | Tensor):
+        raise SignatureError(f"takes the first value, not {list_types(ts)}")
+    return Ptr.of(ts[0], "local")
+
+
+def _shared(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if ts or not isinstance(given, Array) or given.space != "shared" or given.shape is None:
+        raise SignatureError("needs a shared array type of static shape")
+    return given
+
+
+add_row(
+    "elem",
+    _elem,
+    None,
+    "the place of an element; indices outside lead to a harmless place",
+    attr="inside: the word `inside` if the indices are proved in range, or None",
+)
+add_row(
+    "member",
+    _member,
+    None,
+    "the place of component `attr` of a tensor element",
+    attr="component: int",
+)
+add_row("member_at", _member_at, None, "the place of a component at a computed, clamped index")
+add_row("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int")
+add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
+add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
+add_row("load", _load, None, "the value at a place", Effect.READ)
+add_row("store", _store, None, "put a value at a place", Effect.WRITE)
+ATOMICS: dict[str, Callable[..., Any]] = {
+    "atomic_add": np.add,
+    "atomic_min": np.fmin,
+    "atomic_max": np.fmax,
+    "atomic_mul": np.multiply,
+    "atomic_and": np.bitwise_and,
+    "atomic_or": np.bitwise_or,
+    "atomic_xor": np.bitwise_xor,
+}
+for _name, _numpy in ATOMICS.items():
+    add_row(
+        _name,
+        _atomic,
+        _numpy,
+        f"{_name[7:]} into a place, per component; gives the old value",
+        Effect.ATOMIC,
+    )
+add_row(
+    "atomic_exchange", _atomic, lambda old, new: new, "put a value, get the old one", Effect.WRITE
+)
+add_row(
+    "atomic_cas",
+    _atomic,
+    None,
+    "put the third value if the second stands there; the old value",
+    Effect.WRITE,
+)
