@@ -3,8 +3,8 @@
 A row gives the signature (`sig.py` explains the language; ops on memory and control have an
 `infer` function instead), the numpy meaning, which *is* the semantics, the effect, what `attr`
 holds, and a line of documentation. Rows on memory stand in `memory_ops`,
-those that know of other invocations in `invocation_ops`. Adding an op: a row, one in `spirv/lower.py`, one in
-`autodiff/rules.py`, and one in `frontend/intrinsics.py` if users call it;
+those that know of other invocations in `invocation_ops`. Adding an op: a row, one in
+`spirv/lower.py`, one in `autodiff/rules.py`, and one in `frontend/intrinsics.py` if users call it;
 `tests/unit/test_tables.py` names what was forgotten. Must not know: builders, passes, SPIR-V.
 
     >>> TABLE["add"].effect is Effect.PURE
