@@ -2,12 +2,13 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test check conformance bench format clean
 
 help:
 	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run both examples"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make check   lint and types alone"
+	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
 	@echo "make bench   the benchmarks, on the default device (beside Taichi: see benchmarks/README.md)"
 	@echo "make format  rewrite the sources as ruff format wants them"
 
@@ -26,6 +27,10 @@ check:
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+
+conformance:
+	@scripts/environment dev
+	@scripts/conformance
 
 bench:
 	@scripts/environment cli,gui

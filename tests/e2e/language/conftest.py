@@ -1,0 +1,88 @@
+"""The conformance suite's frame: its programs run under vkchi, and the same ones under real Taichi.
+
+Every test module here says `import vkchi as ti`. With VKCHI_CONFORMANCE=taichi (`make conformance`
+sets it) that import, and every `vkchi.math` and the like, gives Taichi's module of that name; each
+test then starts from its own `ti.init(arch=ti.cpu)`. A test whose result differs on purpose is
+marked with its row of docs/language/differences.md, and must fail under Taichi:
+
+    @pytest.mark.ours("integer-division")                # runs under Taichi, and fails there
+    @pytest.mark.ours("textures-on-cpu", run=False)      # would crash or hang Taichi
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+IS_TAICHI = os.environ.get("VKCHI_CONFORMANCE") == "taichi"
+
+
+class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives Taichi's modules to who imports vkchi's."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name.partition(".")[0] != "vkchi":
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return importlib.import_module(spec.name.replace("vkchi", "taichi", 1))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Taichi's modules ran when they were imported under their own name."""
+
+
+if IS_TAICHI:
+    sys.meta_path.insert(0, StandIn())
+
+import vkchi as ti  # noqa: E402
+
+
+def start(**options: Any) -> None:
+    """ti.init as every test here has it, with more options."""
+    if IS_TAICHI:
+        options = {"arch": ti.cpu, "log_level": ti.WARN, **options}
+    ti.init(**{"random_seed": 7, **options})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under Taichi, what is marked as ours has to fail."""
+    for item in items if IS_TAICHI else ():
+        mark = item.get_closest_marker("ours")
+        if mark is not None:
+            reason, run = mark.args[0], mark.kwargs.get("run", True)
+            item.add_marker(pytest.mark.xfail(reason=reason, run=run, strict=True))
+
+
+@pytest.fixture(autouse=True)
+def own_taichi() -> Iterator[None]:
+    """Under Taichi each test starts anew: fields and kernels of one do not meet another's."""
+    if IS_TAICHI:
+        start()
+    yield
+
+
+@pytest.fixture
+def init() -> Iterator[Callable[..., None]]:
+    """`init(debug=True, default_fp=ti.f64)`: ti.init with options, for this test alone."""
+    yield start
+    start()
+
+
+@pytest.fixture
+def lacks() -> Callable[[str], bool]:
+    """`lacks("f64")`: whether the device cannot compute with or store a type."""
+    if IS_TAICHI:
+        return lambda name: False
+    from vkchi.runtime import current
+
+    caps = current().device.caps
+    return lambda name: not (caps.has_type(name) and caps.can_store(name))
