@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vkchi.errors import InternalError
-from vkchi.ir.core import Func, Op, Value, walk
+from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.text import parse_func
-from vkchi.passes.alias import ChangeTable, Index, base_of, may_alias, place_of, split_offset
+from vkchi.passes.alias import ChangeTable, Index, may_alias, place_of, split_offset
 
 TEXT = """
 func @f(%x: array<f32[?]>, %y: array<f32[?]>, %k: array<i32[?]>, %v: array<f32<3>[?]>,

@@ -142,6 +142,13 @@ def has_kind(region: Region, kinds: Container[str]) -> bool:
     return False
 
 
+def base_of(ptr: Value) -> Value:
+    """The array or private place that a pointer (or array) leads to."""
+    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at"):
+        ptr = ptr.args[0]
+    return ptr
+
+
 # --- constants -------------------------------------------------------------------------------
 
 

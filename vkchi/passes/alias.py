@@ -48,13 +48,6 @@ class Place(NamedTuple):
 # --- from pointers to places -------------------------------------------------------------------
 
 
-def base_of(ptr: Value) -> Value:
-    """The array or private place that a pointer (or array) leads to."""
-    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at"):
-        ptr = ptr.args[0]
-    return ptr
-
-
 def place_of(ptr: Value) -> Place:
     """The place of a pointer. Raises InternalError for what makes no pointers."""
     component: int | Value | None = None

@@ -1,7 +1,7 @@
 """Removes what nothing needs. The data-flow rules, each applied until nothing new is needed:
 
-- An op is needed if its effect is WRITE, ATOMIC or SYNC, unless it only writes a private place
-  (`local`, `shared`) that is not needed.
+- An op is needed if its effect is WRITE, ATOMIC, SYNC or REPORT, unless it only writes a private
+  place (`local`, `shared`) that is not needed.
 - A private place is needed if a needed op that is not a write of rule 1 uses it (so: reads it);
   then all that writes it is needed.
 - The arguments of a needed op are needed; of a needed `if` the condition, of a needed `for` and
@@ -23,13 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Result, Value
+from vkchi.ir.core import Func, Op, Region, Result, Value, base_of
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import base_of
 from vkchi.passes.carried import FIXED_ARGS, slimmed_op
 
-_EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC)
+_EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
 PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.ALLOC)
 

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, has_kind
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.alias import Place, base_of, may_share, place_of
+from vkchi.passes.alias import Place, may_share, place_of
 from vkchi.passes.match import is_same
 from vkchi.passes.structure import holds_all
 from vkchi.types import Scalar

@@ -25,10 +25,10 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
+from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import base_of, may_share
+from vkchi.passes.alias import may_share
 from vkchi.types import (
     Array,
     Ptr,
@@ -54,7 +54,8 @@ REPEATABLE = frozenset(
 WRITES = frozenset(
     kind for kind, row in TABLE.items() if row.effect in (Effect.WRITE, Effect.ATOMIC)
 )
-KEPT = WRITES | {kind for kind, row in TABLE.items() if row.effect is Effect.SYNC} | {"parallel"}
+STAYS = (Effect.SYNC, Effect.REPORT)
+KEPT = WRITES | {kind for kind, row in TABLE.items() if row.effect in STAYS} | {"parallel"}
 
 
 def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
