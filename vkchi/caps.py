@@ -39,6 +39,7 @@ class Caps:
     subgroup_shuffle: bool = False
     subgroup_shuffle_relative: bool = False
     subgroup_vote: bool = False
+    subgroup_wide: bool = False  # reductions and scans of 64-bit integers
     # float behaviour
     signed_zero_inf_nan_f32: bool = False
     # limits
@@ -46,6 +47,11 @@ class Caps:
     workgroup_invocations: int = 128
     workgroup_count: tuple[int, int, int] = (65535, 65535, 65535)
     shared_bytes: int = 16384
+
+    @property
+    def ballot_fits_word(self) -> bool:
+        """Whether 32 bits hold one of each invocation of a subgroup."""
+        return self.subgroup_size <= 32
 
     def has_type(self, name: str) -> bool:
         """Whether values of the scalar type called `name` can be computed with."""
@@ -70,5 +76,6 @@ FULL = Caps(
     f32_atomic_add=True, f32_atomic_add_shared=True, f64_atomic_add=True, i64_atomics=True,
     i64_atomics_shared=True, subgroup_size=32, subgroup_arithmetic=True, subgroup_ballot=True,
     subgroup_shuffle=True, subgroup_shuffle_relative=True, subgroup_vote=True,
+    subgroup_wide=True,
     push_constant_bytes=256, workgroup_invocations=1024, shared_bytes=49152,
 )  # fmt: skip

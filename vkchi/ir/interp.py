@@ -12,7 +12,7 @@ What it fixes where devices are free:
   a workgroup run in lockstep from barrier to barrier. Without a block size in its attr, a
   `parallel` has workgroups of DEFAULT_BLOCK. The last workgroup may be short, yet `grid_size`
   counts it whole; serial code is one invocation in a workgroup of one.
-- A subgroup is one invocation: reductions give their argument, `subgroup_elect` is true.
+- A subgroup is one invocation (`alone`): reductions give their argument.
 - Shared memory starts as zeros.
 
 Random numbers, which `spirv/lower` must match. All arithmetic is modulo 2**32. One draw:
@@ -40,6 +40,7 @@ import numpy as np
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
+from vkchi.ir.alone import ALONE
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.types import Array, Type, scalar_of, shape_of
@@ -134,6 +135,33 @@ class ArrayValue:
 
 
 def next_state(state: int) -> int:
+class WordPlace:
+    """The word in which the number at a place stands: it has the low bits, the others are zero."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def load(self) -> Any:
+        """The word."""
+        return self.put(self.place.load())
+
+    def store(self, bits: Any) -> None:
+        """Replace the word."""
+        self.place.store(self.get(bits))
+
+    def get(self, bits: Any) -> Any:
+        """The number that the bits of a word hold."""
+        t = scalar_of(self.place.type)
+        raw = np.uint32(bits).tobytes()[: t.dtype.itemsize]
+        return t.dtype.type(bits & 1) if t.kind == "b" else np.frombuffer(raw, t.dtype)[0]
+
+    def put(self, v: Any) -> Any:
+        """The bits of a word with the number."""
+        return np.uint32(int.from_bytes(np.asarray(v).tobytes(), "little"))
+
+
     """The state of a random stream after `state`."""
     return (state * 747796405 + 2891336453) & _MASK
 
@@ -342,15 +370,18 @@ _ACTS: dict[str, Act] = {
     "group_index": lambda run, op, args: np.int32(run.index // run.block),
     "group_size": lambda run, op, args: np.int32(run.block),
     "grid_size": lambda run, op, args: np.int32(run.grid),
-    "subgroup_size": lambda run, op, args: np.int32(1),
-    "subgroup_index": lambda run, op, args: np.int32(0),
-    "subgroup_elect": lambda run, op, args: np.bool_(True),
+    "word": lambda run, op, args: WordPlace(args[0]),
+    "word_get": lambda run, op, args: args[0].get(args[1]),
+    "word_put": lambda run, op, args: args[0].put(args[2]),
 }
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
-_ACTS.update(
-    (f"subgroup_{how}", lambda run, op, args: args[0])
-    for how in ("add", "mul", "min", "max", "and", "or", "xor")
-)
+_ACTS.update((kind, _alone(kind)) for kind in ALONE)
+
+
+
+def _alone(kind: str) -> Act:
+    return lambda run, op, args: ALONE[kind](args, op.type)
+
 
 
 def can_run(kind: str) -> bool:

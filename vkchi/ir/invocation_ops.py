@@ -1,6 +1,6 @@
 """Rows of ops that know of the other invocations: indices, random bits, barriers, subgroups.
 
-Owns: those rows. Must not know: other rows.
+Owns: those rows, the names of subgroup operations. Must not know: other rows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,54 @@ add_row("subgroup_index", " -> i32", None, "index of this invocation in its subg
 add_row(
     "subgroup_elect", " -> u1", None, "true in one active invocation of the subgroup", Effect.SYNC
 )
-for _name in ("add", "mul", "min", "max"):
-    add_row(
-        f"subgroup_{_name}",
-        "T:num.scalar -> T",
-        None,
-        f"{_name} over the subgroup's active invocations",
-        Effect.SYNC,
-    )
-for _name in ("and", "or", "xor"):
-    add_row(
-        f"subgroup_{_name}",
-        "T:bits.scalar -> T",
-        None,
-        f"{_name} over the subgroup's active invocations",
-        Effect.SYNC,
-    )
+ARITHMETIC = ("add", "mul", "min", "max", "and", "or", "xor")
+# What comes before a reduction's name, and over which active invocations it goes.
+SPANS = {
+    "": "all of the subgroup's active invocations",
+    "inclusive_": "the subgroup's active invocations up to this one",
+    "exclusive_": "the subgroup's active invocations before this one; of none, the identity",
+}
+for _span, _over in SPANS.items():
+    for _name in ARITHMETIC:
+        _class = "num" if _name in ("add", "mul", "min", "max") else "bits"
+        add_row(
+            f"subgroup_{_span}{_name}",
+            f"T:{_class}.scalar -> T",
+            None,
+            f"{_name} over {_over}",
+            Effect.SYNC,
+        )
+# Values of other invocations. They must be active, or the value is any.
+EXCHANGES = {
+    "broadcast": "the value of the invocation at an index that is the same for all",
+    "shuffle": "the value of the invocation at an index",
+    "shuffle_up": "the value of the invocation so many before this one",
+    "shuffle_down": "the value of the invocation so many behind this one",
+    "shuffle_xor": "the value of the invocation at this one's index xor a mask",
+}
+for _name, _doc in EXCHANGES.items():
+    add_row(f"subgroup_{_name}", "T:any.scalar, u32 -> T", None, _doc, Effect.SYNC)
+add_row(
+    "subgroup_first",
+    "T:any.scalar -> T",
+    None,
+    "the value of the subgroup's first active invocation",
+    Effect.SYNC,
+)
+add_row("subgroup_all", "u1 -> u1", None, "true in all active invocations", Effect.SYNC)
+add_row("subgroup_any", "u1 -> u1", None, "true in some active invocation", Effect.SYNC)
+add_row(
+    "subgroup_all_equal",
+    "T:any.scalar -> u1",
+    None,
+    "whether all active invocations have the same value; NaN is none",
+    Effect.SYNC,
+)
+add_row(
+    "subgroup_ballot",
+    "u1 -> u32",
+    None,
+    "bit k: whether true in invocation k, which is active; of the first 32",
+    Effect.SYNC,
+)
+add_row("subgroup_barrier", "", None, "all active invocations of the subgroup arrive", Effect.SYNC)

@@ -12,7 +12,7 @@ import numpy as np
 
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, add_row, check_component, list_types
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, u32
 
 
 def _elem(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -85,6 +85,25 @@ def _shared(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return given
 
 
+def _word(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    p = _pointer_arg(ts)
+    if not isinstance(p.elem, Scalar) or p.elem.bits >= 32 or p.space == "local":
+        raise SignatureError(f"is for numbers of less than 32 bits that others see, not {p}")
+    return Ptr.of(u32, p.space)
+
+
+def _word_get(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if _pointer_arg(ts).elem is not u32 or ts[1:] != (u32,) or not isinstance(given, Scalar):
+        raise SignatureError(f"takes the place of a word and a word, not {list_types(ts)}")
+    return given
+
+
+def _word_put(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if _pointer_arg(ts).elem is not u32 or ts[1:2] != (u32,) or len(ts) != 3:
+        raise SignatureError(f"takes the place of a word, a word and a number: {list_types(ts)}")
+    return u32
+
+
 add_row(
     "elem",
     _elem,
@@ -100,6 +119,9 @@ add_row(
     attr="component: int",
 )
 add_row("member_at", _member_at, None, "the place of a component at a computed, clamped index")
+add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")
+add_row("word_get", _word_get, None, "the narrow number of a `word` in these bits of the word")
+add_row("word_put", _word_put, None, "bits of a word with the narrow number of a `word` replaced")
 add_row("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int")
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)

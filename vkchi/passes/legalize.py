@@ -5,7 +5,9 @@ where it is missing. A row whose need the device meets is skipped, so the device
 is used wherever there is one. Rows hold for tensors: elementwise expansions work on whole tensors,
 atomics are taken apart into components first.
 
-Stand-ins: atomics by a loop around compare-and-swap; atomics on private places by load and store;
+Stand-ins: atomics by a loop around compare-and-swap, on numbers of less than 32 bits of the word
+that they stand in; atomics on private places by load and store; subgroup operations by those on 32
+bits (`subgroups`);
 functions of f64 from arithmetic (`f64_math`), of f16 by way of f32; bit counts of other widths than
 32 by those of 32.
 
@@ -21,11 +23,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vkchi.caps import Caps
-from vkchi.errors import DeviceError, Unsupported
+from vkchi.errors import DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild
+from vkchi.passes import subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
 from vkchi.span import Span, render_carets, render_chain
@@ -62,8 +66,7 @@ class Row(NamedTuple):
 
 def legalize(fn: Func, caps: Caps) -> Func:
     """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
-    types and ops that the device does not have and that nothing can stand in for; Unsupported for
-    atomics on types that no device has them for."""
+    types and ops that the device does not have and that nothing can stand in for."""
     check_types(fn, caps)
     table = expansions(caps)
     kinds = {kind for kind, _, _ in table}
@@ -145,15 +148,6 @@ def render(sentence: str, span: Span | None, help: str) -> str:
     return "\n".join([*lines, f"help: {help}"])
 
 
-def refuse_atomic(b: Builder, op: Op, args: Args) -> Value:
-    """Atomics on types that no device has them for."""
-    _, name, _ = key_of(op)
-    instead = INSTEAD[SCALARS[name].kind]
-    raise Unsupported(
-        render(f"atomic operations on {name} are not supported", op.span, f"use {instead}")
-    )
-
-
 def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
     """Atomics of 64 bits on a device without any."""
     _, name, space = key_of(op)
@@ -173,6 +167,19 @@ def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
     raise DeviceError(
         render(f"subgroup {name} is not available on this device", op.span, "use another device")
     )
+
+
+def refuse_wide_subgroup(b: Builder, op: Op, args: Args) -> Value:
+    """Reductions of 64-bit integers on a device that reduces shorter ones only."""
+    name = op.kind.removeprefix("subgroup_")
+    sentence = f"subgroup {name} of {op.type} is not available on this device"
+    raise DeviceError(render(sentence, op.span, "use 32 bits, or another device"))
+
+
+def refuse_ballot(b: Builder, op: Op, args: Args) -> Value:
+    """A ballot among more invocations than a word has bits."""
+    sentence = "subgroups of this device have more invocations than a ballot's 32 bits"
+    raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.all_true or any_true"))
 
 
 def refuse_function(b: Builder, op: Op, args: Args) -> Value:
@@ -223,7 +230,7 @@ def expand_swap(b: Builder, op: Op, args: Args) -> Value:
     """An atomic by compare-and-swap, until nobody came between."""
     t = args[1].type
     if isinstance(t, Tensor):
-        return by_components(b, op, args, t)
+        return by_components(b, op, args, expand_swap)
     old, again = Param(t, "old"), Param(t, "old")
     open_, done = Param(u1, "open"), Param(u1, "open")
     with b.region(old, open_) as cond:
@@ -236,13 +243,34 @@ def expand_swap(b: Builder, op: Op, args: Args) -> Value:
     return b.while_((first, b.const(True, u1)), cond, body).results[0]
 
 
-def by_components(b: Builder, op: Op, args: Args, t: Tensor) -> Value:
+def expand_word(b: Builder, op: Op, args: Args) -> Value:
+    """An atomic on a narrow number by compare-and-swap of the word that it stands in. Whoever
+    stores to a neighbour in it meanwhile makes the swap fail, and is seen by the next one."""
+    t = args[1].type
+    if isinstance(t, Tensor):
+        return by_components(b, op, args, expand_word)
+    place = b.emit("word", args[0])
+    word, again = Param(u32, "word"), Param(u32, "word")
+    open_, done = Param(u1, "open"), Param(u1, "open")
+    with b.region(word, open_) as cond:
+        b.emit("yield", open_)
+    with b.region(again, done) as body:
+        new = combined(b, op, b.emit("word_get", place, again, type=t), args)
+        seen = b.emit("atomic_cas", place, again, b.emit("word_put", place, again, new))
+        b.emit("yield", seen, b.emit("ne", seen, again))
+    first = b.emit("load", place)
+    last = b.while_((first, b.const(True, u1)), cond, body).results[0]
+    return b.emit("word_get", place, last, type=t)
+
+
+def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
     """An atomic on a tensor as one on each component."""
-    olds = []
+    t, olds = args[1].type, []
+    assert isinstance(t, Tensor)
     for k in range(t.size):
         place = b.emit("member", args[0], attr=k)
         values = [b.emit("extract", v, attr=k) for v in args[1:]]
-        olds.append(expand_swap(b, op, (place, *values)))
+        olds.append(expand(b, op, (place, *values)))
     return b.emit("pack", *olds, type=t)
 
 
@@ -278,7 +306,6 @@ def count_narrow(b: Builder, op: Op, args: Args) -> Value:
     return (count - (32 - t.bits) if op.kind == "clz" else count).cast(t).v
 
 
-REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
 ANY = " ".join(SCALARS)
 ALL_ATOMICS = " ".join([*ATOMICS, "atomic_exchange", "atomic_cas"])
 OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
@@ -287,11 +314,16 @@ NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
 NAMES = " ".join(FUNCTIONS)
 BOTH = "global shared"
-SUBGROUP = " ".join(f"subgroup_{name}" for name in REDUCTIONS)
+REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
+RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
+ANYWHERE = "subgroup_shuffle subgroup_shuffle_xor"
+SENT = "subgroup_broadcast subgroup_first"
+EXCHANGES = f"{RELATIVE} {ANYWHERE} {SENT}"
+VOTES = "subgroup_all subgroup_any subgroup_all_equal"
 
 ROWS: tuple[Row, ...] = (
     Row(ALL_ATOMICS, ANY, "never", expand_private, "local"),
-    Row(ALL_ATOMICS, NARROW, "never", refuse_atomic, BOTH),
+    Row(ALL_ATOMICS, NARROW, "never", expand_word, BOTH),
     Row("atomic_add", "f64", "f64_atomic_add|i64_atomics", refuse_wide_atomic, "global"),
     Row("atomic_add", "f64", "f64_atomic_add", expand_swap, "global"),
     Row(OTHER_ATOMICS, WIDE, "i64_atomics", refuse_wide_atomic, "global"),
@@ -309,5 +341,16 @@ ROWS: tuple[Row, ...] = (
     Row(NAMES, "f16", "never", expand_f16),
     Row("popcnt clz", "i64 u64", "never", count_wide),
     Row("popcnt clz", "i8 u8 i16 u16", "never", count_narrow),
-    Row(SUBGROUP, ANY, "subgroup_arithmetic", refuse_subgroup),
+    Row(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),
+    Row(REDUCTIONS, "i64 u64", "subgroup_wide", refuse_wide_subgroup),
+    Row(REDUCTIONS, NARROW.removesuffix(" u1"), "never", subgroups.reduce_narrow),
+    Row(RELATIVE, ANY, "subgroup_shuffle_relative", refuse_subgroup),
+    Row(ANYWHERE, ANY, "subgroup_shuffle", refuse_subgroup),
+    Row(f"{SENT} subgroup_ballot", ANY, "subgroup_ballot", refuse_subgroup),
+    Row(VOTES, ANY, "subgroup_vote", refuse_subgroup),
+    Row("subgroup_ballot", "u1", "ballot_fits_word", refuse_ballot),
+    Row(EXCHANGES, NARROW, "never", subgroups.exchange_narrow),
+    Row(EXCHANGES, "i64 u64", "never", subgroups.exchange_wide),
+    Row("subgroup_all_equal", NARROW, "never", subgroups.compare_narrow),
+    Row("subgroup_all_equal", "i64 u64", "never", subgroups.compare_wide),
 )

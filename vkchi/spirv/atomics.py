@@ -8,7 +8,8 @@ have been replaced by legalize. Must not know: how places are addressed (`memory
 integers of the same width: two values are the same where their bits are.
 
 A workgroup array of floats that is exchanged or swapped anywhere is kept as integers, and its other
-atomics become loops; which arrays these are is known only here.
+atomics become loops; which arrays these are is known only here. One of numbers of less than 32
+bits whose words are asked for is kept as words.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from vkchi.spirv.memory import (
     store_place,
 )  # fmt: skip
 from vkchi.spirv.spec import Scope, Semantics
-from vkchi.types import Scalar, scalar_named, u1, u32
+from vkchi.spirv.words import (
+    WORD,
+    WordPlace,
+    own_word,
+    put_number,
+    take_number,
+    word_around,
+)  # fmt: skip
+from vkchi.types import Scalar, scalar_named, scalar_of, u1, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -99,12 +108,16 @@ def _swap_until_done(
 
 
 def _scope(em: Emitter, place: Place) -> int:
-    is_shared = isinstance(place, SharedPlace)
+    is_shared = _is_shared(place)
     return em.const(u32, Scope.Workgroup if is_shared else Scope.Device)
 
 
+def _is_shared(place: Place) -> bool:
+    return place.is_shared if isinstance(place, WordPlace) else isinstance(place, SharedPlace)
+
+
 def _need_atomics(em: Emitter, kind: str, place: Place, t: Scalar) -> None:
-    is_shared = isinstance(place, SharedPlace)
+    is_shared = _is_shared(place)
     if t.kind == "f":
         field = FLOAT_NEEDS.get((kind, t.name, is_shared), "")
         if not field:
@@ -168,3 +181,38 @@ def _same_bits(em: Emitter, t: Scalar, a: int, b: int) -> int:
         t = scalar_named(f"u{t.bits}")
         a, b = (em.op(spec.OpBitcast, em.type_id(t), v) for v in (a, b))
     return arith.apply(em, "eq", t, a, b)
+
+
+# --- words of narrow numbers ---------------------------------------------------------------------
+
+
+def lower_word(em: Emitter, op: Op) -> None:
+    """word: of an element in a buffer, or in a workgroup array that is kept as words."""
+    place = em.places[op.args[0]]
+    if isinstance(place, WordPlace | LocalPlace):
+        raise InternalError("`word` takes the place of an element that others see")
+    (pointer,) = scalar_pointers(em, place)
+    if isinstance(place, BufferPlace) and place.stored.bits < WORD:
+        em.places[op] = word_around(em, pointer, place.stored.bits)
+    else:
+        em.places[op] = own_word(em, pointer, is_shared=isinstance(place, SharedPlace))
+
+
+def _word_place(em: Emitter, op: Op) -> WordPlace:
+    place = em.places[op.args[0]]
+    if not isinstance(place, WordPlace):
+        raise InternalError(f"`{op.kind}` takes the place of a word")
+    return place
+
+
+def lower_word_get(em: Emitter, op: Op) -> tuple[int, ...]:
+    """word_get: the number's bits of the word."""
+    word = em.ids[op.args[1]][0]
+    return (take_number(em, _word_place(em, op), scalar_of(op.type), word),)
+
+
+def lower_word_put(em: Emitter, op: Op) -> tuple[int, ...]:
+    """word_put: the word with the number between the others."""
+    word, value = (em.ids[v][0] for v in op.args[1:])
+    t = scalar_of(op.args[2].type)
+    return (put_number(em, _word_place(em, op), t, word, value),)

@@ -60,8 +60,9 @@ GRAMMAR: dict[int, str] = {
     spec.OpReturn: "",
 }
 OPCODES: dict[int, str] = {v: k for k, v in vars(spec).items() if re.match(r"Op[A-Z]", k)}
+FIRST_REDUCTION = spec.OpGroupNonUniformIAdd
 for _code, _name in OPCODES.items():
-    if _name.startswith("OpGroupNonUniform") and _code != spec.OpGroupNonUniformElect:
+    if _name.startswith("OpGroupNonUniform") and _code >= FIRST_REDUCTION:
         GRAMMAR[_code] = "T id GroupOperation id"
 
 

@@ -51,6 +51,12 @@ REQUIREMENTS: dict[str, tuple[int, str]] = {
     "i64_atomics": (Capability.Int64Atomics, ""),
     "i64_atomics_shared": (Capability.Int64Atomics, ""),
     "subgroup_arithmetic": (Capability.GroupNonUniformArithmetic, ""),
+    "subgroup_ballot": (Capability.GroupNonUniformBallot, ""),
+    "subgroup_shuffle": (Capability.GroupNonUniformShuffle, ""),
+    "subgroup_shuffle_relative": (Capability.GroupNonUniformShuffleRelative, ""),
+    "subgroup_vote": (Capability.GroupNonUniformVote, ""),
+    "subgroup_wide": (Capability.GroupNonUniform, ""),
+    "subgroup_size": (Capability.GroupNonUniform, ""),
     "signed_zero_inf_nan_f32": (Capability.SignedZeroInfNanPreserve, ""),
 }  # fmt: skip
 TYPE_NEEDS = {

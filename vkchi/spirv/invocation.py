@@ -1,5 +1,4 @@
-"""What an invocation knows of itself and shares with its neighbours: indices, random numbers,
-subgroups, barriers.
+"""What an invocation knows of itself: indices, random numbers; how a workgroup synchronises.
 
 Owns: the mapping of loop iterations to invocations, the random streams. Must not know: memory
 addressing, arithmetic of other ops.
@@ -19,8 +18,8 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.shader import split_groups
 from vkchi.spirv import spec
-from vkchi.spirv.spec import BuiltIn, Capability, Decoration, GroupOperation, Scope, Semantics
-from vkchi.types import Scalar, i32, scalar_of, u1, u32
+from vkchi.spirv.spec import BuiltIn, Decoration, Scope, Semantics
+from vkchi.types import i32, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -51,7 +50,8 @@ def builtin_part(em: Emitter, number: int, axis: int) -> int:
     return em.once(spec.OpCompositeExtract, em.type_id(u32), vector, axis)
 
 
-def _signed(em: Emitter, value: int) -> int:
+def signed(em: Emitter, value: int) -> int:
+    """A u32 of the prologue as i32."""
     return em.once(spec.OpBitcast, em.type_id(i32), value)
 
 
@@ -94,15 +94,15 @@ def global_id(em: Emitter) -> int:
 def lower_thread_index(em: Emitter, op: Op) -> tuple[int, ...]:
     if em.grid.mode == "serial":
         return (em.index(0),)
-    return (_signed(em, global_id(em)),)
+    return (signed(em, global_id(em)),)
 
 
 def lower_local_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    return (_signed(em, builtin(em, BuiltIn.LocalInvocationIndex, 1)),)
+    return (signed(em, builtin(em, BuiltIn.LocalInvocationIndex, 1)),)
 
 
 def lower_group_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    return (_signed(em, group_id(em)),)
+    return (signed(em, group_id(em)),)
 
 
 def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
         rows = builtin_part(em, BuiltIn.NumWorkgroups, 1)
         groups = em.once(spec.OpIMul, word, groups, rows)
     size = em.once(spec.OpIMul, word, groups, em.const(u32, em.grid.block))
-    return (_signed(em, size),)
+    return (signed(em, size),)
 
 
 # --- random numbers ------------------------------------------------------------------------------
@@ -165,68 +165,6 @@ def _state(em: Emitter) -> int:
     em.act(spec.OpStore, found, _permute(em, _advance(em, mixed)))
     em.code = body
     return found
-
-
-# --- subgroups -----------------------------------------------------------------------------------
-
-# op -> opcodes for i, u, f, b.
-SUBGROUP: dict[str, tuple[int, int, int, int]] = {
-    "subgroup_add": (
-        spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformFAdd, 0,
-    ),
-    "subgroup_mul": (
-        spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformFMul, 0,
-    ),
-    "subgroup_min": (
-        spec.OpGroupNonUniformSMin, spec.OpGroupNonUniformUMin, spec.OpGroupNonUniformFMin, 0,
-    ),
-    "subgroup_max": (
-        spec.OpGroupNonUniformSMax, spec.OpGroupNonUniformUMax, spec.OpGroupNonUniformFMax, 0,
-    ),
-    "subgroup_and": (
-        spec.OpGroupNonUniformBitwiseAnd, spec.OpGroupNonUniformBitwiseAnd, 0,
-        spec.OpGroupNonUniformLogicalAnd,
-    ),
-    "subgroup_or": (
-        spec.OpGroupNonUniformBitwiseOr, spec.OpGroupNonUniformBitwiseOr, 0,
-        spec.OpGroupNonUniformLogicalOr,
-    ),
-    "subgroup_xor": (
-        spec.OpGroupNonUniformBitwiseXor, spec.OpGroupNonUniformBitwiseXor, 0,
-        spec.OpGroupNonUniformLogicalXor,
-    ),
-}  # fmt: skip
-
-
-def _subgroup_scope(em: Emitter) -> int:
-    em.m.capabilities.add(Capability.GroupNonUniform)
-    return em.const(u32, Scope.Subgroup)
-
-
-def lower_subgroup(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_add and its like: a reduction over the active invocations."""
-    t: Scalar = scalar_of(op.args[0].type)
-    opcode = SUBGROUP[op.kind]["iufb".index(t.kind)]
-    if not opcode:
-        raise InternalError(f"`{op.kind}` has no row for {t}")
-    em.need("subgroup_arithmetic")
-    value, scope = em.ids[op.args[0]][0], _subgroup_scope(em)
-    return (em.op(opcode, em.type_id(t), scope, GroupOperation.Reduce, value),)
-
-
-def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:
-    scope = _subgroup_scope(em)
-    return (em.op(spec.OpGroupNonUniformElect, em.type_id(u1), scope),)
-
-
-def lower_subgroup_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    _subgroup_scope(em)
-    return (_signed(em, builtin(em, BuiltIn.SubgroupSize, 1)),)
-
-
-def lower_subgroup_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    _subgroup_scope(em)
-    return (_signed(em, builtin(em, BuiltIn.SubgroupLocalInvocationId, 1)),)
 
 
 # --- synchronisation -----------------------------------------------------------------------------

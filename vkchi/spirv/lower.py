@@ -10,7 +10,7 @@ Must not know: what single instructions mean (`arith.py`), addresses (`memory.py
 from __future__ import annotations
 
 from vkchi.ir.core import Op
-from vkchi.spirv import arith, atomics, control, invocation, memory, spec
+from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
 from vkchi.spirv.spec import StorageClass
 from vkchi.types import Scalar, Tensor, scalar_of, u1

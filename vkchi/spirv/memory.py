@@ -32,6 +32,7 @@ from vkchi.spirv.offsets import (
     static_offset,
 )
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
+from vkchi.spirv.words import WordPlace, from_word, to_word
 from vkchi.types import (
     WIDE_FROM,
     Array,
@@ -96,7 +97,7 @@ class LocalPlace(NamedTuple):
     indices: tuple[int, ...]
 
 
-Place = BufferPlace | SharedPlace | LocalPlace
+Place = BufferPlace | SharedPlace | LocalPlace | WordPlace
 
 
 # --- elements ----------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def lower_shared(em: Emitter, op: Op) -> None:
     t = op.type
     assert isinstance(t, Array)
     elem = scalar_of(t.elem)
-    kept = scalar_named(f"u{elem.bits}") if op in em.survey.as_bits else elem
+    kept = scalar_named(f"u{max(elem.bits, 32)}") if op in em.survey.as_bits else elem
     size = layout_of(t).size
     length = size + (t.scalars_per_element if op in em.survey.strays else 0)
     array = em.length(em.type_id(kept), max(length, 1))
@@ -285,9 +286,16 @@ def lower_local(em: Emitter, op: Op) -> None:
 # --- components --------------------------------------------------------------------------------
 
 
+def _tensor_place(em: Emitter, op: Op) -> BufferPlace | SharedPlace | LocalPlace:
+    place = em.places[op.args[0]]
+    if isinstance(place, WordPlace):
+        raise InternalError("a word has no components")
+    return place
+
+
 def lower_member(em: Emitter, op: Op) -> None:
     """member: one component, known now."""
-    place, k = em.places[op.args[0]], op.attr
+    place, k = _tensor_place(em, op), op.attr
     if isinstance(place, LocalPlace):
         part = slice(k, k + 1)
         kept = place._replace(variables=place.variables[part], indices=place.indices[part])
@@ -298,7 +306,7 @@ def lower_member(em: Emitter, op: Op) -> None:
 
 def lower_member_at(em: Emitter, op: Op) -> None:
     """member_at: one component by a clamped index."""
-    place = em.places[op.args[0]]
+    place = _tensor_place(em, op)
     if isinstance(place, LocalPlace):
         k = clamp(em, em.ids[op.args[1]][0], len(place.indices))
         em.places[op] = place._replace(indices=(k,))
@@ -379,6 +387,8 @@ def scalar_pointers(em: Emitter, place: Place) -> list[int]:
             for c in place.components
         ]
         return [em.op(spec.OpAccessChain, p_id, place.variable, index) for index in indices]
+    if isinstance(place, WordPlace):
+        return [place.pointer]
     if not place.array:
         return list(place.variables)
     p_id = em.m.pointer(StorageClass.Function, em.type_id(place.elem))
@@ -402,11 +412,13 @@ def load_place(em: Emitter, place: Place) -> tuple[int, ...]:
     """The ids of the components that stand at a place."""
     if isinstance(place, BufferPlace):
         return _load_buffer(em, place)
+    if isinstance(place, WordPlace):
+        return (em.op(spec.OpLoad, em.type_id(place.elem), place.pointer, *_word_access(place)),)
     kept = place.kept if isinstance(place, SharedPlace) else place.elem
     t_id = em.type_id(kept)
     values = [em.op(spec.OpLoad, t_id, p) for p in scalar_pointers(em, place)]
     if kept is not place.elem:
-        values = [em.op(spec.OpBitcast, em.type_id(place.elem), v) for v in values]
+        values = [_from_kept(em, kept, place.elem, v) for v in values]
     return tuple(values)
 
 
@@ -416,10 +428,25 @@ def store_place(em: Emitter, place: Place, values: tuple[int, ...]) -> None:
         _store_buffer(em, place, values)
         return
     if isinstance(place, SharedPlace) and place.kept is not place.elem:
-        kept = em.type_id(place.kept)
-        values = tuple([em.op(spec.OpBitcast, kept, v) for v in values])
+        values = tuple([_to_kept(em, place.kept, place.elem, v) for v in values])
     for pointer, value in zip(scalar_pointers(em, place), values, strict=True):
         em.act(spec.OpStore, pointer, value)
+
+
+def _word_access(place: WordPlace) -> tuple[int, ...]:
+    return () if place.is_shared else (MemoryAccess.Aligned, place.elem.size_bytes)
+
+
+def _from_kept(em: Emitter, kept: Scalar, t: Scalar, value: int) -> int:
+    if t.bits < kept.bits:
+        return from_word(em, t, value)
+    return em.op(spec.OpBitcast, em.type_id(t), value)
+
+
+def _to_kept(em: Emitter, kept: Scalar, t: Scalar, value: int) -> int:
+    if t.bits < kept.bits:
+        return to_word(em, t, value)
+    return em.op(spec.OpBitcast, em.type_id(kept), value)
 
 
 def _load_buffer(em: Emitter, place: BufferPlace) -> tuple[int, ...]:

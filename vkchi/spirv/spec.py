@@ -41,7 +41,11 @@ OpAtomicSMin, OpAtomicUMin, OpAtomicSMax, OpAtomicUMax = 236, 237, 238, 239
 OpAtomicAnd, OpAtomicOr, OpAtomicXor = 240, 241, 242
 OpPhi, OpLoopMerge, OpSelectionMerge, OpLabel = 245, 246, 247, 248
 OpBranch, OpBranchConditional, OpReturn = 249, 250, 253
-OpGroupNonUniformElect = 333
+OpGroupNonUniformElect, OpGroupNonUniformAll, OpGroupNonUniformAny = 333, 334, 335
+OpGroupNonUniformAllEqual, OpGroupNonUniformBroadcast = 336, 337
+OpGroupNonUniformBroadcastFirst, OpGroupNonUniformBallot = 338, 339
+OpGroupNonUniformShuffle, OpGroupNonUniformShuffleXor = 345, 346
+OpGroupNonUniformShuffleUp, OpGroupNonUniformShuffleDown = 347, 348
 OpGroupNonUniformIAdd, OpGroupNonUniformFAdd = 349, 350
 OpGroupNonUniformIMul, OpGroupNonUniformFMul = 351, 352
 OpGroupNonUniformSMin, OpGroupNonUniformUMin, OpGroupNonUniformFMin = 353, 354, 355
@@ -58,7 +62,8 @@ class Capability:
     """Section 3.31."""
 
     Shader, Float16, Float64, Int64, Int64Atomics, Int16, Int8 = 1, 9, 10, 11, 12, 22, 39
-    GroupNonUniform, GroupNonUniformArithmetic = 61, 63
+    GroupNonUniform, GroupNonUniformVote, GroupNonUniformArithmetic = 61, 62, 63
+    GroupNonUniformBallot, GroupNonUniformShuffle, GroupNonUniformShuffleRelative = 64, 65, 66
     StorageBuffer16BitAccess, StorageBuffer8BitAccess = 4433, 4448
     SignedZeroInfNanPreserve, PhysicalStorageBufferAddresses = 4466, 5347
     AtomicFloat32MinMaxEXT, AtomicFloat32AddEXT, AtomicFloat64AddEXT = 5612, 6033, 6034
@@ -124,7 +129,7 @@ class Semantics:
 class GroupOperation:
     """Section 3.28."""
 
-    Reduce = 0
+    Reduce, InclusiveScan, ExclusiveScan = 0, 1, 2
 
 
 class MemoryAccess:

@@ -20,7 +20,8 @@ REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
 
 class Survey(NamedTuple):
     """`indexed`: `local` ops whose components are reached by computed indices. `as_bits`: `shared`
-    ops of floats that are exchanged or compared and swapped, so are kept as unsigned integers.
+    ops of floats that are exchanged or compared and swapped, and of narrow numbers whose words are
+    asked for, so are kept as unsigned integers.
     `strays`: `shared` ops with an index that may be outside. `dead`: ops of the body that only
     compute what the launch does instead (a loop's end)."""
 
@@ -50,6 +51,8 @@ def survey_func(fn: Func) -> Survey:
             place = op.args[0]
             if isinstance(place.type, Ptr) and scalar_of(place.type.elem).kind == "f":
                 as_bits.add(origin.get(place, place))
+        elif kind == "word":
+            as_bits.add(origin.get(op.args[0], op.args[0]))
         elif kind == "fence":
             has_fence = True
     return Survey(

@@ -78,6 +78,7 @@ CAPS_OF_FEATURES = {
     "f32_atomic_minmax": "shaderBufferFloat32AtomicMinMax",
     "i64_atomics": "shaderBufferInt64Atomics",
     "i64_atomics_shared": "shaderSharedInt64Atomics",
+    "subgroup_wide": "shaderSubgroupExtendedTypes",
 }
 CAPS_OF_SUBGROUPS = {
     "subgroup_vote": "VK_SUBGROUP_FEATURE_VOTE_BIT",

@@ -1,0 +1,64 @@
+"""Subgroup ops where a subgroup is one invocation, as it is in the reference interpreter.
+
+Owns: their values. Must not know: how an invocation runs.
+
+    ALONE["subgroup_add"]([np.int32(3)], i32)      # 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vkchi.ir.evaluate import zero_of
+from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES
+from vkchi.types import Scalar, Type, scalar_of
+
+Act = Callable[[Sequence[Any], Type], Any]
+
+
+def _limit(t: Scalar, *, highest: bool) -> Any:
+    """The largest or smallest value of a type; infinite for floats."""
+    if t.kind == "f":
+        return t.dtype.type(np.inf if highest else -np.inf)
+    info = np.iinfo(t.dtype)
+    return t.dtype.type(info.max if highest else info.min)
+
+
+# op -> what a reduction of nothing gives
+NOTHING: dict[str, Callable[[Scalar], Any]] = {
+    "add": zero_of,
+    "mul": lambda t: t.dtype.type(1),
+    "min": lambda t: _limit(t, highest=True),
+    "max": lambda t: _limit(t, highest=False),
+    "and": lambda t: ~zero_of(t),
+    "or": zero_of,
+    "xor": zero_of,
+}
+
+
+def _nothing(name: str) -> Act:
+    return lambda args, t: NOTHING[name](scalar_of(t))
+
+
+def _own(args: Sequence[Any], t: Type) -> Any:
+    return args[0]
+
+
+def _none(args: Sequence[Any], t: Type) -> None:
+    return None
+
+
+ALONE: dict[str, Act] = {
+    **{f"subgroup_{span}{name}": _own for span in ("", "inclusive_") for name in ARITHMETIC},
+    **{f"subgroup_exclusive_{name}": _nothing(name) for name in ARITHMETIC},
+    **{f"subgroup_{name}": _own for name in (*EXCHANGES, "first", "all", "any")},
+    "subgroup_all_equal": lambda args, t: np.bool_(args[0] == args[0]),
+    "subgroup_ballot": lambda args, t: np.uint32(bool(args[0])),
+    "subgroup_barrier": _none,
+    "subgroup_size": lambda args, t: np.int32(1),
+    "subgroup_index": lambda args, t: np.int32(0),
+    "subgroup_elect": lambda args, t: np.bool_(True),
+}

@@ -1,0 +1,150 @@
+"""Subgroup operations: reductions, scans, exchanges, votes.
+
+Owns: which instruction each is, and what it needs of the device. What a device lacks, and types of
+other widths than its instructions take, must have been replaced by legalize. Must not know: memory.
+
+Whatever depends on how many invocations a subgroup has, or on their order, asks for the size that
+the device names (`subgroup_size`); on some it would vary otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vkchi.errors import InternalError
+from vkchi.ir.core import Op
+from vkchi.spirv import spec
+from vkchi.spirv.invocation import builtin, signed
+from vkchi.spirv.spec import BuiltIn, Capability, GroupOperation, Scope, Semantics
+from vkchi.types import Scalar, scalar_of, u1, u32
+
+if TYPE_CHECKING:
+    from vkchi.spirv.emitter import Emitter
+
+# What reductions and scans do -> opcodes for i, u, f, b.
+ARITHMETIC: dict[str, tuple[int, int, int, int]] = {
+    "add": (
+        spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformIAdd, spec.OpGroupNonUniformFAdd, 0,
+    ),
+    "mul": (
+        spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformIMul, spec.OpGroupNonUniformFMul, 0,
+    ),
+    "min": (
+        spec.OpGroupNonUniformSMin, spec.OpGroupNonUniformUMin, spec.OpGroupNonUniformFMin, 0,
+    ),
+    "max": (
+        spec.OpGroupNonUniformSMax, spec.OpGroupNonUniformUMax, spec.OpGroupNonUniformFMax, 0,
+    ),
+    "and": (
+        spec.OpGroupNonUniformBitwiseAnd, spec.OpGroupNonUniformBitwiseAnd, 0,
+        spec.OpGroupNonUniformLogicalAnd,
+    ),
+    "or": (
+        spec.OpGroupNonUniformBitwiseOr, spec.OpGroupNonUniformBitwiseOr, 0,
+        spec.OpGroupNonUniformLogicalOr,
+    ),
+    "xor": (
+        spec.OpGroupNonUniformBitwiseXor, spec.OpGroupNonUniformBitwiseXor, 0,
+        spec.OpGroupNonUniformLogicalXor,
+    ),
+}  # fmt: skip
+SPANS = {
+    "": GroupOperation.Reduce,
+    "inclusive_": GroupOperation.InclusiveScan,
+    "exclusive_": GroupOperation.ExclusiveScan,
+}
+# op -> (what reductions do, over which span)
+REDUCTIONS = {
+    f"subgroup_{span}{name}": (name, operation)
+    for span, operation in SPANS.items()
+    for name in ARITHMETIC
+}
+# op of (value, u32) or of a value -> opcode, Caps field
+EXCHANGES: dict[str, tuple[int, str]] = {
+    "subgroup_broadcast": (spec.OpGroupNonUniformBroadcast, "subgroup_ballot"),
+    "subgroup_first": (spec.OpGroupNonUniformBroadcastFirst, "subgroup_ballot"),
+    "subgroup_shuffle": (spec.OpGroupNonUniformShuffle, "subgroup_shuffle"),
+    "subgroup_shuffle_xor": (spec.OpGroupNonUniformShuffleXor, "subgroup_shuffle"),
+    "subgroup_shuffle_up": (spec.OpGroupNonUniformShuffleUp, "subgroup_shuffle_relative"),
+    "subgroup_shuffle_down": (spec.OpGroupNonUniformShuffleDown, "subgroup_shuffle_relative"),
+    "subgroup_all": (spec.OpGroupNonUniformAll, "subgroup_vote"),
+    "subgroup_any": (spec.OpGroupNonUniformAny, "subgroup_vote"),
+    "subgroup_all_equal": (spec.OpGroupNonUniformAllEqual, "subgroup_vote"),
+}
+
+
+def scope_of(em: Emitter) -> int:
+    """The scope operand of all of these."""
+    em.m.capabilities.add(Capability.GroupNonUniform)
+    return em.const(u32, Scope.Subgroup)
+
+
+def _check_type(op: Op, t: Scalar) -> None:
+    if t.bits in (8, 16):
+        raise InternalError(f"`{op.kind}` of {t} is not portable; legalize must replace it")
+
+
+def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_add and its like, and their scans."""
+    t = scalar_of(op.args[0].type)
+    _check_type(op, t)
+    name, operation = REDUCTIONS[op.kind]
+    opcode = ARITHMETIC[name]["iufb".index(t.kind)]
+    if not opcode:
+        raise InternalError(f"`{op.kind}` has no row for {t}")
+    em.need("subgroup_arithmetic")
+    if t.bits == 64 and t.kind != "f":
+        em.need("subgroup_wide")
+    if operation is not GroupOperation.Reduce:
+        em.need("subgroup_size")
+    value, scope = em.ids[op.args[0]][0], scope_of(em)
+    return (em.op(opcode, em.type_id(t), scope, operation, value),)
+
+
+def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Values of other invocations, votes on all of them."""
+    opcode, field = EXCHANGES[op.kind]
+    _check_type(op, scalar_of(op.args[0].type))
+    em.need(field)
+    if len(op.args) > 1:
+        em.need("subgroup_size")
+    operands = [em.ids[v][0] for v in op.args]
+    return (em.op(opcode, em.type_id(scalar_of(op.type)), scope_of(em), *operands),)
+
+
+def lower_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_ballot: the first of the four words."""
+    em.need("subgroup_ballot")
+    em.need("subgroup_size")
+    word = em.type_id(u32)
+    four = em.m.type(spec.OpTypeVector, word, 4)
+    bits = em.op(spec.OpGroupNonUniformBallot, four, scope_of(em), em.ids[op.args[0]][0])
+    return (em.op(spec.OpCompositeExtract, word, bits, 0),)
+
+
+def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_elect"""
+    return (em.op(spec.OpGroupNonUniformElect, em.type_id(u1), scope_of(em)),)
+
+
+def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_size"""
+    scope_of(em)
+    em.need("subgroup_size")
+    return (signed(em, builtin(em, BuiltIn.SubgroupSize, 1)),)
+
+
+def lower_index(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_index"""
+    scope_of(em)
+    em.need("subgroup_size")
+    return (signed(em, builtin(em, BuiltIn.SubgroupLocalInvocationId, 1)),)
+
+
+BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.WorkgroupMemory
+
+
+def lower_barrier(em: Emitter, op: Op) -> None:
+    """subgroup_barrier: the subgroup arrives, and sees what it wrote."""
+    scope = scope_of(em)
+    em.act(spec.OpControlBarrier, scope, scope, em.const(u32, BOTH_MEMORIES))
