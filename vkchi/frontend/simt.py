@@ -1,23 +1,26 @@
 """`ti.simt` in kernels: shared arrays, barriers, indices of invocations, subgroup operations.
 
-Owns: which IR op each name is, and what to say of those that no op stands for yet.
+Owns: which IR ops each name is. What CUDA's names for subgroups mean is written in `warp.py`.
 Must not know: how a device does them.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from vkchi.errors import KernelTypeError, Unsupported
-from vkchi.frontend import arith
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith, warp
 from vkchi.frontend.call import CALLS, Call, Handler
 from vkchi.frontend.operands import describe, dtype_of
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
-from vkchi.lang.simt import block, grid, subgroup, warp
-from vkchi.types import Array, Scalar, shape_of, u1
+from vkchi.lang.simt import block, grid, subgroup
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
+
+BITWISE = ("and", "or", "xor")
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> ArrayRef:
@@ -29,10 +32,12 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> ArrayRef:
             kind=KernelTypeError,
             help="SharedArray((64,), ti.f32)",
         )
-    elem = dtype_of(cx, dtype)
-    sizes = tuple(map(int, extents))
-    t = Array.of(elem, len(sizes), sizes, None, "shared")
-    return ArrayRef(cx.b.emit("shared", type=t))
+    return ArrayRef(new_shared(cx, tuple(map(int, extents)), dtype_of(cx, dtype)))
+
+
+def new_shared(cx: Context, shape: tuple[int, ...], elem: Scalar | Tensor) -> Value:
+    """An array of the workgroup."""
+    return cx.b.emit("shared", type=Array.of(elem, len(shape), shape, None, "shared"))
 
 
 def _effect(kind: str) -> Handler:
@@ -49,77 +54,165 @@ def _query(kind: str) -> Handler:
     return emit
 
 
-def _subgroup(kind: str) -> Handler:
+# --- subgroups -----------------------------------------------------------------------------------
+
+
+def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Value:
+    """What `emit` makes of a number, or of each component of a vector or matrix."""
+    if not isinstance(v.type, Tensor):
+        return emit(v)
+    parts = [emit(part) for part in arith.components(cx, v)]
+    return cx.b.emit("pack", *parts, type=Tensor.of(scalar_of(parts[0].type), v.type.shape))
+
+
+def _reduction(name: str) -> Handler:
+    """`reduce_add` and its like, and their scans; `name` is that of the function."""
+    span, _, how = name.rpartition("_")
+    kind = f"subgroup_{how}" if span == "reduce" else f"subgroup_{name}"
+
     def emit(cx: Context, value: Any) -> Value:
         v = arith.value(cx, value)
-        takes_bits = kind in ("and", "or", "xor")
-        if not isinstance(v.type, Scalar) or (takes_bits and v.type.kind == "f"):
-            what = "an integer" if takes_bits else "a number"
-            raise cx.fail(
-                f"`reduce_{kind}` takes {what}", kind=KernelTypeError, label=describe(v.type)
-            )
-        if v.type.kind == "b" and not takes_bits:
+        elem = scalar_of(v.type)
+        if how in BITWISE and elem.kind == "f":
+            label = describe(v.type)
+            raise cx.fail(f"`{name}` takes an integer", kind=KernelTypeError, label=label)
+        if elem.kind == "b" and how not in BITWISE:
             v = arith.cast(cx, v, cx.options.default_ip)
-        return cx.b.emit(f"subgroup_{kind}", v)
+        return by_components(cx, v, lambda part: cx.b.emit(kind, part))
 
     return emit
 
 
-def _all_true(cx: Context, cond: Any) -> Value:
-    return cx.b.emit("subgroup_and", arith.truth(cx, cond))
+def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
+    """The value of another invocation. Raises KernelTypeError if `at` is no integer."""
+    k, v = arith.value(cx, at), arith.value(cx, value)
+    if not isinstance(k.type, Scalar) or k.type.kind not in "iu":
+        raise cx.fail(
+            f"the second argument of `{name}` must be an integer",
+            kind=KernelTypeError,
+            label=describe(k.type),
+            arg=1,
+        )
+    which = arith.cast(cx, k, u32)
+    return by_components(cx, v, lambda part: cx.b.emit(f"subgroup_{name}", part, which))
 
 
-def _any_true(cx: Context, cond: Any) -> Value:
-    return cx.b.emit("subgroup_or", arith.truth(cx, cond))
+def _broadcast(cx: Context, value: Any, index: Any) -> Value:
+    return exchange(cx, "broadcast", value, index)
+
+
+def _shuffle(cx: Context, value: Any, index: Any) -> Value:
+    return exchange(cx, "shuffle", value, index)
+
+
+def _shuffle_up(cx: Context, value: Any, offset: Any) -> Value:
+    return exchange(cx, "shuffle_up", value, offset)
+
+
+def _shuffle_down(cx: Context, value: Any, offset: Any) -> Value:
+    return exchange(cx, "shuffle_down", value, offset)
+
+
+def _shuffle_xor(cx: Context, value: Any, mask: Any) -> Value:
+    return exchange(cx, "shuffle_xor", value, mask)
+
+
+def _first(cx: Context, value: Any) -> Value:
+    v = arith.value(cx, value)
+    return by_components(cx, v, lambda part: cx.b.emit("subgroup_first", part))
+
+
+def _vote(kind: str) -> Handler:
+    def emit(cx: Context, cond: Any) -> Value:
+        return cx.b.emit(kind, arith.truth(cx, cond))
+
+    return emit
+
+
+def _ballot(cx: Context, predicate: Any) -> Value:
+    return cx.b.emit("subgroup_ballot", arith.truth(cx, predicate))
 
 
 def _all_equal(cx: Context, value: Any) -> Value:
-    v = arith.value(cx, value)
-    if shape_of(v.type):
-        raise cx.fail("`all_equal` takes a number", kind=KernelTypeError, label=describe(v.type))
-    if v.type is u1:
-        v = arith.cast(cx, v, cx.options.default_ip)
-    least, most = cx.b.emit("subgroup_min", v), cx.b.emit("subgroup_max", v)
-    return cx.b.emit("eq", least, most)
+    parts = arith.components(cx, arith.value(cx, value))
+    found = [cx.b.emit("subgroup_all_equal", part) for part in parts]
+    result = found[0]
+    for other in found[1:]:
+        result = cx.b.emit("and", result, other)
+    return result
 
 
-def _refusal(name: str, instead: str) -> Handler:
-    def refuse(cx: Context, *args: Any, **kwargs: Any) -> NoReturn:
-        raise Unsupported(f"{cx.span.place}: {name} is not supported yet: {instead}")
-
-    return refuse
+# --- workgroups ----------------------------------------------------------------------------------
 
 
+def count_in_group(cx: Context, cond: Value) -> Value:
+    """In how many invocations of the workgroup cond is true; all must come here. u32.
+
+    The last barrier keeps the next count from beginning while this one is read."""
+    b = cx.b
+    zero, none = b.const(0, i32), b.const(0, u32)
+    place = b.emit("elem", new_shared(cx, (1,), u32), zero)
+    with b.region() as then:
+        b.emit("store", place, none)
+        b.emit("yield")
+    with b.region() as orelse:
+        b.emit("yield")
+    b.if_(b.emit("eq", b.emit("local_index"), zero), then, orelse)
+    b.emit("barrier")
+    b.emit("atomic_add", place, b.emit("select", cond, b.const(1, u32), none))
+    b.emit("barrier")
+    count = b.emit("load", place)
+    b.emit("barrier")
+    return count
+
+
+def _sync_all(cx: Context, predicate: Any) -> Value:
+    failing = cx.b.emit("not", arith.truth(cx, predicate))
+    count = count_in_group(cx, failing)
+    return arith.cast(cx, cx.b.emit("eq", count, cx.b.const(0, u32)), i32)
+
+
+def _sync_any(cx: Context, predicate: Any) -> Value:
+    count = count_in_group(cx, arith.truth(cx, predicate))
+    return arith.cast(cx, cx.b.emit("ne", count, cx.b.const(0, u32)), i32)
+
+
+def _sync_count(cx: Context, predicate: Any) -> Value:
+    return arith.cast(cx, count_in_group(cx, arith.truth(cx, predicate)), i32)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+_SUBGROUP: dict[str, Handler] = {
+    "barrier": _effect("subgroup_barrier"),
+    "memory_barrier": _effect("fence"),
+    "group_size": _query("subgroup_size"),
+    "invocation_id": _query("subgroup_index"),
+    "elect": _query("subgroup_elect"),
+    "all_true": _vote("subgroup_all"),
+    "any_true": _vote("subgroup_any"),
+    "all_equal": _all_equal,
+    "ballot": _ballot,
+    "broadcast_first": _first,
+    "broadcast": _broadcast,
+    "shuffle": _shuffle,
+    "shuffle_up": _shuffle_up,
+    "shuffle_down": _shuffle_down,
+    "shuffle_xor": _shuffle_xor,
+    **{name: _reduction(name) for name in subgroup.REDUCTIONS},
+}
 _HANDLERS: dict[object, Handler] = {
     block.SharedArray: make_shared,
     block.sync: _effect("barrier"),
     block.mem_sync: _effect("fence"),
     block.thread_idx: _query("local_index"),
     block.global_thread_idx: _query("thread_index"),
+    block.sync_all_nonzero: _sync_all,
+    block.sync_any_nonzero: _sync_any,
+    block.sync_count_nonzero: _sync_count,
     grid.memfence: _effect("fence"),
-    subgroup.FUNCTIONS["group_size"]: _query("subgroup_size"),
-    subgroup.FUNCTIONS["invocation_id"]: _query("subgroup_index"),
-    subgroup.FUNCTIONS["elect"]: _query("subgroup_elect"),
-    subgroup.FUNCTIONS["memory_barrier"]: _effect("fence"),
-    subgroup.FUNCTIONS["all_true"]: _all_true,
-    subgroup.FUNCTIONS["any_true"]: _any_true,
-    subgroup.FUNCTIONS["all_equal"]: _all_equal,
-    **{subgroup.FUNCTIONS[f"reduce_{name}"]: _subgroup(name) for name in subgroup.REDUCTIONS},
+    **{subgroup.FUNCTIONS[name]: handler for name, handler in _SUBGROUP.items()},
+    **warp.HANDLERS,
 }
-
-_BLOCK_LATER = (block.sync_all_nonzero, block.sync_any_nonzero, block.sync_count_nonzero)
-for _fn in _BLOCK_LATER:
-    _HANDLERS[_fn] = _refusal(
-        f"ti.simt.block.{_fn.__name__}", "count with ti.atomic_add into a SharedArray, then sync"
-    )
-for _name, _fn in subgroup.FUNCTIONS.items():
-    if _fn not in _HANDLERS:
-        _HANDLERS[_fn] = _refusal(
-            f"ti.simt.subgroup.{_name}", "exchange values through a SharedArray, then sync"
-        )
-for _name, _fn in warp.FUNCTIONS.items():
-    _HANDLERS[_fn] = _refusal(
-        f"ti.simt.warp.{_name}", "it is CUDA's own; use ti.simt.subgroup or a SharedArray"
-    )
 
 CALLS.update({fn: Call(handler) for fn, handler in _HANDLERS.items()})

@@ -48,3 +48,8 @@ def sync_any_nonzero(predicate: Any) -> Any:
 @kernel_function
 def sync_count_nonzero(predicate: Any) -> Any:
     """`sync`, and in how many invocations of the workgroup the predicate is nonzero."""
+
+
+def arch_uses_spv(arch: Any) -> bool:
+    """Whether kernels of a backend become SPIR-V: always."""
+    return True

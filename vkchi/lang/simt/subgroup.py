@@ -1,6 +1,7 @@
-"""`ti.simt.subgroup`: the invocations that a device runs in step.
+"""`ti.simt.subgroup`: the invocations that a device runs in step, as many as it likes.
 
-Owns: names; frontend/simt.py says which exist on devices so far.
+All take numbers of any type, vectors and matrices. What comes from an invocation that is not there
+is any value. Owns: names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ DOCS: dict[str, str] = {
     "all_equal": "Whether value is the same in all invocations.",
     "broadcast": "The value of the invocation at index.",
     "broadcast_first": "The value of the first active invocation.",
+    "ballot": "Bit k says whether the predicate holds in invocation k.",
     "group_size": "How many invocations a subgroup has.",
     "invocation_id": "Index of this invocation in its subgroup.",
     "shuffle": "The value of the invocation at index.",
@@ -24,11 +26,18 @@ DOCS: dict[str, str] = {
     "shuffle_down": "The value of the invocation `offset` behind this one.",
     "shuffle_xor": "The value of the invocation at this one's index xor mask.",
 }
-REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
+# `add` and its like -> over which invocations
+SPANS = {
+    "reduce": "all invocations",
+    "inclusive": "the invocations up to this one",
+    "exclusive": "the invocations before this one",
+}
+REDUCTIONS = tuple(
+    f"{span}_{how}" for span in SPANS for how in ("add", "mul", "min", "max", "and", "or", "xor")
+)
 for _name in REDUCTIONS:
-    DOCS[f"reduce_{_name}"] = f"`{_name}` of the values of all invocations."
-    DOCS[f"inclusive_{_name}"] = f"`{_name}` of the values up to this invocation's."
-    DOCS[f"exclusive_{_name}"] = f"`{_name}` of the values before this invocation's."
+    _span, _, _how = _name.partition("_")
+    DOCS[_name] = f"`{_how}` of the values of {SPANS[_span]}."
 
 FUNCTIONS = {name: Function(name, None, doc) for name, doc in DOCS.items()}
 

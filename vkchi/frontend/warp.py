@@ -1,0 +1,145 @@
+"""`ti.simt.warp` in kernels: CUDA's names, by subgroup operations.
+
+Owns: what each name means. A warp is a subgroup here, of as many invocations as the device likes
+(`ti.simt.subgroup.group_size()`), 32 at most; bit k of a mask stands for invocation k. What CUDA
+does where SPIR-V leaves a value open (shuffles beyond the first or last invocation keep the own
+value) is done here. Must not know: IR ops but those on subgroups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.frontend import arith
+from vkchi.frontend.call import Handler
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Param, Value
+from vkchi.lang.simt import warp
+from vkchi.types import Scalar, f32, i32, scalar_of, u32
+
+
+def _lane(cx: Context) -> Value:
+    return arith.cast(cx, cx.b.emit("subgroup_index"), u32)
+
+
+def _is_in(cx: Context, mask: Any) -> Value:
+    """Whether this invocation's bit is in the mask."""
+    shifted = cx.b.emit("shr", as_mask(cx, mask), _lane(cx))
+    one = cx.b.const(1, u32)
+    return cx.b.emit("eq", cx.b.emit("and", shifted, one), one)
+
+
+def as_mask(cx: Context, mask: Any) -> Value:
+    """A mask as u32; `-1` and `0xFFFFFFFF` both are all bits."""
+    if isinstance(mask, int):
+        return cx.b.const(mask & 0xFFFFFFFF, u32)
+    return arith.cast(cx, mask, u32)
+
+
+def _active(cx: Context) -> Value:
+    return cx.b.emit("subgroup_ballot", arith.truth(cx, True))
+
+
+# --- votes ---------------------------------------------------------------------------------------
+
+
+def _holds_in_all(cx: Context, mask: Any, cond: Value) -> Value:
+    outside = cx.b.emit("not", _is_in(cx, mask))
+    return cx.b.emit("subgroup_all", cx.b.emit("or", outside, cond))
+
+
+def _all_nonzero(cx: Context, mask: Any, predicate: Any) -> Value:
+    return arith.cast(cx, _holds_in_all(cx, mask, arith.truth(cx, predicate)), i32)
+
+
+def _any_nonzero(cx: Context, mask: Any, predicate: Any) -> Value:
+    cond = cx.b.emit("and", _is_in(cx, mask), arith.truth(cx, predicate))
+    return arith.cast(cx, cx.b.emit("subgroup_any", cond), i32)
+
+
+def _unique(cx: Context, mask: Any, predicate: Any) -> Value:
+    cond = arith.truth(cx, predicate)
+    all_true = _holds_in_all(cx, mask, cond)
+    all_false = _holds_in_all(cx, mask, cx.b.emit("not", cond))
+    return arith.cast(cx, cx.b.emit("or", all_true, all_false), i32)
+
+
+def _ballot(cx: Context, predicate: Any) -> Value:
+    return cx.b.emit("subgroup_ballot", arith.truth(cx, predicate))
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def _shuffled(kind: str, t: Scalar) -> Handler:
+    """A shuffle of values of type t. Where the other invocation is not in the warp, the own one."""
+
+    def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
+        v, k = arith.value(cx, val, t), arith.value(cx, offset, u32)
+        other = cx.b.emit(kind, v, k)
+        beyond = BEYOND.get(kind)
+        return other if beyond is None else cx.b.emit("select", beyond(cx, k), v, other)
+
+    return emit
+
+
+def _is_before(cx: Context, k: Value) -> Value:
+    return cx.b.emit("lt", _lane(cx), k)
+
+
+def _is_behind(cx: Context, k: Value) -> Value:
+    size = arith.cast(cx, cx.b.emit("subgroup_size"), u32)
+    return cx.b.emit("ge", cx.b.emit("add", _lane(cx), k), size)
+
+
+BEYOND: dict[str, Callable[[Context, Value], Value]] = {
+    "subgroup_shuffle_up": _is_before, "subgroup_shuffle_down": _is_behind,
+}  # fmt: skip
+
+
+def _match_any(cx: Context, mask: Any, value: Any) -> Value:
+    """Of the mask's invocations, the bits of those that have the same value: asked one by one."""
+    v, b = arith.value(cx, value), cx.b
+    asked = b.emit("and", as_mask(cx, mask), _active(cx))
+    size = arith.cast(cx, b.emit("subgroup_size"), u32)
+    k, found = Param(u32, "k"), Param(u32, "found")
+    with b.region(k, found) as body:
+        same = b.emit("eq", b.emit("subgroup_shuffle", v, k), v)
+        bit = b.emit("shl", b.const(1, u32), k)
+        both = b.emit("select", same, b.emit("or", found, bit), found)
+        b.emit("yield", both)
+    none = b.const(0, u32)
+    bits = b.for_(none, size, (none,), body).results[0]
+    return b.emit("and", bits, asked)
+
+
+def _match_all(cx: Context, mask: Any, val: Any) -> Value:
+    """The mask if all its invocations have the same value, else 0."""
+    asked = cx.b.emit("and", as_mask(cx, mask), _active(cx))
+    same = cx.b.emit("eq", _match_any(cx, mask, val), asked)
+    return cx.b.emit("select", same, asked, cx.b.const(0, scalar_of(asked.type)))
+
+
+def _sync(cx: Context, mask: Any) -> None:
+    cx.b.emit("subgroup_barrier")
+
+
+NAMED: dict[str, Handler] = {
+    "active_mask": _active,
+    "all_nonzero": _all_nonzero,
+    "any_nonzero": _any_nonzero,
+    "unique": _unique,
+    "ballot": _ballot,
+    "match_any": _match_any,
+    "match_all": _match_all,
+    "sync": _sync,
+    "shfl_sync_i32": _shuffled("subgroup_shuffle", i32),
+    "shfl_sync_f32": _shuffled("subgroup_shuffle", f32),
+    "shfl_up_i32": _shuffled("subgroup_shuffle_up", i32),
+    "shfl_up_f32": _shuffled("subgroup_shuffle_up", f32),
+    "shfl_down_i32": _shuffled("subgroup_shuffle_down", i32),
+    "shfl_down_f32": _shuffled("subgroup_shuffle_down", f32),
+    "shfl_xor_i32": _shuffled("subgroup_shuffle_xor", i32),
+}
+HANDLERS: dict[object, Handler] = {warp.FUNCTIONS[name]: fn for name, fn in NAMED.items()}
