@@ -3,7 +3,7 @@
 Owns: the public names, and the wiring of hooks between layers. No logic.
 """
 
-from vkchi import types
+from vkchi import tools, types
 from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
 from vkchi.errors import CompilationError as TaichiCompilationError
 from vkchi.errors import DeviceError, Unsupported, VkchiError
@@ -16,6 +16,7 @@ from vkchi.errors import KernelTypeError as TaichiTypeError
 from vkchi.fields.field import Field, MatrixField, ScalarField, field, matrix_field, vector_field
 from vkchi.fields.field import Order as Layout
 from vkchi.fields.storage import ElementHook as _ElementHook
+from vkchi.formats import Format
 from vkchi.kernel import data_oriented, func, kernel, pyfunc
 from vkchi.lang import element as _element
 from vkchi.lang import math, simt
@@ -87,6 +88,8 @@ from vkchi.ndarray import (
 )
 from vkchi.runtime import ARCHES as _ARCHES
 from vkchi.runtime import init, reset, sync
+from vkchi.texture import Texture
+from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.types import (
     f16,
     f32,

@@ -77,6 +77,15 @@ class ArgumentError(KernelRuntimeError, TypeError):
     """A kernel or an array method was called with something it does not take."""
 
 
+class ToolError(ArgumentError, ValueError, AssertionError):
+    """A function of ti.tools was given what it cannot read or write; Taichi's raise ValueError or
+    AssertionError there."""
+
+
+class MissingPackageError(KernelRuntimeError, ImportError):
+    """Something needs a package that is not installed; the message says which extra has it."""
+
+
 class KernelAssertionError(KernelRuntimeError, AssertionError):
     """An `assert` inside a kernel failed."""
 

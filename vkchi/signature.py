@@ -129,6 +129,11 @@ class Parameter:
         return ArgumentError(f"argument `{self.name}`: {why}")
 
 
+# Annotation class -> its handler's, called with (name, annotation), of the kinds of argument that
+# have a module of their own (`texture.py`); they fill it when they are imported.
+ANNOTATIONS: dict[type, type[Parameter]] = {}
+
+
 class ScalarParameter(Parameter):
     """A number by value. Integers take integers only; floats take both."""
 
@@ -429,6 +434,9 @@ def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
         return TemplateParameter(p.name, None)
     if note is ndarray or isinstance(note, ndarray):
         return ArrayParameter(p.name, note if isinstance(note, ndarray) else ndarray())
+    for annotation, parameter in ANNOTATIONS.items():
+        if isinstance(note, annotation):
+            return parameter(p.name, note)
     t = cook(note)
     if isinstance(t, Scalar):
         return ScalarParameter(p.name, t)

@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vkchi.formats import rw_texture as rw_texture
+from vkchi.formats import texture as texture
+
 # What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
 CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
 

@@ -16,7 +16,8 @@ class ArgSpec(NamedTuple):
     """A kernel argument as far as its code depends on it.
 
     kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
-    `template` (the compile-time `value`), `self` (the object whose method the kernel is).
+    `texture` (its texels as an `array`, `value` its annotation and format), `template` (the
+    compile-time `value`), `self` (the object whose method the kernel is).
     """
 
     name: str

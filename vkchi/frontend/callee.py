@@ -217,7 +217,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
         return form(cx, *lower_arguments(cx, n))
     call = find_in(CALLS, callee)
     if call is not None:
-        return call_intrinsic(cx, n, callee, call)
+        return call_intrinsic(cx, n, callee, call, first)
     if isinstance(callee, Type | Following):
         args, _ = lower_arguments(cx, n)
         return construct(cx, callee, tuple(args))
@@ -241,9 +241,13 @@ def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str
     return {k - count if isinstance(k, int) else k for k in targets} if count else targets
 
 
-def call_intrinsic(cx: Lowering, n: ast.Call, callee: Any, call: Any) -> Any:
-    """One of our own functions, a type or a builtin. Wrong arguments are the user's mistake."""
-    args, kwargs = lower_arguments(cx, n, call.targets)
+def call_intrinsic(
+    cx: Lowering, n: ast.Call, callee: Any, call: Any, first: tuple[Any, ...] = ()
+) -> Any:
+    """One of our own functions, a type or a builtin; `first` are arguments bound before. Wrong
+    arguments are the user's mistake."""
+    args, kwargs = lower_arguments(cx, n, _shifted(call.targets, len(first)))
+    args = [*first, *args]
     if callee not in _UNCONVERTED:
         args = [array_like(cx, x) if is_field(x) else x for x in args]
     try:

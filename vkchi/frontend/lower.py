@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vkchi.errors import InternalError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend.argspec import ArgSpec
@@ -25,6 +25,7 @@ from vkchi.frontend.lower_stmt import STATEMENTS
 from vkchi.frontend.refuse import refuse
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, Activation, Var
 from vkchi.frontend.source import source_of
+from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
 from vkchi.options import Options
@@ -91,11 +92,13 @@ def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
         cx.dependencies.root(cx.act.fn, arg.name, value)
         cx.act.declare(Var(arg.name, value, CONSTANT, 0, cx.b.span))
         return
-    good = {"scalar": Scalar, "tensor": Tensor, "array": Array}.get(arg.kind)
+    good = {"scalar": Scalar, "tensor": Tensor, "array": Array, "texture": Array}.get(arg.kind)
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
     param = cx.add_param(Param(arg.type, arg.name), ("arg", arg.name))
-    value = ArrayRef(param) if arg.kind == "array" else param
+    value: Any = ArrayRef(param) if isinstance(arg.type, Array) else param
+    if arg.kind == "texture":
+        value = TextureRef(cx, value, *arg.value)
     cx.act.declare(Var(arg.name, value, ARGUMENT, 0, cx.b.span))
 
 

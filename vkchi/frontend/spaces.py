@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.textures import TextureRef
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import Scalar, Tensor, i32, i64
@@ -56,6 +57,8 @@ def space_of(cx: Lowering, x: Any) -> Space:
     if isinstance(x, RangeOf):
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
         return Space((ends,), "range", as_bound(cx, x.step))
+    if isinstance(x, TextureRef):
+        x = ndrange(*x.shape)
     if isinstance(x, ndrange):
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")

@@ -1,0 +1,108 @@
+"""Texture formats and the annotations of texture arguments.
+
+Owns: `Format`, what a texel of each is made of, `texture` and `rw_texture` (which users reach as
+`ti.types.texture`). Must not know: devices, kernels, how values are converted (lang/texture.py).
+
+    >>> texel_of(Format.rgba8)
+    Texel(scalar='u8', channels=4, kind='unorm', order='rgba')
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from vkchi.errors import ArgumentError, KernelTypeError, Unsupported
+
+
+class Format(enum.Enum):
+    """What a texel is made of (`ti.Format.rgba8`): channels, bits, and how they are numbers.
+
+    Named and numbered as in Taichi.
+    """
+
+    unknown = 0
+    r8, rg8, rgba8, rgba8srgb, bgra8, bgra8srgb = range(1, 7)
+    r8u, rg8u, rgba8u, r8i, rg8i, rgba8i = range(7, 13)
+    r16, rg16, rgb16, rgba16 = range(13, 17)
+    r16u, rg16u, rgb16u, rgba16u = range(17, 21)
+    r16i, rg16i, rgb16i, rgba16i = range(21, 25)
+    r16f, rg16f, rgb16f, rgba16f = range(25, 29)
+    r32u, rg32u, rgb32u, rgba32u = range(29, 33)
+    r32i, rg32i, rgb32i, rgba32i = range(33, 37)
+    r32f, rg32f, rgb32f, rgba32f = range(37, 41)
+    depth16, depth24stencil8, depth32f = range(41, 44)
+
+
+class Texel(NamedTuple):
+    """One texel in memory: `channels` many `scalar`, in `order`.
+
+    kind: how a channel is a number: `unorm` (an unsigned integer is a fraction of its greatest),
+    `srgb` (as unorm, of a colour on the sRGB curve; alpha is linear), `int` (the integer itself),
+    `float`.
+    """
+
+    scalar: str
+    channels: int
+    kind: str
+    order: str
+
+
+_SPECIAL = {
+    "rgba8srgb": Texel("u8", 4, "srgb", "rgba"),
+    "bgra8": Texel("u8", 4, "unorm", "bgra"),
+    "bgra8srgb": Texel("u8", 4, "srgb", "bgra"),
+    "depth16": Texel("u16", 1, "unorm", "r"),
+    "depth32f": Texel("f32", 1, "float", "r"),
+}
+_KINDS = {"": ("u", "unorm"), "u": ("u", "int"), "i": ("i", "int"), "f": ("f", "float")}
+
+
+def texel_of(fmt: Format) -> Texel:
+    """What the texels of a format are. Raises Unsupported for formats that hold none."""
+    if fmt.name in _SPECIAL:
+        return _SPECIAL[fmt.name]
+    if fmt.name in ("unknown", "depth24stencil8"):
+        raise Unsupported(
+            f"textures of ti.Format.{fmt.name} are not supported: use ti.Format.depth32f or r32f"
+        )
+    order = fmt.name.rstrip("0123456789uif")
+    bits, suffix = fmt.name[len(order) :].rstrip("uif"), fmt.name.lstrip("rgba0123456789")
+    letter, kind = _KINDS[suffix]
+    return Texel(letter + bits, len(order), kind, order)
+
+
+def check_dimensions(who: str, count: Any) -> int:
+    """A texture's number of axes. Raises ArgumentError unless it is 1, 2 or 3."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 3:
+        raise ArgumentError(f"{who}: num_dimensions is 1, 2 or 3, not {count!r}")
+    return count
+
+
+class texture:
+    """Annotation: a texture that the kernel samples and fetches, of any format.
+
+    Source: Taichi's `ti.types.texture`.
+    """
+
+    def __init__(self, num_dimensions: int) -> None:
+        self.num_dimensions = check_dimensions("ti.types.texture", num_dimensions)
+
+
+class rw_texture:
+    """Annotation: a texture of format `fmt` that the kernel loads from and stores to.
+
+    `lod` is 0: textures have one level. Source: Taichi's `ti.types.rw_texture`.
+    """
+
+    def __init__(self, num_dimensions: int, lod: int = 0, fmt: Any = None) -> None:
+        self.num_dimensions = check_dimensions("ti.types.rw_texture", num_dimensions)
+        if not isinstance(fmt, Format):
+            raise KernelTypeError(
+                f"ti.types.rw_texture: fmt is a format such as ti.Format.r32f, not {fmt!r}",
+                help="write ti.types.rw_texture(num_dimensions=2, fmt=ti.Format.r32f)",
+            )
+        if lod != 0:
+            raise Unsupported(f"ti.types.rw_texture: textures have level 0 only, not lod={lod!r}")
+        texel_of(fmt)
+        self.fmt, self.lod = fmt, lod

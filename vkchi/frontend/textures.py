@@ -1,0 +1,233 @@
+"""Textures in kernels: `tex.sample_lod(uv, lod)`, `tex.fetch(i, lod)`, `tex.load(i)`, `tex.store`.
+
+Owns: `TextureRef`, what a texture argument is while a kernel is lowered, and its methods: an array
+of texels read and written by the formulas of `lang.texture`. Must not know: AST classes, devices.
+
+A texel outside the texture is (0, 0, 0, 0), or (0, 0, 0, 1) of formats without alpha; storing
+there does nothing. Source: Vulkan, "Robust Image Access".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.formats import rw_texture, texel_of, texture
+from vkchi.frontend import arith
+from vkchi.frontend.call import CALLS, Call
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.flow import branch
+from vkchi.frontend.operands import components, describe, operand, own_type
+from vkchi.frontend.trace import unwrap, wrap
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Value
+from vkchi.lang import texture as formulas
+from vkchi.lang.function import Function, kernel_function
+from vkchi.lang.matrix import pack
+from vkchi.types import Scalar, Tensor, f32, i32, scalar_of, shape_of, with_shape
+
+
+@kernel_function
+def sample_lod(texture: Any, uv: Any, lod: Any) -> Any:
+    """The colour at normalised coordinates, blended linearly."""
+
+
+@kernel_function
+def fetch(texture: Any, index: Any, lod: Any) -> Any:
+    """The colour of one texel of a sampled texture."""
+
+
+@kernel_function
+def load(texture: Any, index: Any) -> Any:
+    """The colour of one texel of a read-and-write texture."""
+
+
+@kernel_function
+def store(texture: Any, index: Any, value: Any) -> None:
+    """Change one texel of a read-and-write texture."""
+
+
+class TextureRef:
+    """A texture argument. Its texels are `array`, whose axes are the texture's in reverse: the
+    first axis of a texture runs fastest in memory."""
+
+    __slots__ = ("_array", "_cx", "_format", "_note")
+
+    def __init__(self, cx: Lowering, array: ArrayRef, note: texture | rw_texture, fmt: Any) -> None:
+        self._cx, self._array, self._note, self._format = cx, array, note, fmt
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Texels along each axis."""
+        return self._array.shape(self._cx)[::-1]
+
+    @property
+    def sample_lod(self) -> Any:
+        """The function, bound to this texture."""
+        return partial(sample_lod, self)
+
+    @property
+    def fetch(self) -> Any:
+        """The function, bound to this texture."""
+        return partial(fetch, self)
+
+    @property
+    def load(self) -> Any:
+        """The function, bound to this texture."""
+        return partial(load, self)
+
+    @property
+    def store(self) -> Any:
+        """The function, bound to this texture."""
+        return partial(store, self)
+
+    # --- texels ----------------------------------------------------------------------------------
+
+    def check_kind(self, fn: Function, kind: type) -> None:
+        """Raises KernelTypeError if the annotation does not give this method."""
+        if isinstance(self._note, kind):
+            return
+        name = self._array.value.name
+        fmt = f", fmt={self._format}" if kind is rw_texture else ""
+        wrong = type(self._note).__name__
+        raise self._cx.fail(
+            f"`{fn.__name__}` is for ti.types.{kind.__name__}, and `{name}` is a ti.types.{wrong}",
+            help=f"annotate {name}: ti.types.{kind.__name__}"
+            f"(num_dimensions={self._array.type.ndim}{fmt})",
+        )
+
+    def parts(self, x: Any, t: Scalar, what: str) -> list[Any]:
+        """x, a vector of as many numbers as the texture has axes, by component, as t."""
+        given = operand(self._cx, x)
+        own, count = own_type(self._cx, given), self._array.type.ndim
+        if shape_of(own) != (count,) and not (count == 1 and shape_of(own) == ()):
+            axes = "axis" if count == 1 else "axes"
+            raise self._cx.fail(
+                f"`{self._array.value.name}` has {count} {axes}: {what} of {count} needed",
+                label=describe(own),
+                arg=0,
+            )
+        if t is i32 and scalar_of(own).kind == "f":
+            raise self._cx.fail(
+                "texels are counted in integers",
+                label=describe(own),
+                arg=0,
+                help="write int(i), or sample_lod(uv, lod) for places from 0 to 1",
+            )
+        v = arith.value(self._cx, x)
+        return components(self._cx, arith.cast(self._cx, v, t) if scalar_of(own) is not t else v)
+
+    def place(self, index: Sequence[Value]) -> Value:
+        """The pointer to a texel."""
+        return self._cx.b.emit("elem", self._array.value, *reversed(index))
+
+    def read(self, index: Sequence[Value]) -> Value:
+        """The colour of the texel at an index in range."""
+        texel = self._cx.b.emit("load", self.place(index))
+        raw = [wrap(self._cx, c) for c in components(self._cx, texel)]
+        return self.colour(formulas.decode(texel_of(self._format), raw))
+
+    def write(self, index: Sequence[Value], colour: Value) -> None:
+        """Put a colour at an index in range."""
+        cx, t = self._cx, self._array.type.elem
+        parts = [wrap(cx, c) for c in components(cx, colour)]
+        raw = unwrap(formulas.encode(texel_of(self._format), parts, scalar_of(t)))
+        texel = cx.b.emit("pack", *raw, type=t) if isinstance(t, Tensor) else raw[0]
+        cx.b.emit("store", self.place(index), texel)
+
+    def colour(self, parts: list[Any]) -> Value:
+        """Four numbers as a vector of f32."""
+        v = arith.value(self._cx, CALLS[pack].handler(self._cx, unwrap(parts)))
+        return arith.cast(self._cx, v, f32)
+
+    def read_anywhere(self, index: Sequence[Value]) -> Value:
+        """The colour of the texel at an index, or what stands for one outside."""
+        outside = [0.0, 0.0, 0.0, 0.0 if "a" in texel_of(self._format).order else 1.0]
+        found = branch(
+            self._cx,
+            self.is_inside(index),
+            lambda: self.read(index),
+            lambda: self.colour(outside),
+        )
+        assert isinstance(found, Value)
+        return found
+
+    def write_anywhere(self, index: Sequence[Value], colour: Value) -> None:
+        """Put a colour at an index, if there is a texel."""
+        branch(self._cx, self.is_inside(index), lambda: self.write(index, colour), lambda: None)
+
+    def is_inside(self, index: Sequence[Value]) -> Value:
+        """Whether there is a texel at an index."""
+        return arith.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
+
+    def blend(self, uv: Sequence[Value]) -> Value:
+        """The colour at normalised coordinates."""
+        cx, texel = self._cx, texel_of(self._format)
+        formula = formulas.nearest if texel.kind == "int" else formulas.sample
+        places, extents = self._handles(uv)
+        found = formula(lambda k: wrap(cx, self.read(self._as_index(k))), extents, places)
+        return arith.cast(cx, unwrap(found), f32)
+
+    def _as_index(self, parts: list[Any]) -> list[Value]:
+        return [arith.value(self._cx, k) for k in unwrap(parts)]
+
+    def _handles(self, parts: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+        return [wrap(self._cx, x) for x in parts], [wrap(self._cx, n) for n in self.shape]
+
+
+# --- the methods ---------------------------------------------------------------------------------
+
+
+def _sample_lod(cx: Lowering, tex: TextureRef, uv: Any, lod: Any) -> Value:
+    tex.check_kind(sample_lod, texture)
+    _check_level(cx, lod, f32)
+    return tex.blend(tex.parts(uv, f32, "coordinates"))
+
+
+def _fetch(cx: Lowering, tex: TextureRef, index: Any, lod: Any) -> Value:
+    tex.check_kind(fetch, texture)
+    level = _check_level(cx, lod, i32)
+    if isinstance(level, int) and level != 0:
+        raise cx.fail("textures have level 0 only", label=f"level {level}", arg=1, help="say 0")
+    return tex.read_anywhere(tex.parts(index, i32, "an index"))
+
+
+def _load(cx: Lowering, tex: TextureRef, index: Any) -> Value:
+    tex.check_kind(load, rw_texture)
+    return tex.read_anywhere(tex.parts(index, i32, "an index"))
+
+
+def _store(cx: Lowering, tex: TextureRef, index: Any, value: Any) -> None:
+    tex.check_kind(store, rw_texture)
+    places = tex.parts(index, i32, "an index")
+    given = operand(cx, value)
+    own = own_type(cx, given)
+    if shape_of(own) != (4,):
+        raise cx.fail(
+            "a texel is stored as a vector of 4: red, green, blue, alpha",
+            label=describe(own),
+            arg=1,
+            help="what the format lacks is ignored: tex.store(i, ti.Vector([x, 0.0, 0.0, 0.0]))",
+        )
+    colour = arith.value(cx, value, want=with_shape(f32, (4,)))
+    tex.write_anywhere(places, colour)
+
+
+def _check_level(cx: Lowering, lod: Any, t: Scalar) -> Any:
+    """The level of detail. Raises KernelTypeError for what is no number."""
+    level = lod if isinstance(lod, int | float) else operand(cx, lod)
+    own = own_type(cx, operand(cx, lod))
+    if shape_of(own) != () or (t is i32 and scalar_of(own).kind == "f"):
+        kind = "an integer" if t is i32 else "a number"
+        raise cx.fail(f"the level of detail is {kind}", kind=KernelTypeError, label=describe(own))
+    return level
+
+
+CALLS.update({
+    fn: Call(handler)
+    for fn, handler in (
+        (sample_lod, _sample_lod), (fetch, _fetch), (load, _load), (store, _store),
+    )
+})  # fmt: skip

@@ -1,0 +1,178 @@
+"""Textures as Python holds them, and as kernels take them.
+
+Owns: `Texture`, its contents from and to arrays and images, the handler of texture arguments.
+A texture is memory like an array's, of the format's own numbers; how kernels read it is
+`lang/texture.py`'s. Must not know: IR, shaders.
+
+    tex = ti.Texture(ti.Format.rgba8, (64, 64)); tex.from_image(Image.open("logo.png"))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.field import cook_shape
+from vkchi.fields.storage import Storage
+from vkchi.formats import Format, rw_texture, texel_of, texture
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.interop import host
+from vkchi.lang.texture import encode
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import current
+from vkchi.signature import ANNOTATIONS, Bound, Parameter, axes_text, describe
+from vkchi.tools.image import import_pillow
+from vkchi.types import SCALARS, Scalar, with_shape
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
+
+
+def choose_scalar(device: Device, t: Scalar) -> Scalar:
+    """The scalar that stands in the device's memory for a channel of type t: its own, or where
+    the device cannot keep that, one of 32 bits."""
+    return t if device.caps.can_store(t.name) else SCALARS[f"{t.kind}32"]
+
+
+class Texture:
+    """A grid of texels, of one to three axes, zero at first; the first axis is x.
+
+    fmt: a `ti.Format`; shape: texels along each axis. Raises ArgumentError, Unsupported for formats
+    without colours, KernelRuntimeError before `init`.
+    """
+
+    def __init__(self, fmt: Any, arr_shape: Any) -> None:
+        if not isinstance(fmt, Format):
+            raise ArgumentError(f"ti.Texture: a format such as ti.Format.r32f, not {fmt!r}")
+        self.texel = texel_of(fmt)
+        self.fmt, self.shape = fmt, cook_shape(arr_shape)
+        self.num_dims = len(self.shape)
+        if not 1 <= self.num_dims <= 3:
+            raise ArgumentError(f"ti.Texture: a shape of 1 to 3 axes, not {self.shape}")
+        runtime = current()
+        scalar = choose_scalar(runtime.device, SCALARS[self.texel.scalar])
+        elem = with_shape(scalar, (self.texel.channels,) if self.texel.channels > 1 else ())
+        self.storage = Ndarray(runtime, elem, self.shape[::-1])
+
+    def __repr__(self) -> str:
+        return f"<ti.Texture of {self.fmt}, shape {self.shape}>"
+
+    # --- contents --------------------------------------------------------------------------------
+
+    def from_ndarray(self, ndarray: Any) -> None:
+        """Take over the elements of an ndarray (or numpy array, or torch tensor) in the order in
+        which they lie in memory: its last axis is the texture's first, x.
+
+        The array has the texture's shape, or that reversed (height, width); elements are numbers
+        for formats of one channel, else vectors (or a last axis) of as many channels. They are of
+        the format's own type, or floats that become what `store` makes of them.
+        Raises ArgumentError for others.
+        """
+        self._take("from_ndarray", host.numbers_of(ndarray))
+
+    def from_field(self, field: Any) -> None:
+        """Take over the elements of a field, as `from_ndarray` does."""
+        if not isinstance(field, Storage):
+            raise ArgumentError(f"from_field takes a field, not {describe(field)}")
+        self._take("from_field", field.to_numpy())
+
+    def _take(self, who: str, values: np.ndarray[Any, Any]) -> None:
+        inner = (self.texel.channels,) if self.texel.channels > 1 else ()
+        accepted = [(*shape, *inner) for shape in (self.shape, self.shape[::-1])]
+        if inner == ():
+            accepted += [(*shape, 1) for shape in accepted]
+        if values.shape not in accepted:
+            raise ArgumentError(
+                f"{who}: an array of shape {accepted[0]} is needed for this texture, "
+                f"not {values.shape}"
+            )
+        self.storage.from_numpy(self._encoded(who, values).reshape((*self.shape[::-1], *inner)))
+
+    def _encoded(self, who: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The numbers as they stand in memory."""
+        own = SCALARS[self.texel.scalar]
+        if values.dtype == own.dtype:
+            return values
+        if values.dtype.kind != "f":
+            raise ArgumentError(
+                f"{who}: a texture of {self.fmt} takes {own} or floats, not {values.dtype}"
+            )
+        channels = values.astype(np.float32).reshape(-1, self.texel.channels)
+        given = dict(zip(self.texel.order, channels.T))
+        colour = [given.get(name, 0.0) for name in "rgba"]
+        return np.stack(encode(self.texel, colour, self.storage.dtype), axis=-1)
+
+    # --- images ----------------------------------------------------------------------------------
+
+    def from_image(self, image: Any) -> None:
+        """Take over a Pillow image of the same size, as red, green and blue; alpha is 0.
+
+        Texel (x, y) is the pixel in column width - 1 - x and row y, as in Taichi. For textures of
+        two axes of ti.Format.rgba8. Raises ArgumentError for others.
+        """
+        self._check_image("from_image")
+        if not isinstance(image, import_pillow().Image):
+            raise ArgumentError(f"from_image takes a Pillow image, not {type(image).__name__}")
+        if image.size != self.shape:
+            raise ArgumentError(
+                f"from_image: the image is of size {image.size}, and the texture of {self.shape}"
+            )
+        pixels = np.asarray(image.convert("RGB"))[:, ::-1]
+        alpha = np.zeros((*pixels.shape[:2], 1), np.uint8)
+        self.storage.from_numpy(np.concatenate([pixels, alpha], axis=-1))
+
+    def to_image(self) -> Any:
+        """A Pillow image in mode RGB, laid out as `from_image` takes it; alpha is left out."""
+        self._check_image("to_image")
+        texels = self.storage.to_numpy()[:, ::-1, :3].astype(np.uint8)
+        return import_pillow().fromarray(np.ascontiguousarray(texels))
+
+    def _check_image(self, who: str) -> None:
+        if self.num_dims != 2 or self.fmt is not Format.rgba8:
+            raise ArgumentError(
+                f"{who} is for textures of two axes of ti.Format.rgba8; this has "
+                f"{axes_text(self.num_dims)} of {self.fmt}"
+            )
+
+
+class TextureParameter(Parameter):
+    """A texture, by reference. The kernel is compiled for its format, not for its shape."""
+
+    kind = "texture"
+
+    def __init__(self, name: str, note: Any) -> None:
+        super().__init__(name, None)
+        if not isinstance(note, texture | rw_texture):
+            raise ArgumentError(
+                f"argument `{name}`: write ti.types.{note.__name__}(num_dimensions=2, ...)"
+            )
+        self.note = note
+
+    def sign(self, arg: Any) -> Any:
+        if not isinstance(arg, Texture):
+            raise self.refuse(f"a ti.Texture is needed, not {describe(arg)}")
+        if arg.num_dims != self.note.num_dimensions:
+            wanted = axes_text(self.note.num_dimensions)
+            raise self.refuse(f"a texture of {wanted} is needed, this has {arg.num_dims}")
+        if isinstance(self.note, rw_texture) and arg.fmt is not self.note.fmt:
+            raise self.refuse(f"a texture of {self.note.fmt} is needed, not of {arg.fmt}")
+        return (arg.fmt, arg.storage.argument_type)
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        fmt, array_type = signed
+        return ArgSpec(self.name, "texture", array_type, (self.note, fmt))
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        if arg.storage.device is not bound.runtime.device:
+            arg.storage.check_alive()
+            raise self.refuse("the texture belongs to another device")
+        bound.bind_array(self.name, arg.storage)
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        dims = [("dim", self.name, k) for k in range(arg.num_dims)]
+        return [("ptr", self.name, 0), ("size", self.name, 0), *dims]
+
+
+ANNOTATIONS.update({texture: TextureParameter, rw_texture: TextureParameter})

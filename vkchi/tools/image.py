@@ -1,0 +1,188 @@
+"""Image files and windows: `imread`, `imwrite`, `imresize`, `imshow`, through Pillow.
+
+Owns: how arrays are images. An array's first axis is x, from left to right, its second y, from the
+bottom to the top; a third has 1, 3 or 4 channels. Pillow is imported when a file is read or
+written. Must not know: kernels, devices.
+
+    imwrite(pixels, "julia.png"); imread("julia.png").shape     # (320, 640, 3)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
+from vkchi.interop import host
+
+# What Pillow needs to know to write a file, by the format's name: colours as they are.
+_OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95, "subsampling": 0}}
+_NO_ALPHA = ("JPEG", "PPM")
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+
+
+def import_pillow() -> Any:
+    """Pillow's module of images. Raises MissingPackageError where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingPackageError(
+            "images need Pillow, which is not installed: pip install vkchi[images]"
+        ) from None
+    return Image
+
+
+# --- arrays as pixels ----------------------------------------------------------------------------
+
+
+def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Numbers as u8: floats from 0 to 1, clipped; unsigned integers by their own range.
+
+    Raises ToolError for other types.
+    """
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype.kind == "f":
+        clipped = np.clip(np.nan_to_num(values, nan=0.0), 0, 1).astype(np.float64)
+        return (clipped * 255.0).astype(np.uint8)
+    if values.dtype.kind == "u":
+        scaled: np.ndarray[Any, Any] = values // (np.iinfo(values.dtype).max // 255)
+        return scaled.astype(np.uint8)
+    raise ToolError(
+        f"an image is made of floats from 0 to 1 or unsigned integers, not of {values.dtype}: "
+        "convert it, for example with .astype(np.uint8)"
+    )
+
+
+def to_pixels(img: Any) -> np.ndarray[Any, Any]:
+    """Rows of pixels from the top, `u8[height, width, channels]`, of a field, ndarray, numpy array
+    or torch tensor. Raises ToolError for what is no image."""
+    values = to_bytes(host.numbers_of(img))
+    if values.ndim == 2:
+        values = values[:, :, np.newaxis]
+    if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or values.size == 0:
+        raise ToolError(
+            "an image is an array of shape (width, height), or with a third axis of 1, 3 or 4 "
+            f"channels, not {values.shape}"
+        )
+    return np.ascontiguousarray(values.swapaxes(0, 1)[::-1])
+
+
+def from_pixels(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array of rows of pixels: `to_pixels` undone."""
+    if rows.ndim == 2:
+        rows = rows[:, :, np.newaxis]
+    return rows.swapaxes(0, 1)[:, ::-1]
+
+
+def to_image(img: Any) -> Any:
+    """A Pillow image of an array."""
+    rows = to_pixels(img)
+    return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def imwrite(img: Any, filename: Any) -> None:
+    """Write a field or array to an image file; its suffix says the format (png, jpg, bmp, ...).
+
+    img: shape (width, height), or (width, height, 1, 3 or 4 channels); floats are from 0 to 1 and
+    clipped to it, unsigned integers count by their own range. Raises ToolError for other arrays
+    and unknown suffixes, KernelRuntimeError where the file cannot be written.
+    """
+    made = to_image(img)
+    name = os.fspath(filename)
+    suffix = os.path.splitext(name)[1].lower()
+    fmt = import_pillow().registered_extensions().get(suffix)
+    if fmt is None or fmt not in import_pillow().SAVE:
+        raise ToolError(f"imwrite: no image format has the suffix {suffix!r}: say .png, .jpg, .bmp")
+    if fmt in _NO_ALPHA and made.mode == "RGBA":
+        made = made.convert("RGB")
+    try:
+        made.save(name, fmt, **_OPTIONS.get(fmt, {}))
+    except OSError as e:
+        raise KernelRuntimeError(f"cannot write the image {name!r}: {e}") from None
+
+
+def imread(filename: Any, channels: int = 0) -> np.ndarray[Any, Any]:
+    """The contents of an image file: `u8[width, height, channels]`, x to the right, y up.
+
+    channels: how many to convert to: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as many as the file
+    has. Raises ToolError for another number, KernelRuntimeError where the file cannot be read.
+    """
+    if channels != 0 and channels not in _MODES:
+        raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
+    name = os.fspath(filename)
+    try:
+        with import_pillow().open(name) as opened:
+            image = opened.convert(_MODES[channels] if channels else own_mode(opened))
+    except (OSError, SyntaxError, ValueError) as e:  # Pillow's, of missing and of broken files
+        raise KernelRuntimeError(f"cannot read the image {name!r}: {e}") from None
+    return from_pixels(np.array(image))
+
+
+def own_mode(image: Any) -> str:
+    """The mode of eight bits that keeps what a Pillow image shows."""
+    has_alpha = "A" in image.getbands() or "transparency" in image.info
+    is_grey = image.mode in ("1", "L", "LA") or image.mode[0] in "IF"
+    return ("LA" if is_grey else "RGBA") if has_alpha else ("L" if is_grey else "RGB")
+
+
+def imresize(img: Any, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
+    """The array at `w` by `h` (or `w` by `w`) pixels, each that of the nearest source pixel below.
+
+    Raises ToolError for sizes that are no positive integers.
+    """
+    values = host.numbers_of(img)
+    h = w if h is None else h
+    if any(not isinstance(n, int | np.integer) or n < 1 for n in (w, h)) or values.ndim < 2:
+        raise ToolError(f"imresize takes an image and positive integers, not {w!r} and {h!r}")
+    if values.shape[:2] == (w, h):
+        return values
+    x, y = (np.arange(n) * (old / n) for n, old in zip((w, h), values.shape))
+    resized: np.ndarray[Any, Any] = values[np.ix_(x.astype(np.int64), y.astype(np.int64))]
+    return resized
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def imshow(img: Any, title: str = "imshow") -> None:
+    """Show a field or array: in the notebook, else in the system's image viewer.
+
+    Raises Unsupported where there is no screen.
+    """
+    image = to_image(img)
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and ipython.get_ipython() is not None:
+        ipython.display.display(image)
+    elif has_screen():
+        image.show(title)
+    else:
+        raise Unsupported(
+            "imshow: no screen here; write a file instead: ti.tools.imwrite(img, ...)"
+        )
+
+
+def has_screen() -> bool:
+    """Whether this process can open windows."""
+    is_desktop = sys.platform in ("win32", "darwin")
+    return is_desktop or any(os.environ.get(key) for key in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+# --- colours -------------------------------------------------------------------------------------
+
+
+def rgb_to_hex(c: Any) -> Any:
+    """`0xRRGGBB` of three numbers (or arrays) from 0 to 1, which are clipped to that."""
+    red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
+    return ((red << 16) + (green << 8) + blue)[()]
+
+
+def hex_to_rgb(color: Any) -> tuple[Any, Any, Any]:
+    """Red, green and blue from 0 to 1 of `0xRRGGBB` (or an array of such)."""
+    return (color >> 16 & 0xFF) / 255, (color >> 8 & 0xFF) / 255, (color & 0xFF) / 255

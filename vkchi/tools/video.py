@@ -1,0 +1,149 @@
+"""Frames to films: `VideoManager` writes PNG files and makes an MP4 (by ffmpeg) and a GIF of them.
+
+Owns: names and order of the frames, the calls of ffmpeg. Must not know: kernels, devices.
+
+    manager = VideoManager("out", framerate=24, automatic_build=False)
+    manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
+from vkchi.interop import host
+from vkchi.tools.image import import_pillow, imwrite
+
+log = logging.getLogger("vkchi")
+FRAME_NAME = "%06d.png"
+FIRST_BUILD = 4  # frames; then after twice as many, and so on
+
+
+class VideoManager:
+    """Writes frames into `output_dir`/frames and makes films of them in `output_dir`.
+
+    width, height: of the MP4, else those of the first frame; post_processor: its `process(img)` is
+    called on each frame; automatic_build: make the films anew after 4, 8, 16, ... frames.
+    Source: Taichi's `ti.tools.VideoManager`.
+    """
+
+    def __init__(
+        self,
+        output_dir: Any,
+        video_filename: str | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        post_processor: Any = None,
+        framerate: int = 24,
+        automatic_build: bool = True,
+    ) -> None:
+        if (width is None) != (height is None):
+            raise ToolError("VideoManager: give both width= and height=, or neither")
+        self.directory, self.video_filename = os.fspath(output_dir), video_filename
+        self.width, self.height = width, height
+        self.post_processor, self.framerate = post_processor, framerate
+        self.automatic_build = automatic_build
+        self.frame_directory = os.path.join(self.directory, "frames")
+        self.frame_fns: list[str] = []
+        self.frame_counter, self.next_video_checkpoint = 0, FIRST_BUILD
+        os.makedirs(self.frame_directory, exist_ok=True)
+
+    def get_output_filename(self, suffix: str) -> str:
+        """The path of the film with this suffix (`.mp4`, `.gif`)."""
+        stem = os.path.splitext(self.video_filename or "video")[0]
+        return os.path.join(self.directory, stem + suffix)
+
+    def get_frame_directory(self) -> str:
+        """The folder that the frames are written to."""
+        return self.frame_directory
+
+    def write_frame(self, img: Any) -> None:
+        """Write the next frame: a field or array, as `ti.tools.imwrite` takes it. A last odd row
+        or column is left out, since films have none."""
+        values = even(host.numbers_of(img))
+        if self.post_processor is not None:
+            values = self.post_processor.process(values)
+        if self.width is None:
+            self.width, self.height = values.shape[:2]
+        name = FRAME_NAME % self.frame_counter
+        imwrite(values, os.path.join(self.frame_directory, name))
+        self.frame_fns.append(name)
+        self.frame_counter += 1
+        if self.automatic_build and self.frame_counter == self.next_video_checkpoint:
+            self.next_video_checkpoint *= 2
+            self._build()
+
+    def write_frames(self, images: Iterable[Any]) -> None:
+        """Write several frames."""
+        for img in images:
+            self.write_frame(img)
+
+    def clean_frames(self) -> None:
+        """Delete the files of the frames written so far."""
+        for name in self.frame_fns:
+            path = os.path.join(self.frame_directory, name)
+            if os.path.exists(path):
+                os.remove(path)
+
+    def make_video(self, mp4: bool = True, gif: bool = True) -> None:
+        """Make the films of the frames written so far.
+
+        Raises ToolError where there are no frames, MissingPackageError where an MP4 is asked for
+        and ffmpeg is not there, KernelRuntimeError where it fails.
+        """
+        if not self.frame_fns:
+            raise ToolError("make_video: no frame has been written")
+        if gif:
+            self._make_gif()
+        if mp4:
+            self._make_mp4()
+
+    def _build(self) -> None:
+        """The films on the way: a missing ffmpeg is no reason to stop."""
+        try:
+            self.make_video()
+        except MissingPackageError as e:
+            log.warning("%s", e)
+
+    def _make_gif(self) -> None:
+        pillow = import_pillow()
+        images = [pillow.open(os.path.join(self.frame_directory, n)) for n in self.frame_fns]
+        images[0].save(
+            self.get_output_filename(".gif"),
+            save_all=True,
+            append_images=images[1:],
+            duration=1000 / self.framerate,
+            loop=0,
+        )
+        for image in images:
+            image.close()
+
+    def _make_mp4(self) -> None:
+        import subprocess  # not for those who make no film
+
+        program = shutil.which("ffmpeg")
+        if program is None:
+            raise MissingPackageError(
+                "MP4 files need the program ffmpeg, which is not installed: install it, or say "
+                "make_video(mp4=False)"
+            )
+        command = [
+            program, "-loglevel", "error", "-y", "-framerate", str(self.framerate),
+            "-i", os.path.join(self.frame_directory, FRAME_NAME),
+            "-s:v", f"{self.width}x{self.height}", "-c:v", "libx264", "-profile:v", "high",
+            "-crf", "1", "-pix_fmt", "yuv420p", self.get_output_filename(".mp4"),
+        ]  # fmt: skip
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            raise KernelRuntimeError(f"ffmpeg failed: {made.stderr.strip()}")
+
+
+def even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array without a last odd row and column."""
+    return values[: values.shape[0] // 2 * 2, : values.shape[1] // 2 * 2]

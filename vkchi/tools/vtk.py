@@ -1,0 +1,72 @@
+"""Fields as VTK files, which ParaView and the like read.
+
+Owns: the writer, of VTK's XML format for rectilinear grids (`.vtr`); needs no package. Must not
+know: kernels, devices.
+
+    write_vtk(density, "density")       # writes density.vtr
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from vkchi.errors import ToolError
+from vkchi.interop import host
+
+_ORDER = "LittleEndian" if sys.byteorder == "little" else "BigEndian"
+_NAMES = {"i": "Int", "u": "UInt", "f": "Float"}
+_INSTEAD = {"bool": np.uint8, "float16": np.float32}  # of types that VTK has not
+
+
+def write_vtk(scalar_field: Any, filename: Any) -> None:
+    """Write a field or array of numbers, of two or three axes, to `filename` with `.vtr` behind it.
+
+    Each number is the value of one cell, a unit square or cube; element (i, j, k) lies between
+    the points (i, j, k) and (i + 1, j + 1, k + 1). Raises ToolError for other arrays.
+    """
+    values = host.numbers_of(scalar_field)
+    if values.ndim not in (2, 3) or values.size == 0:
+        raise ToolError(f"write_vtk takes a 2D or 3D scalar field, not one of shape {values.shape}")
+    values = values.reshape((*values.shape, 1)[:3])
+    values = values.astype(_INSTEAD.get(values.dtype.name, values.dtype), copy=False)
+    name = os.path.basename(os.fspath(filename))
+    with open(os.fspath(filename) + ".vtr", "w", encoding="utf-8") as out:
+        out.write(grid_text(name, values))
+
+
+def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
+    """The file's text. VTK counts x fastest."""
+    extent = " ".join(f"0 {n}" for n in values.shape)
+    points = [np.arange(n + 1, dtype=np.float64) for n in values.shape]
+    coordinates = [data_array(axis, a) for axis, a in zip("xyz", points)]
+    lines = [
+        '<?xml version="1.0"?>',
+        f'<VTKFile type="RectilinearGrid" version="1.0" byte_order="{_ORDER}" '
+        'header_type="UInt64">',
+        f'<RectilinearGrid WholeExtent="{extent}">',
+        f'<Piece Extent="{extent}">',
+        f"<CellData Scalars={quoteattr(name)}>",
+        data_array(name, values.ravel(order="F")),
+        "</CellData>",
+        "<Coordinates>",
+        *coordinates,
+        "</Coordinates>",
+        "</Piece>",
+        "</RectilinearGrid>",
+        "</VTKFile>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def data_array(name: str, values: np.ndarray[Any, Any]) -> str:
+    """One DataArray element: the count of bytes and the bytes, each in base64."""
+    kind = f"{_NAMES[values.dtype.kind]}{values.dtype.itemsize * 8}"
+    raw = values.tobytes()
+    text = base64.b64encode(np.uint64(len(raw)).tobytes() + raw).decode("ascii")
+    return f'<DataArray Name={quoteattr(name)} type="{kind}" format="binary">{text}</DataArray>'
