@@ -87,7 +87,19 @@ class MissingPackageError(KernelRuntimeError, ImportError):
 
 
 class KernelAssertionError(KernelRuntimeError, AssertionError):
-    """An `assert` inside a kernel failed."""
+    """An `assert` inside a kernel failed, or a check of debug mode."""
+
+
+class KernelBoundsError(KernelAssertionError, ArrayIndexError):
+    """Debug mode: a kernel indexed an array, a vector or a matrix out of range."""
+
+
+class KernelDivisionError(KernelAssertionError, ZeroDivisionError):
+    """Debug mode: a kernel divided an integer by zero."""
+
+
+class KernelOverflowWarning(RuntimeWarning):
+    """Debug mode: integer arithmetic of a kernel went beyond its type and wrapped."""
 
 
 class Unsupported(VkchiError, NotImplementedError):

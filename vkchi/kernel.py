@@ -132,14 +132,31 @@ class Func:
 class BoundFunc:
     """A Func taken from an object: the frontend passes `__self__` as its first argument."""
 
-    __vkchi_kind__ = "func"
-
     def __init__(self, func: Func, obj: Any) -> None:
         self.__func__, self.__self__ = func, obj
+        self.__vkchi_kind__ = func.__vkchi_kind__
         self.__vkchi_func__ = func.__vkchi_func__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__(*args, **kwargs)
+
+
+class RealFunc(Func):
+    """A Func whose arguments and results have types: numbers and vectors are passed by value,
+    those under `ti.ref` by reference; its loops run one iteration after the other."""
+
+    __vkchi_kind__ = "real_func"
+
+    def __init__(self, fn: FunctionType) -> None:
+        super().__init__(fn)
+        parameters = list(inspect.signature(fn).parameters.values())[looks_like_method(fn) :]
+        for p in parameters:
+            if p.annotation is inspect.Parameter.empty:
+                raise KernelSyntaxError(
+                    f"argument `{p.name}` of real function {fn.__name__}() has no type",
+                    span_of_function(fn),
+                    help=f"write {p.name}: ti.f32, {p.name}: ti.ref(ti.f32) or a ti.template()",
+                )
 
 
 class PyFunc(Func):
@@ -165,9 +182,17 @@ def kernel(fn: FunctionType) -> Kernel:
     return Kernel(checked_function(fn, "kernel"))
 
 
-def func(fn: FunctionType) -> Func:
+def func(fn: FunctionType, is_real_function: bool = False) -> Func:
     """Make a function that kernels and other funcs can call; it is inlined."""
-    return Func(checked_function(fn, "func"))
+    return real_func(fn) if is_real_function else Func(checked_function(fn, "func"))
+
+
+def real_func(fn: FunctionType) -> RealFunc:
+    """Make a function with typed arguments and results that kernels and funcs can call.
+
+    Raises KernelSyntaxError where an argument has no type. Source: Taichi's `ti.real_func`.
+    """
+    return RealFunc(checked_function(fn, "real_func"))
 
 
 def pyfunc(fn: FunctionType) -> PyFunc:

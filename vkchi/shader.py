@@ -32,6 +32,7 @@ COUNT_OPS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "neg": "(-{})",
     "max": "max({}, {})", "min": "min({}, {})", "floordiv": "div({}, {})", "mod": "mod({}, {})",
 }  # fmt: skip
+REPORTS = ".reports"  # the array that kernels report into, among the launch's arrays
 MAX_GROUPS = 65535  # in x, on every device; what goes beyond stands in y
 
 

@@ -405,6 +405,16 @@ class ndarray:
         element_dim: int | None = None,
         element_shape: tuple[int, ...] | None = None,
         field_dim: int | None = None,
+class ref:
+    """Annotation of a `ti.real_func` argument: a number or vector passed by reference.
+
+    tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
+    """
+
+    def __init__(self, tp: Any) -> None:
+        self.tp = tp
+
+
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> None:

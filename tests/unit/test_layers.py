@@ -25,14 +25,14 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = ("errors span env",)
-L1 = ("types caps shader options formats",)
+L1 = ("types structs caps shader options formats sites",)
 L2 = ("ir",)
 L3 = ("passes", "autodiff", "spirv")
-DEVICE = ("device vk runtime",)
+DEVICE = ("device vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler",)
-L6 = ("kernel launch signature autodiff.tape autodiff.check profiler gui texture tools",)
+L6 = ("kernel launch signature groups autodiff.tape autodiff.check profiler gui texture tools",)
 L7 = ("__init__ __main__ unsupported",)
 
 UP_TO_1 = (*L0, *L1)

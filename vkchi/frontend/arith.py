@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.frontend.checks import emit_checked, negate_checked
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -94,11 +95,11 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
         if kind:
             if left and right:
                 if x.type is y.type:
-                    return cx.b.emit(kind, x, y)
+                    return emit_op(cx, kind, x, y)
             elif keeps_type(cx, t, y if left else x):
                 if left:
-                    return cx.b.emit(kind, x, constant(cx, y, t))
-                return cx.b.emit(kind, constant(cx, x, t), y)
+                    return emit_op(cx, kind, x, constant(cx, y, t))
+                return emit_op(cx, kind, constant(cx, x, t), y)
     elif is_python(x) and is_python(y):
         return fold(cx, op, x, y)
     return apply(cx, op, operand(cx, x), operand(cx, y))
@@ -174,7 +175,12 @@ def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
     x, y = as_type(cx, a, t), as_type(cx, b, t)
     if kind == "floordiv" and elem.kind == "f":
         return cx.b.emit("floor", cx.b.emit("div", x, y))
-    return cx.b.emit(kind, x, y)
+    return emit_op(cx, kind, x, y)
+
+
+def emit_op(cx: Context, kind: str, x: Value, y: Value) -> Value:
+    """The op on two values of its type; in debug mode with its checks."""
+    return emit_checked(cx, kind, x, y) if cx.options.debug else cx.b.emit(kind, x, y)
 
 
 def _result_scalar(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Scalar:
@@ -266,6 +272,8 @@ def unary(cx: Context, op: str, x: Any) -> Any:
         return complement(cx, v)
     if elem is u1:
         v = cast(cx, v, cx.options.default_ip)
+    if op == "-" and cx.options.debug:
+        return negate_checked(cx, v)
     return v if op == "+" else cx.b.emit("neg", v)
 
 

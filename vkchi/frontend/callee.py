@@ -246,6 +246,9 @@ def call_intrinsic(
 ) -> Any:
     """One of our own functions, a type or a builtin; `first` are arguments bound before. Wrong
     arguments are the user's mistake."""
+    own_call = getattr(type(callee), "__call__", None)
+    if hasattr(own_call, "__vkchi_kind__"):
+        return call_object(cx, n, callee.__call__)
     args, kwargs = lower_arguments(cx, n, _shifted(call.targets, len(first)))
     args = [*first, *args]
     if callee not in _UNCONVERTED:

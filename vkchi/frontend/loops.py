@@ -60,7 +60,8 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     check_targets(cx, n, space)
     source = cx.act.source
     leaves = first_break(source, n) is not None or returns(source, n)
-    if cx.is_top and not config.is_serial and not (leaves and not cx.act.is_kernel):
+    must_be_serial = config.is_serial or cx.act.is_serial or (leaves and not cx.act.is_kernel)
+    if cx.is_top and not must_be_serial:
         parallel(cx, n, space, config)
     elif leaves:
         serial_leaving(cx, n, space)

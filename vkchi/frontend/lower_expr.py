@@ -148,7 +148,8 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     is_membership = isinstance(op, ast.In | ast.NotIn)
     if (x is None or y is None) and not is_membership:
         return python(x, y)
-    if isinstance(x, Value) or isinstance(y, Value) or (is_membership and _holds_values(y)):
+    is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
+    if isinstance(x, Value) or isinstance(y, Value) or is_hidden:
         raise cx.fail(
             f"`{_WORDS[type(op)]}` needs what is known while compiling",
             kind=KernelSyntaxError,
@@ -166,6 +167,11 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     test = cx.expr(n.test)
     if isinstance(test, Value) and isinstance(test.type, Tensor):
         return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
+def _is_in_static(cx: Lowering) -> bool:
+    """Whether this is the argument of ti.static, where a kernel's variable is no number."""
+    return cx.call_node is not None and is_static_call(cx, cx.call_node)
+
+
     cond = cx.at(n.test, lambda cx: truth(cx, test))
     if not isinstance(cond, Value):
         return cx.expr(n.body if cond else n.orelse)
@@ -219,9 +225,7 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
         if key is None:
             found |= cx.expr(item)
             continue
-        k = cx.expr(key)
-        if isinstance(k, Value):
-            raise cx.fail("keys of a dict must be known while compiling", help="use a field")
+        k = _static_key(cx, key)
         found[k] = cx.expr(item)
     return found
 
@@ -229,15 +233,35 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
 def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
     """`[f(i) for i in range(3)]`, computed while compiling."""
     found: list[Any] = []
-    _comprehend(cx, n, 0, found)
+    _comprehend(cx, n.generators, lambda: found.append(cx.expr(n.elt)))
     return found
 
 
-def _comprehend(cx: Lowering, n: ast.ListComp, depth: int, found: list[Any]) -> None:
-    if depth == len(n.generators):
-        found.append(cx.expr(n.elt))
+def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
+    """`{i: f(i) for i in range(3)}`, computed while compiling."""
+    found: dict[Any, Any] = {}
+
+    def add() -> None:
+        key = _static_key(cx, n.key)
+        found[key] = cx.expr(n.value)
+
+    _comprehend(cx, n.generators, add)
+    return found
+def _static_key(cx: Lowering, n: ast.expr) -> Any:
+    key = cx.expr(n)
+    if isinstance(key, Value):
+        raise cx.fail("keys of a dict must be known while compiling", help="use a field")
+    return key
+
+
+
+
+def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], None]) -> None:
+    """Call `add` once for each round of the loops of a comprehension, their names bound."""
+    if not parts:
+        add()
         return
-    part = n.generators[depth]
+    part = parts[0]
     iterable = cx.expr(part.iter)
     help = "comprehensions are computed while compiling; a `for` over a range runs in the kernel"
     for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
@@ -245,7 +269,7 @@ def _comprehend(cx: Lowering, n: ast.ListComp, depth: int, found: list[Any]) -> 
             bind_static(cx, part.target, item)
             tests = [_static_test(cx, t) for t in part.ifs]
             if all(tests):
-                _comprehend(cx, n, depth + 1, found)
+                _comprehend(cx, parts[1:], add)
 
 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:
@@ -308,6 +332,7 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
 }
 
 
+    ast.DictComp: lower_dictcomp,
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:
     """Whether an expression is `ti.static(...)`."""
     return is_call_of(cx, n, static)

@@ -208,7 +208,6 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
     """An item of a list, tuple or dict, or a Slot for it."""
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
-    key = indices[0] if len(indices) == 1 else tuple(indices)
     try:
         item = plain_number(held[key])
     except (LookupError, TypeError) as e:
@@ -229,6 +228,9 @@ def _index_words(held: Any, key: Any, error: Exception) -> str:
 
 def _not_static(cx: Lowering, what: str) -> Any:
     return cx.fail(
+    key = indices[0] if len(indices) == 1 else tuple(indices)
+    if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
+        return cx.call(type(obj).__getitem__, (obj, key), {})
         f"{what} is indexed by a value that is not known while compiling",
         kind=KernelIndexError,
         help="make it a ti.Vector, or index it in a loop over ti.static(range(...))",

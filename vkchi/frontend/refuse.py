@@ -33,7 +33,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "Lambda": ("`lambda`", "define a function with @ti.func"),
     "Set": ("sets", "use a tuple"),
     "SetComp": ("set comprehensions", "use a list: [...]"),
-    "DictComp": ("dict comprehensions", "use a list: [...]"),
     "GeneratorExp": ("generator expressions", "use a list: [...]"),
     "Await": ("`await`", _MOVE),
     "Yield": ("`yield`", "store the values in a field"),

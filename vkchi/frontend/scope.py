@@ -56,12 +56,12 @@ class Activation:
     """A function being lowered: the kernel, or one call of an inlined function.
 
     `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
-    `returned` and `result` are what `return` sets.
+    `returned` and `result` are what `return` sets; of one that `is_serial` no loop runs in parallel.
     """
 
     __slots__ = (
-        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "loops", "outer", "result",
-        "returned", "returns", "source",
+        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_serial", "loops", "outer",
+        "result", "returned", "returns", "source",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,7 @@ class Activation:
     ) -> None:
         self.fn, self.source, self.caller, self.depth = fn, source, caller, depth
         self.is_kernel, self.outer = is_kernel, outer
+        self.is_serial = outer is not None and outer.is_serial
         self.blocks: list[dict[str, Var]] = [{}]
         self.gone: dict[str, Span] = {}
         self.loops: list[Loop] = []

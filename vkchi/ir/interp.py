@@ -14,6 +14,7 @@ What it fixes where devices are free:
   counts it whole; serial code is one invocation in a workgroup of one.
 - A subgroup is one invocation (`alone`): reductions give their argument.
 - Shared memory starts as zeros.
+- A failed check ends its invocation; of a kernel that is not split yet, the serial code around too.
 
 Random numbers, which `spirv/lower` must match. All arithmetic is modulo 2**32. One draw:
 
@@ -34,7 +35,7 @@ Must not know: passes, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_arra
 from vkchi.ir.alone import ALONE
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
 from vkchi.ir.ops import ATOMICS, TABLE
+from vkchi.ir.report_ops import REPORTS
 from vkchi.types import Array, Type, scalar_of, shape_of
 
 DEFAULT_BLOCK = 64
@@ -52,8 +54,24 @@ _MASK = 0xFFFFFFFF
 Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
 
 
-def run(code: Func | Program, args: Mapping[str, Any]) -> dict[str, Any]:
+class Report(NamedTuple):
+    """What a report op told: its kind and site, the invocation, the values."""
+
+    kind: str
+    site: int
+    thread: int
+    values: tuple[Any, ...]
+
+
+class _Stopped(Exception):
+    """A check failed: the invocation ends."""
+
+
+def run(
+    code: Func | Program, args: Mapping[str, Any], reports: list[Report] | None = None
+) -> dict[str, Any]:
     """Run, changing the arrays of `args` in place; every array by name, temporaries included.
+    What the code reports is appended to `reports`.
 
     Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
     cannot run.
@@ -65,7 +83,7 @@ def run(code: Func | Program, args: Mapping[str, Any]) -> dict[str, Any]:
             for p in fn.params:
                 if p.name not in bound:
                     bound[p.name] = _bind(p, args)
-            _Dispatch(fn, bound).run()
+            _Dispatch(fn, bound, [] if reports is None else reports).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
 
 
@@ -183,8 +201,8 @@ def first_state(seed: int, index: int) -> int:
 class _Dispatch:
     """One Func being run. `env` holds the values defined so far."""
 
-    def __init__(self, fn: Func, bound: Mapping[str, Any]) -> None:
-        self.fn = fn
+    def __init__(self, fn: Func, bound: Mapping[str, Any], reports: list[Report]) -> None:
+        self.fn, self.reports = fn, reports
         self.steps = 0
         self.seed = int(bound.get("seed", 0))
         self.env: dict[Value, Any] = {}
@@ -229,12 +247,23 @@ def _finish(steps: Steps) -> tuple[Any, ...]:
             next(steps)
         except StopIteration as stop:
             return tuple(stop.value)
+        except _Stopped:
+            return ()
 
 
 def _run_lockstep(runs: list[Steps]) -> None:
     """Run invocations from barrier to barrier until all have ended."""
     while runs:
-        runs = [steps for steps in runs if next(steps, StopIteration) is not StopIteration]
+        runs = [steps for steps in runs if _goes_on(steps)]
+
+
+def _goes_on(steps: Steps) -> bool:
+    """Run an invocation to its next barrier; whether it came to one."""
+    try:
+        next(steps)
+    except (StopIteration, _Stopped):
+        return False
+    return True
 
 
 class Invocation:
@@ -341,6 +370,14 @@ class Invocation:
         place.store(new)
         return old
 
+    def report(self, op: Op, args: list[Any]) -> None:
+        """Tell the host."""
+        reports = self.dispatch.reports
+        if op.kind != "report_once" or not any(r.site == op.attr for r in reports):
+            reports.append(Report(op.kind, op.attr, int(args[0]), tuple(args[1:])))
+        if op.kind == "report_failure":
+            raise _Stopped
+
 
 Act = Callable[[Invocation, Op, list[Any]], Any]
 _CONTROL: dict[str, Callable[[Invocation, Op], Steps]] = {
@@ -381,6 +418,7 @@ _ACTS.update((kind, _alone(kind)) for kind in ALONE)
 
 def _alone(kind: str) -> Act:
     return lambda run, op, args: ALONE[kind](args, op.type)
+_ACTS.update(dict.fromkeys(REPORTS, Invocation.report))
 
 
 

@@ -3,7 +3,8 @@
 A row gives the signature (`sig.py` explains the language; ops on memory and control have an
 `infer` function instead), the numpy meaning, which *is* the semantics, the effect, what `attr`
 holds, and a line of documentation. Rows on memory stand in `memory_ops`,
-those that know of other invocations in `invocation_ops`. Adding an op: a row, one in
+those that know of other invocations in `invocation_ops`, those that
+tell the host something in `report_ops`. Adding an op: a row, one in
 `spirv/lower.py`, one in `autodiff/rules.py`, and one in `frontend/intrinsics.py` if users call it;
 `tests/unit/test_tables.py` names what was forgotten. Must not know: builders, passes, SPIR-V.
 
@@ -18,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.ir import invocation_ops, meaning
+from vkchi.ir import invocation_ops, meaning, report_ops
 from vkchi.ir.memory_ops import ATOMICS
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.ir.table import TABLE, Effect, Row, add_row, check_component, effect_of, list_types
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, with_shape
 
-__all__ = ["ATOMICS", "ELEMENTWISE", "TABLE", "Effect", "Row", "effect_of", "invocation_ops"]
+__all__ = [
+    "ATOMICS", "ELEMENTWISE", "TABLE", "Effect", "Row", "effect_of", "invocation_ops", "report_ops",
+]  # fmt: skip
 
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
 # fmt: off

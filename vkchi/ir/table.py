@@ -22,6 +22,7 @@ class Effect(enum.Enum):
     READ = "reads memory; may be removed if unused"
     WRITE = "writes memory or advances state; stays, in order"
     ATOMIC = "reads and writes memory; stays, but commutes with its like"
+    REPORT = "tells the host something; stays, in order, and touches no memory of the program"
     SYNC = "orders memory between invocations; nothing moves across"
     CONTROL = "has regions or ends one"
 

@@ -75,6 +75,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "inside": lambda attr: attr is None or attr == "inside",
     "component": _is_count,
     "axis": _is_count,
+    "site": _is_count,
     "block size": lambda attr: attr is None or (_is_count(attr) and attr > 0),
     "bits": lambda attr: True,  # rule 6
 }

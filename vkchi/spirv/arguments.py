@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Param
-from vkchi.shader import Slot
+from vkchi.shader import REPORTS, Slot
 from vkchi.spirv import spec
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
@@ -71,6 +71,10 @@ class Arguments:
     def trash(self) -> int:
         """The pointer, to `struct { u32[] }`, of the block that stray accesses go to."""
         return self._ask("trash", "", 0, "u32")
+
+    def reports(self) -> int:
+        """The pointer, to `struct { u32[] }`, of the buffer that reports go to."""
+        return self._ask("ptr", REPORTS, 0, "u32")
 
     def dim(self, param: Param, axis: int) -> int:
         """The i32 extent of an axis of an array of dynamic shape."""

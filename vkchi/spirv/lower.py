@@ -10,8 +10,10 @@ Must not know: what single instructions mean (`arith.py`), addresses (`memory.py
 from __future__ import annotations
 
 from vkchi.ir.core import Op
+from vkchi.ir.report_ops import REPORTS
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
+from vkchi.spirv.reports import lower_report
 from vkchi.spirv.spec import StorageClass
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 
@@ -226,4 +228,5 @@ ROWS: dict[str, Row] = {
     "while": control.lower_while,
     "parallel": control.lower_parallel,
     "yield": control.lower_yield,
+    **dict.fromkeys(REPORTS, lower_report),
 }

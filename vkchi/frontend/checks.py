@@ -1,0 +1,208 @@
+"""The checks of debug mode: indices inside, no integer divided by zero, no integer overflow.
+
+Owns: what is checked, and what is said. Must not know: AST classes, where reports go.
+
+    guard_indices(cx, array, [i, j])        # before `elem`
+    guard_division(cx, "mod", x, y)         # before the op
+    watch_overflow(cx, "add", x, y, sum)    # after the op
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.frontend.operands import describe
+from vkchi.frontend.texts import Part, Piece
+from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.core import Op, Value, constant_array
+from vkchi.types import (
+    Scalar,
+    Tensor,
+    scalar_named,
+    scalar_of,
+    with_scalar,
+)
+
+DIVISIONS = frozenset({"floordiv", "mod", "truncdiv", "rem"})
+
+
+def is_constant(v: Value) -> bool:
+    """Whether v is known while compiling."""
+    return isinstance(v, Op) and v.kind == "const"
+
+
+def constant_int(v: Value) -> int | None:
+    """The number that a scalar constant is."""
+    return int(constant_array(v)) if isinstance(v, Op) and v.kind == "const" else None
+
+
+def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
+    """Whether all hold; of tensors, all components. None for no condition at all."""
+    total: Value | None = None
+    for v in truths:
+        n = getattr(v.type, "size", 0)
+        parts = [cx.b.emit("extract", v, attr=k) for k in range(n)] if n else [v]
+        for part in parts:
+            total = part if total is None else cx.b.emit("and", total, part)
+    return total
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+
+def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
+    """Fail where an element is outside its array."""
+    t = array.type
+    extents: Sequence[Value | int] = array.shape(cx)
+    origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
+    rows = zip(indices, extents, origin, strict=True)
+    ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
+    if ok is None:
+        return
+    name = array.value.name
+    parts: list[Part] = [f"index out of bounds: accessing `{name}` of size "]
+    parts += tuple_text(extents)
+    parts += [f" and offset ({', '.join(map(str, origin))})" if any(origin) else ""]
+    parts += [" with indices ", *tuple_text(indices)]
+    cx.reports.emit_unless(cx, ok, "bounds", parts)
+
+
+def tuple_text(items: Sequence[Value | int]) -> list[Part]:
+    """`(a, b)`."""
+    parts: list[Part] = []
+    for item in items:
+        parts += [", " if parts else "", Piece(item) if isinstance(item, Value) else str(item)]
+    return ["(", *parts, ")"]
+
+
+def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value | None:
+    """Whether an index is inside on its axis, a u1; None if that is certain."""
+    t = k.type
+    assert isinstance(t, Scalar)
+    number = constant_int(k)
+    if number is not None and isinstance(extent, int) and origin <= number < origin + extent:
+        return None
+    unsigned = scalar_named(f"u{t.bits}")
+    moved = cx.b.emit("sub", k, cx.b.const(origin, t)) if origin else k
+    place = moved if t is unsigned else cx.b.emit("bitcast", moved, type=unsigned)
+    if isinstance(extent, int):
+        return cx.b.emit("lt", place, cx.b.const(extent, unsigned))
+    limit: Value = cx.b.emit("bitcast", extent, type=scalar_named("u32"))
+    if limit.type is not unsigned:
+        limit = cx.b.emit("cast", limit, type=unsigned)
+    return cx.b.emit("lt", place, limit)
+
+
+def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
+    """Fail where the computed index of a component is outside its axis."""
+    ok = is_inside(cx, k, extent, 0)
+    if ok is not None:
+        parts: list[Part] = ["index ", Piece(k), f" is out of bounds of a {describe(t)}"]
+        cx.reports.emit_unless(cx, ok, "bounds", parts)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
+    """Fail where an integer is divided by zero."""
+    t = y.type
+    assert isinstance(t, Scalar | Tensor)
+    if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
+        return
+    ok = all_of(cx, [cx.b.emit("ne", y, cx.b.const(0, t))])
+    word = "modulo" if kind in ("mod", "rem") else "division"
+    assert ok is not None
+    parts: list[Part] = [f"integer {word} by zero: ", Piece(x), " by ", Piece(y)]
+    cx.reports.emit_unless(cx, ok, "division", parts)
+
+
+def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) -> None:
+    """Warn where an integer result is not what it would be without a limit."""
+    fits, word = OVERFLOWS[kind]
+    ok = all_of(cx, [fits(cx, x, y, result)])
+    assert ok is not None
+    t = x.type
+    sign = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}[kind]
+    parts: list[Part] = [f"{word} overflow detected in {scalar_of(t)}: ", Piece(x), f" {sign} "]
+    cx.reports.emit_unless(cx, ok, "overflow", [*parts, Piece(y), " gives ", Piece(result)])
+
+
+def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
+    """Signed: the result has the sign of one operand. Unsigned: it is not below the first."""
+    b = cx.b
+    if scalar_of(x.type).kind == "u":
+        return b.emit("ge", r, x)
+    changed = b.emit("and", b.emit("xor", x, r), b.emit("xor", y, r))
+    return b.emit("ge", changed, zero_like(cx, r))
+
+
+def _fits_difference(cx: Context, x: Value, y: Value, r: Value) -> Value:
+    """Signed: operands of one sign, or the result has the sign of the first."""
+    b = cx.b
+    if scalar_of(x.type).kind == "u":
+        return b.emit("ge", x, y)
+    changed = b.emit("and", b.emit("xor", x, y), b.emit("xor", x, r))
+    return b.emit("ge", changed, zero_like(cx, r))
+
+
+def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
+    """Divided by one operand, the result is the other."""
+    b, t = cx.b, x.type
+    assert isinstance(t, Scalar | Tensor)
+    is_zero = b.emit("eq", x, zero_like(cx, x))
+    one = b.const(1, t)
+    divisor: Value = b.emit("select", is_zero, one, x)
+    if scalar_of(t).kind == "i":  # the least number by -1 has no quotient
+        minus = b.emit("eq", x, b.const(-1, t))
+        divisor = b.emit("select", minus, one, divisor)
+        quotient = b.emit("select", minus, b.emit("neg", r), b.emit("truncdiv", r, divisor))
+        least = b.emit("eq", y, b.const(-1 << (scalar_of(t).bits - 1), t))
+        bad = b.emit("and", minus, least)
+        same = b.emit("and", b.emit("eq", quotient, y), b.emit("not", bad))
+        return b.emit("or", is_zero, same)
+    return b.emit("or", is_zero, b.emit("eq", b.emit("truncdiv", r, divisor), y))
+
+
+def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
+    """Shifted back, the result is the operand, and the amount is below the width."""
+    b, t = cx.b, y.type
+    unsigned = with_scalar(t, scalar_named(f"u{scalar_of(t).bits}"))
+    amount: Value = y if unsigned is t else b.emit("bitcast", y, type=unsigned)
+    below = b.emit("lt", amount, b.const(scalar_of(t).bits, unsigned))
+    return b.emit("and", below, b.emit("eq", b.emit("shr", r, y), x))
+
+
+def zero_like(cx: Context, v: Value) -> Value:
+    """Zero in v's type."""
+    assert isinstance(v.type, Scalar | Tensor)
+    return cx.b.const(0, v.type)
+
+
+Fits = Callable[[Context, Value, Value, Value], Value]
+OVERFLOWS: dict[str, tuple[Fits, str]] = {
+    "add": (_fits_sum, "Addition"),
+    "sub": (_fits_difference, "Subtraction"),
+    "mul": (_fits_product, "Multiplication"),
+    "shl": (_fits_shift, "Shift left"),
+}
+
+
+def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
+    """The op on two values, with the checks that it needs in debug mode."""
+    is_integer = scalar_of(x.type).kind in "iu"
+    if is_integer and kind in DIVISIONS:
+        guard_division(cx, kind, x, y)
+    result = cx.b.emit(kind, x, y)
+    if is_integer and kind in OVERFLOWS and not (is_constant(x) and is_constant(y)):
+        watch_overflow(cx, kind, x, y, result)
+    return result
+
+
+def negate_checked(cx: Context, v: Value) -> Value:
+    """`-v`, with a warning for the least number of a signed type in debug mode."""
+    if scalar_of(v.type).kind != "i":
+        return cx.b.emit("neg", v)
+    result = cx.b.emit("neg", v)
+    watch_overflow(cx, "sub", zero_like(cx, v), v, result)
+    return result

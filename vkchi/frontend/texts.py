@@ -1,0 +1,240 @@
+"""Texts with kernel values in them: f-strings, `str.format`, `%`, and how `print` shows a value.
+
+A `Text` is a compile-time value: strings, and values that are put in when the kernel has run.
+
+Owns: Text, the text of any compile-time value, the formats. Must not know: who shows a text.
+
+    >>> Text(("x = ", Piece(v, ".2f"))).parts[1].spec
+    '.2f'
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.frontend.operands import describe, is_target, name_of
+from vkchi.frontend.trees import branches, is_container
+from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.sites import decimals_of, sample_of, show_number
+from vkchi.types import Scalar, Tensor, scalar_of, u1
+
+
+class Piece(NamedTuple):
+    """A kernel value in a text, with a format of Python's or none."""
+
+    value: Value
+    spec: str = ""
+
+
+Part = str | Piece
+_SPEC = re.compile(
+    r"(?P<head>(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?)(?P<decimals>(?:\.\d+)?)(?P<letter>[a-zA-Z%]?)"
+)
+_CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
+
+
+class Text:
+    """A text whose values are known when the kernel runs."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+
+    def __add__(self, other: Any) -> Any:
+        return Text([*self.parts, *_parts_of(other)]) if _is_text(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Text([*_parts_of(other), *self.parts]) if _is_text(other) else NotImplemented
+
+    def __str__(self) -> str:
+        """What is known of it while compiling: of values, their types."""
+        return "".join(
+            p if isinstance(p, str) else f"<{describe(p.value.type)}>" for p in self.parts
+        )
+
+
+def _is_text(x: Any) -> bool:
+    return isinstance(x, str | Text)
+
+
+def _parts_of(x: str | Text) -> tuple[Part, ...]:
+    return (x,) if isinstance(x, str) else x.parts
+
+
+def joined(parts: Sequence[Part]) -> str | Text:
+    """The parts as one string if no value is among them, else a Text."""
+    if all(isinstance(part, str) for part in parts):
+        return "".join(parts)  # type: ignore[arg-type]
+    return Text(parts)
+
+
+# --- values as text ------------------------------------------------------------------------------
+
+
+def shown(cx: Context, x: Any) -> list[Part]:
+    """How `print` shows a compile-time value: numbers as `sites.show_number` has it, lists and
+    vectors in brackets. Raises KernelTypeError for arrays."""
+    if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__"):
+        raise cx.fail(
+            "a whole array cannot be printed in a kernel",
+            kind=KernelTypeError,
+            help="index it: x[i], or print it in Python",
+        )
+    if is_target(x):
+        x = x.load(cx)
+    if isinstance(x, Value):
+        return [Piece(x)]
+    if isinstance(x, Text):
+        return list(x.parts)
+    if isinstance(x, Matrix):
+        x = x.to_list()
+    if is_container(x):
+        return _shown_items(cx, x)
+    return [static_text(cx, x)]
+
+
+def _shown_items(cx: Context, tree: Any) -> list[Part]:
+    """A list or tuple in brackets; a dict or struct with its names."""
+    has_names = hasattr(tree, "keys")
+    names = [f"{key}=" for key in list(tree.keys())] if has_names else [""] * len(tree)
+    parts: list[Part] = []
+    for name, item in zip(names, branches(tree)):
+        parts += [", " if parts else "", name, *shown(cx, item)]
+    ends = ("[", "]")
+    if has_names:
+        ends = ("{", "}") if isinstance(tree, dict) else ("<ti.Struct ", ">")
+    return [ends[0], *parts, ends[1]]
+
+
+def static_text(cx: Context, x: Any) -> str:
+    """A Python object as `print` shows it: numbers as the kernel's own."""
+    if isinstance(x, bool):
+        return show_number(x, u1)
+    if isinstance(x, float):
+        return show_number(x, cx.options.default_fp)
+    return str(x)
+
+
+def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
+    """A value in an f-string or `format`. Raises KernelTypeError where the format does not fit."""
+    if is_target(x):
+        x = x.load(cx)
+    if isinstance(x, Value):
+        return [Piece(x, spec_for(cx, x, spec))]
+    if isinstance(x, Text) or (is_container(x) and not _is_python(x)):
+        if spec:
+            raise cx.fail(
+                f"the format {spec!r} is for a number, a vector or a matrix", kind=KernelTypeError
+            )
+        return shown(cx, x)
+    if isinstance(x, ArrayRef):
+        return shown(cx, x)
+    try:
+        return [format(_CONVERSIONS[conversion](x) if conversion else x, spec)]
+    except (TypeError, ValueError) as e:
+        raise cx.fail(f"{name_of(x)} cannot be formatted: {e}", kind=KernelTypeError) from None
+
+
+def _is_python(x: Any) -> bool:
+    """Whether no kernel value is in the tree."""
+    if is_container(x):
+        return not hasattr(x, "members") and all(map(_is_python, branches(x)))
+    return not isinstance(x, Value | Text) and not is_target(x)
+
+
+def spec_for(cx: Context, v: Value, spec: str) -> str:
+    """A format for numbers of v's type, complete: floats without a letter are shown as by `f`, and
+    that with the decimals that `print` gives them, as in Taichi. Raises KernelTypeError if it does
+    not fit."""
+    t = v.type
+    if not isinstance(t, Scalar | Tensor):
+        raise cx.fail("this cannot be shown in a text", kind=KernelTypeError, label=str(t))
+    elem, found = scalar_of(t), _SPEC.fullmatch(spec)
+    if found is not None and spec and elem.kind == "f":
+        letter = found["letter"] or "f"
+        decimals = found["decimals"] or (f".{decimals_of(elem)}" if letter in "fF%" else "")
+        spec = f"{found['head']}{decimals}{letter}"
+    try:
+        format(sample_of(elem), spec)
+    except ValueError:
+        raise cx.fail(
+            f"the format {spec!r} does not fit", kind=KernelTypeError, label=describe(t)
+        ) from None
+    return spec
+
+
+# --- str.format and % ----------------------------------------------------------------------------
+
+
+def format_text(cx: Context, text: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str | Text:
+    """`text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields it has no value for."""
+    parts: list[Part] = []
+    count = 0
+    try:
+        fields = list(string.Formatter().parse(text))
+    except ValueError as e:
+        raise cx.fail(f"`format`: {e}", kind=KernelSyntaxError) from None
+    for literal, field, spec, conversion in fields:
+        parts.append(literal)
+        if field is None:
+            continue
+        key: int | str = int(field) if field.isdecimal() else field
+        if key == "":
+            key, count = count, count + 1
+        found: Any = kwargs if isinstance(key, str) else args
+        try:
+            x = found[key]
+        except (KeyError, IndexError):
+            raise cx.fail(
+                f"`format` has no value for {{{field}}}", kind=KernelSyntaxError
+            ) from None
+        inner = format_text(cx, spec or "", args[count:], kwargs)
+        if not isinstance(inner, str):
+            raise cx.fail("a format must be known while compiling", kind=KernelSyntaxError)
+        parts += formatted(cx, x, inner, conversion or "")
+    return joined(parts)
+
+
+_PERCENT = re.compile(r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<dot>\.\d+)?(?P<type>[a-zA-Z%])")
+_LETTERS = {"i": "d", "u": "d", "s": "", "r": ""}
+
+
+def percent_text(cx: Context, text: str, right: Any) -> str | Text:
+    """`text % right`. Raises KernelSyntaxError where formats and values do not fit."""
+    values = list(right) if isinstance(right, tuple) else [right]
+    parts: list[Part] = []
+    at, used = 0, 0
+    for found in _PERCENT.finditer(text):
+        parts.append(text[at : found.start()])
+        at = found.end()
+        if found["type"] == "%":
+            parts.append("%")
+            continue
+        if used < len(values):
+            parts += formatted(cx, values[used], spec_of(found))
+        used += 1
+    parts.append(text[at:])
+    if used != len(values):
+        raise cx.fail(
+            f"the text has {used} formats for {len(values)} values", kind=KernelSyntaxError
+        )
+    return joined(parts)
+
+
+def spec_of(found: re.Match[str]) -> str:
+    """A format of `%` as one of `format`."""
+    flags, letter = found["flags"], _LETTERS.get(found["type"], found["type"])
+    align = "<" if "-" in flags else "" if "0" in flags else ">"
+    sign = "+" if "+" in flags else " " if " " in flags else ""
+    zero = "0" if "0" in flags and "-" not in flags and found["width"] else ""
+    if not found["width"]:
+        align = ""
+    form = "#" if "#" in flags else ""
+    return f"{align}{sign}{form}{zero}{found['width']}{found['dot'] or ''}{letter}"

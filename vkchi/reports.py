@@ -1,0 +1,115 @@
+"""The buffer that kernels report into, and what becomes of reports in Python.
+
+Owns: the buffer, made when a kernel that may report is first launched; delivery: lines are printed,
+overflows become warnings, the first failed check is raised. Must not know: kernels, IR.
+
+    reports.deliver(sites)      # after a launch was recorded; waits for it
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vkchi.errors import (
+    KernelAssertionError,
+    KernelBoundsError,
+    KernelDivisionError,
+    KernelOverflowWarning,
+)
+from vkchi.sites import (
+    CURSOR,
+    FAILURE_SLOTS,
+    FAILURE_WORDS,
+    FAILURES,
+    FAILURES_AT,
+    LINE_WORDS,
+    LINES_AT,
+    LOST,
+    Record,
+    Site,
+    order_of,
+    read_lines,
+    read_record,
+)
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
+
+WORD_BYTES = 4
+ERRORS: dict[str, type[KernelAssertionError]] = {
+    "assertion": KernelAssertionError,
+    "bounds": KernelBoundsError,
+    "division": KernelDivisionError,
+}
+
+
+class Reports:
+    """The reports of one device's kernels. `buffer` is zero but while a launch runs."""
+
+    def __init__(self, device: Device) -> None:
+        self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
+        self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
+
+    def deliver(self, sites: dict[int, Site]) -> None:
+        """Wait for what was recorded, print, warn, and raise what the launch reported.
+
+        Raises KernelAssertionError or a subclass of it.
+        """
+        head = self._read(0, FAILURES + 1).tolist()
+        used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
+        if not used and not failures:
+            return
+        lines = read_lines(self._read(LINES_AT, min(used, LINE_WORDS)), sites)
+        slots = self._read(FAILURES_AT, min(failures, FAILURE_SLOTS) * FAILURE_WORDS)
+        failed = read_failures(slots, sites)
+        self._clear(0, FAILURES_AT)
+        self._clear(LINES_AT, min(used, LINE_WORDS))
+        print_lines(lines, lost)
+        self._warn(lines)
+        if failed:
+            raise error_of(failed, failures)
+
+    def _read(self, at: int, count: int) -> Any:
+        return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")
+
+    def _clear(self, at: int, count: int) -> None:
+        self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
+
+    def _warn(self, lines: list[Record]) -> None:
+        """Say each overflow once for each line of the program."""
+        for record in lines:
+            site = record.site
+            if site.kind == "overflow" and site.span is not None:
+                text = f"{site.text(record.values)} {site.where(record.values)}".rstrip()
+                file, line = site.span.file, site.span.line
+                warnings.warn_explicit(
+                    text, KernelOverflowWarning, file, line, registry=self.warned
+                )
+
+
+def print_lines(lines: list[Record], lost: int) -> None:
+    """Print what `print` said."""
+    text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
+    if lost:
+        text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
+    sys.stdout.write(text)
+
+
+def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
+    """The failed checks in these slots, those of the first dispatch and invocation first."""
+    starts = range(0, len(slots), FAILURE_WORDS)
+    return sorted([read_record(slots[at:], sites) for at in starts], key=order_of)
+
+
+def error_of(failed: list[Record], count: int) -> KernelAssertionError:
+    """The error that tells of the first failed check, and how many more there are."""
+    first = failed[0]
+    message = first.site.message(first.values)
+    if count > 1:
+        others = "another check" if count == 2 else f"{count - 1} other checks"
+        message += f"\nnote: {others} failed in this launch"
+    return ERRORS[first.site.kind](message)

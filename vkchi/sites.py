@@ -1,0 +1,181 @@
+"""What kernels report to the host, as plain data: sites, records, and how they read.
+
+A `Site` is one place in a kernel that may report: a `print`, an `assert`, a check of debug mode.
+The shader writes records, rows of 32-bit words, into a buffer laid out as follows; all of it is
+zero when a launch begins.
+
+    word 0                    words of lines asked for so far; beyond LINE_WORDS they are lost
+    word 1                    lines that were lost
+    word 2                    failed checks
+    FLAGS_AT, FLAG_WORDS      one bit per site that reports only once
+    FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: the first failed checks
+    LINES_AT, LINE_WORDS      records of lines, one after the other
+
+A record is the number of the site plus one, the index of the invocation, and the values: numbers
+of 64 bits take two words, the low one first, all others one; f16 travels as f32.
+
+Owns: this layout, the sites' form, texts of records. Must not know: ops, devices, who prints.
+
+    >>> Site("line", ("x = ", Shown(0), "\\n"), (("f32", ()),)).text([1.5])
+    'x = 1.500000\\n'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import InternalError
+from vkchi.span import Span, render_carets, render_chain
+from vkchi.types import Scalar, scalar_named
+
+CURSOR, LOST, FAILURES = 0, 1, 2
+FLAGS_AT, FLAG_WORDS = 4, 508
+FAILURES_AT, FAILURE_SLOTS, FAILURE_WORDS = FLAGS_AT + FLAG_WORDS, 64, 128
+LINES_AT = FAILURES_AT + FAILURE_SLOTS * FAILURE_WORDS
+LINE_WORDS = 1 << 21
+RECORD_HEAD = 2  # site and invocation
+
+Shape = tuple[int, ...]
+CARRIERS = {
+    "i8": "i4", "i16": "i4", "i32": "i4", "u1": "u4", "u8": "u4", "u16": "u4", "u32": "u4",
+    "f16": "f4", "f32": "f4", "i64": "i8", "u64": "u8", "f64": "f8",
+}  # fmt: skip
+
+
+class Shown(NamedTuple):
+    """A value in a text: which one, and how it is formatted (Python's format; "" as Taichi's)."""
+
+    value: int
+    spec: str = ""
+
+
+class Site(NamedTuple):
+    """One place that reports.
+
+    kind: `line`, `overflow`, `assertion`, `bounds` or `division`; values: (scalar, shape) of each
+    number that a record holds; iteration: names of the loop's indices, and which values they are;
+    dispatch: the number of the dispatch that it stands in.
+    """
+
+    kind: str
+    parts: tuple[str | Shown, ...]
+    values: tuple[tuple[str, Shape], ...] = ()
+    span: Span | None = None
+    iteration: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dispatch: int = 0
+
+    def text(self, values: Sequence[Any]) -> str:
+        """What a record says, from its values."""
+        shown = [
+            part if isinstance(part, str) else self._show(values[part.value], *part)
+            for part in self.parts
+        ]
+        return "".join(shown)
+
+    def _show(self, x: Any, value: int, spec: str) -> str:
+        name, shape = self.values[value]
+        return show_numbers(x, name, shape, spec)
+
+    def message(self, values: Sequence[Any]) -> str:
+        """What a failed check says: where, what, in which iteration."""
+        text = self.text(values)
+        if self.span is None:
+            return text
+        head = [f"{self.span.place}: {text}", *render_carets(self.span)]
+        head += render_chain(self.span)
+        if self.iteration:
+            head.append(f"note: {self.where(values)}")
+        return "\n".join(head)
+
+    def where(self, values: Sequence[Any]) -> str:
+        """In which iteration of a parallel loop a record was made; empty outside of loops."""
+        found = [f"{name} = {self._show_index(values, which)}" for name, which in self.iteration]
+        return f"in the iteration {', '.join(found)}" if found else ""
+
+    def _show_index(self, values: Sequence[Any], which: tuple[int, ...]) -> str:
+        found = [str(values[k]) for k in which]
+        return found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+
+    @property
+    def words(self) -> int:
+        """The length of a record."""
+        return RECORD_HEAD + sum(count_words(*value) for value in self.values)
+
+
+class Record(NamedTuple):
+    """What an invocation reported."""
+
+    site: Site
+    thread: int
+    values: tuple[Any, ...]
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def count_words(name: str, shape: Shape) -> int:
+    """The words that a value takes in a record."""
+    return int(np.prod(shape, dtype=int)) * (np.dtype(CARRIERS[name]).itemsize // 4)
+
+
+def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
+    """A number, or the numbers of a vector or matrix in brackets."""
+    if shape:
+        return "[" + ", ".join(show_numbers(part, name, shape[1:], spec) for part in x) + "]"
+    return show_number(x, scalar_named(name), spec)
+
+
+def show_number(x: Any, t: Scalar, spec: str = "") -> str:
+    """A number of type t. Without a format: six decimals of floats, twelve of f64, 0 or 1 of truth
+    values, as Taichi prints them."""
+    if spec:
+        return format(x, spec)
+    return f"{x:.{decimals_of(t)}f}" if t.kind == "f" else str(int(x))
+
+
+def decimals_of(t: Scalar) -> int:
+    """The decimals that are shown of floats of type t."""
+    return 12 if t.bits == 64 else 6
+
+
+def sample_of(t: Scalar) -> Any:
+    """A number of type t as `show_number` gets it, to try formats on."""
+    return 1.5 if t.kind == "f" else 1
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def read_lines(words: Any, sites: dict[int, Site]) -> list[Record]:
+    """The records of lines in a u4 array: from the first word on, up to one that did not fit.
+
+    In order: of dispatches, then invocations, then as each invocation reported them.
+    """
+    found: list[Record] = []
+    at = 0
+    while at < len(words) and words[at]:
+        record = read_record(words[at:], sites)
+        found.append(record)
+        at += record.site.words
+    return sorted(found, key=order_of)
+
+
+def order_of(record: Record) -> tuple[int, int]:
+    """Dispatch and invocation."""
+    return record.site.dispatch, record.thread
+
+
+def read_record(words: Any, sites: dict[int, Site]) -> Record:
+    """The record that begins at the first word."""
+    site = sites.get(int(words[0]) - 1)
+    if site is None:
+        raise InternalError(f"a kernel reported from site {int(words[0]) - 1}, which it has not")
+    at, values = RECORD_HEAD, []
+    for name, shape in site.values:
+        size = count_words(name, shape)
+        values.append(words[at : at + size].view(CARRIERS[name]).reshape(shape).tolist())
+        at += size
+    return Record(site, int(words[1]), tuple(values))
