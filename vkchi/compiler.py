@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from types import FunctionType
 from typing import NamedTuple
 
@@ -17,13 +18,16 @@ from vkchi import env
 from vkchi.caps import Caps
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
-from vkchi.ir.core import Func, Value, walk
+from vkchi.ir.core import Func, Program, Value, walk
 from vkchi.ir.ops import ATOMICS
+from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.text import print_func
 from vkchi.options import Options
 from vkchi.passes.grid import host_count, plan_grid
 from vkchi.passes.pipeline import optimise
+from vkchi.shader import REPORTS as REPORT_ARRAY
 from vkchi.shader import Count, Shader, without_wraps
+from vkchi.sites import Site
 from vkchi.spirv import emit
 from vkchi.types import Array
 
@@ -38,13 +42,14 @@ class Dispatch(NamedTuple):
 
 class Compiled(NamedTuple):
     """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide,
-    `counts` the loop counts that may overflow, for it to check."""
+    `counts` the loop counts that may overflow, for it to check; `sites` what may be reported."""
 
     name: str
     dispatches: tuple[Dispatch, ...]
     temps: dict[str, Array]
     counts: tuple[Count, ...]
     lowered: Lowered
+    sites: dict[int, Site]
 
 
 WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
@@ -70,7 +75,8 @@ def compile_kernel(
     clock.tick("emit")
     temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
     counts = overflowing_counts(lowered.func)
-    return Compiled(fn.__name__, tuple(dispatches), temp_types, counts, lowered)
+    sites = used_sites(program, lowered.sites)
+    return Compiled(fn.__name__, tuple(dispatches), temp_types, counts, lowered, sites)
 
 
 def overflowing_counts(fn: Func) -> tuple[Count, ...]:
@@ -79,12 +85,24 @@ def overflowing_counts(fn: Func) -> tuple[Count, ...]:
     return tuple(c for c in found if c is not None and without_wraps(c) != c)
 
 
+def used_sites(program: Program, sites: Sequence[Site]) -> dict[int, Site]:
+    """The sites by number, with their dispatch, of the reports that are left."""
+    return {
+        op.attr: sites[op.attr]._replace(dispatch=k)
+        for k, fn in enumerate(program.funcs)
+        for op in walk(fn.body)
+        if sites and op.kind in REPORTS
+    }
+
+
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the array parameters that are read, and of those that are written."""
+    """Names of the arrays that are read, and of those that are written."""
     origin: dict[Value, str] = {p: p.name for p in fn.params if isinstance(p.type, Array)}
     reads: set[str] = set()
     writes: set[str] = set()
     for op in walk(fn.body):
+        if op.kind in REPORTS:
+            writes.add(REPORT_ARRAY)
         source = origin.get(op.args[0]) if op.args else None
         if source is None:
             continue

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
-from vkchi.shader import Count, Read, Slot, compile_count, split_groups, without_wraps
+from vkchi.shader import REPORTS, Count, Read, Slot, compile_count, split_groups, without_wraps
 from vkchi.signature import Bound, Parameter
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
     from vkchi.compiler import Compiled, Dispatch
 
+    from vkchi.reports import Reports
 Place = tuple[str, str, int]
 FORMATS = {
     "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i",
@@ -129,7 +130,7 @@ def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
 
 
-def fixed_keys(names: frozenset[str], arrays: dict[str, Storage]) -> frozenset[int]:
+def fixed_keys(names: frozenset[str], arrays: dict[str, Storage | Reports]) -> frozenset[int]:
     """Buffer keys of the arrays that are the same for every launch."""
     return frozenset(arrays[name].buffer.key for name in names if name in arrays)
 
@@ -157,7 +158,7 @@ class Plan:
         show: Callable[[Storage], Any],
     ) -> None:
         self.runtime, self.parameters, self.show = runtime, parameters, show
-        self.arrays: dict[str, Storage] = {}
+        self.arrays: dict[str, Storage | Reports] = {}
         self.returns: list[Storage] = []
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
         self.returns_tuple = compiled.lowered.returns_tuple
@@ -167,6 +168,8 @@ class Plan:
         self._find_arrays(compiled)
         places = self._lay_out(args)
         self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
+        self.results = compiled.lowered.results
+        self.sites = compiled.sites
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
@@ -178,8 +181,10 @@ class Plan:
             if binding[0] == "field":
                 self.arrays[name] = binding[1]
             elif binding[0] == "return":
-                self.arrays[name] = self._make_cell(compiled.lowered.returns[binding[1]])
-                self.returns.append(self.arrays[name])
+                cell = self.arrays[name] = self._make_cell(compiled.lowered.returns[binding[1]])
+                self.returns.append(cell)
+        if self.sites:
+            self.arrays[REPORTS] = self.runtime.reports
         for name, array_type in compiled.temps.items():
             self.arrays[name] = self._make_cell(array_type.elem)
 
@@ -230,3 +235,5 @@ class Plan:
     def _result(self) -> Any:
         values = [self.show(storage) for storage in self.returns]
         return tuple(values) if self.returns_tuple else values[0]
+            if self.sites:
+                self.runtime.reports.deliver(self.sites)

@@ -21,6 +21,7 @@ from vkchi.types import Defaults, Scalar, cook, f32, i32
 
 if TYPE_CHECKING:
     from vkchi.device import Device
+    from vkchi.reports import Reports
 
 log = logging.getLogger("vkchi")
 
@@ -73,6 +74,17 @@ class Runtime:
     draws: int = 0
 
     def next_seed(self) -> int:
+    kept: dict[Any, Any] = field(default_factory=dict)
+    _reports: Reports | None = None
+
+    @property
+    def reports(self) -> Reports:
+        """Where kernels report to; made when first asked for."""
+        if self._reports is None:
+            from vkchi.reports import Reports  # few programs report anything
+
+            self._reports = Reports(self.device)
+        return self._reports
         """A new 32-bit seed for a launch that draws random numbers."""
         self.draws += 1
         return (self.options.random_seed * 0x9E3779B1 + self.draws * 0x85EBCA6B) & 0xFFFFFFFF

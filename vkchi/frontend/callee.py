@@ -27,7 +27,8 @@ from vkchi.frontend.places import attribute_of, lvalue
 from vkchi.frontend.static import FORMS
 from vkchi.frontend.syntax import LIST_CHANGES, SOMEWHERE
 from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import is_container
+from vkchi.frontend.texts import format_text
+from vkchi.frontend.trees import Record, is_container, leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
@@ -166,6 +167,8 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
 
+    if isinstance(base, str) and f.attr == "format":
+        return format_text(cx, base, *lower_arguments(cx, n))
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     """`v.fill(x)` of a vector or matrix that can be assigned."""

@@ -27,6 +27,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
 from vkchi.options import Options
 from vkchi.span import Span
+from vkchi.frontend.reports import Reports
 from vkchi.types import u32
 
 Binding = tuple[Any, ...]
@@ -69,6 +70,7 @@ class Lowering:
     # --- lowering one node -------------------------------------------------------------------
 
     def ref(self, n: ast.expr) -> Any:
+        self.reports = Reports()
         """An expression's compile-time value; a Target where it is a place in memory."""
         cls = type(n)
         leaf = self.tables.leaves.get(cls)

@@ -169,11 +169,12 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
 
     def lower() -> None:
         indices = cx.at(n.target, lambda cx: indices_of(cx, space, index, linear.extents))
+        note_iteration(cx, n, space, indices)
         lower_body(cx, n, space, indices)
 
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
-    cx.in_parallel = False
+    cx.in_parallel, cx.reports.iteration = False, ()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):
@@ -201,18 +202,26 @@ def parallel_wide(
             indices = cx.at(n.target, lambda cx: indices_of(cx, space, i, linear.extents))
             if len(indices) > 1:
                 indices = [as_index(cx, place) for place in indices]
+            note_iteration(cx, n, space, indices)
             lower_body(cx, n, space, indices)
 
         loop_for(cx, cx.b.const(0, i64), rounds, [], body, "k")
 
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
-    cx.in_parallel = False
+    cx.in_parallel, cx.reports.iteration = False, ()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):
         cx.b.emit("yield")
     cx.b.parallel(cx.b.const(0, i32), cx.b.const(WIDE_INVOCATIONS, i32), arm.region)
+
+
+def note_iteration(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
+    """Let what fails in the loop's body say in which iteration."""
+    names = [ast.unparse(target) for target in target_names(n)]
+    parts = [tuple(indices)] if space.is_grouped else [(k,) for k in indices]
+    cx.reports.iteration = tuple(zip(names, parts))
 
 
 def check_runs_to_end(cx: Lowering, n: ast.For) -> None:

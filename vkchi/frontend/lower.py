@@ -31,6 +31,8 @@ from vkchi.ir.core import Func, Param
 from vkchi.options import Options
 from vkchi.types import Array, Scalar, Tensor, Type, cell_of
 
+from vkchi.sites import Site
+from vkchi.structs import StructType
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 
@@ -40,8 +42,9 @@ class Lowered(NamedTuple):
 
     `bindings` says by parameter name what a launch binds: ("arg", name), ("grad", name) for the
     gradient of an ndarray argument, ("field", object), ("return", index), ("seed",).
-    `returns` are the types of what the kernel returns, () if nothing; a kernel whose annotation is
-    a tuple `returns_tuple`, even of one.
+    `returns` are the types of the numbers, vectors and matrices that the kernel returns, () if
+    nothing; `results` those of whole values, structs among them; a kernel whose annotation is a
+    tuple `returns_tuple`, even of one. `sites` are what it may report, by number.
     """
 
     func: Func
@@ -52,6 +55,7 @@ class Lowered(NamedTuple):
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
+    sites: tuple[Site, ...] = ()
     """Lower a kernel for one set of argument types. Raises CompilationError."""
     source = source_of(fn)
     cx = Lowering(_TABLES, options)
@@ -70,7 +74,8 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
-    return Lowered(func, cx.bindings, returns, is_tuple, cx.dependencies)
+    sites = tuple(cx.reports.sites)
+    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
 
 
 @contextmanager

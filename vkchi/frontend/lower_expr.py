@@ -27,15 +27,16 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
-from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.scope import CONSTANT, Var
 from vkchi.frontend.static import unrolled_items
+from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.static import static
-from vkchi.types import Scalar, Tensor
+from vkchi.types import Tensor
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -52,7 +53,6 @@ _IDENTITY: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda x, y: x in y, ast.NotIn: lambda x, y: x not in y,
 }  # fmt: skip
-_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
 _NUMBERS = (Value, int, float)
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
@@ -75,6 +75,8 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     """`a + b` and the like."""
     left, right = cx.expr(n.left), cx.expr(n.right)
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
+        if isinstance(left, str) and isinstance(n.op, ast.Mod):
+            return percent_text(cx, left, right)
         check_operand(cx, n.left, left)
         check_operand(cx, n.right, right)
     return arith.binary(cx, _BINARY[type(n.op)], left, right)
@@ -291,22 +293,22 @@ def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
         bind_static(cx, target, part)
 
 
-def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str:
-    """An f-string, for ti.static_print and messages."""
-    return "".join(str(cx.expr(part)) for part in n.values)
+def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | Text:
+    """An f-string: a string if all in it is known while compiling."""
+    parts: list[Part] = []
+    for part in n.values:
+        shown = cx.expr(part)
+        parts += [shown] if isinstance(shown, str) else shown.parts
+    return joined(parts)
 
 
-def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str:
-    """`{x!r:spec}` in an f-string; of a kernel's value, its type."""
-    x = cx.expr(n.value)
-    if isinstance(x, Value):
-        is_number = isinstance(x.type, Scalar | Tensor)
-        return f"<{describe(x.type)}>" if is_number else f"<{name_of(x)}>"
-    if n.conversion in _CONVERSIONS:
-        x = cx.run_python(_CONVERSIONS[n.conversion], (x,))
+def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | Text:
+    """`{x!r:spec}` in an f-string."""
     spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
-    shown: str = cx.run_python(format, (x, spec))
-    return shown
+    if not isinstance(spec, str):
+        raise cx.fail("a format must be known while compiling", kind=KernelSyntaxError)
+    conversion = chr(n.conversion) if n.conversion >= 0 else ""
+    return joined(formatted(cx, cx.expr(n.value), spec, conversion))
 
 
 LEAVES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {

@@ -12,16 +12,19 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.errors import KernelSyntaxError, Unsupported
+from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.assign import assign_to, augment, coerce
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.flow import lower_if
+from vkchi.frontend.flow import branch, condition, lower_if
 from vkchi.frontend.inline import check_count, convert_result
 from vkchi.frontend.loops import lower_for, lower_while
 from vkchi.frontend.lower_expr import is_static_call, operator_text
 from vkchi.frontend.operands import dtype_of
-from vkchi.frontend.trees import map_leaves
+from vkchi.frontend.records import fit_member
+from vkchi.frontend.texts import shown
+from vkchi.frontend.trees import Record, map_leaves
 from vkchi.ir.core import Value
+from vkchi.types import u1
 
 
 def lower_assign(cx: Lowering, n: ast.Assign) -> None:
@@ -60,13 +63,19 @@ def lower_pass(cx: Lowering, n: ast.Pass) -> None:
 
 
 def lower_assert(cx: Lowering, n: ast.Assert) -> None:
-    """Not evaluated outside debug mode, as in Taichi; in it: not yet."""
+    """`assert cond, message`: checked in debug mode, not even evaluated otherwise, as in Taichi."""
     if not cx.options.debug:
         return
-    raise Unsupported(
-        f"{cx.span.place}: `assert` in debug mode is not supported yet: store a flag in a field "
-        "and check it from Python, or use ti.static_assert for what is known while compiling"
-    )
+    ok = condition(cx, n.test)
+    if ok is True:
+        return
+
+    def tell() -> None:
+        said = [ast.unparse(n.test)] if n.msg is None else shown(cx, cx.expr(n.msg))
+        cx.at(n.test, lambda cx: cx.reports.emit(cx, "assertion", ["assertion failed: ", *said]))
+
+    fails = cx.b.emit("not", ok) if isinstance(ok, Value) else cx.b.const(True, u1)
+    branch(cx, fails, tell, lambda: None)
 
 
 # --- leaving -------------------------------------------------------------------------------------

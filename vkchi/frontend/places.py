@@ -21,6 +21,7 @@ from vkchi.frontend.intrinsics import ATTRIBUTES
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.targets import (
     Component,
+from vkchi.frontend.checks import guard_component, guard_indices
     ItemSlot,
     PartsTarget,
     Slot,
@@ -252,7 +253,12 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
             help=_right_index(array, ndim),
         )
     places = [array_index(cx, k) for k in flat]
-    return Place(cx.b.emit("elem", array.value, *places))
+    if cx.options.debug:
+        guard_indices(cx, array, places)
+    element = cx.b.emit("elem", array.value, *places)
+    if array.component is None:
+        return Place(element)
+    return Place(cx.b.emit("member", element, attr=array.component))
 
 
 def _count(k: int) -> str:
@@ -338,7 +344,10 @@ def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]
     if isinstance(k, slice):
         return [*range(extent)[k]]
     if isinstance(k, Value):
-        return [check_index_type(cx, k, "the index of a component")]
+        place = check_index_type(cx, k, "the index of a component")
+        if cx.options.debug:
+            guard_component(cx, place, extent, t)
+        return [place]
     if not isinstance(k, int):
         raise cx.fail("the index of a component must be an integer", label=name_of(k))
     if not 0 <= k < extent:

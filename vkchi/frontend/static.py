@@ -12,11 +12,11 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.errors import Unsupported
 from vkchi.frontend import arith
 from vkchi.frontend.context import LoopConfig, Lowering, is_field
 from vkchi.frontend.operands import describe, is_static, name_of
 from vkchi.frontend.spaces import RangeOf
+from vkchi.frontend.reports import lower_print
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
@@ -91,16 +91,9 @@ def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
     cx.config = LoopConfig(block, bool(kwargs.get("serialize")))
 
 
-def _print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
-    raise Unsupported(
-        f"{cx.span.place}: `print` in kernels is not supported yet: store the values in an array "
-        "and print that from Python, or use ti.static_print while compiling"
-    )
-
-
 FORMS: dict[Any, Form] = {
     builtins.range: _range,
-    builtins.print: _print,
+    builtins.print: lower_print,
     loop_config: _loop_config,
     **{fn: _iterate(fn) for fn in (enumerate, zip, reversed, list, tuple, dict)},
 }

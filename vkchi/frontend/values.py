@@ -11,7 +11,7 @@ Must not know: AST classes, passes, devices.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
 from vkchi.ir.builder import Builder
@@ -20,12 +20,16 @@ from vkchi.options import Options
 from vkchi.span import Span
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
+if TYPE_CHECKING:
+    from vkchi.frontend.reports import Reports
+
 
 class Context(Protocol):
     """What handlers get as `cx`. `span` is the source of the expression being lowered."""
 
     b: Builder
     options: Options
+    reports: Reports
 
     @property
     def span(self) -> Span: ...
