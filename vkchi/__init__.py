@@ -13,8 +13,13 @@ from vkchi.errors import KernelNameError as TaichiNameError
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelSyntaxError as TaichiSyntaxError
 from vkchi.errors import KernelTypeError as TaichiTypeError
-from vkchi.fields.field import Field, MatrixField, ScalarField, field, matrix_field, vector_field
-from vkchi.fields.field import Order as Layout
+from vkchi.fields.axes import axes
+from vkchi.fields.axes import axes_named as _axes_named
+from vkchi.fields.builder import BitpackedFields, FieldsBuilder, deactivate_all_snodes, root
+from vkchi.fields.field import Field, MatrixField, ScalarField
+from vkchi.fields.make import Order as Layout
+from vkchi.fields.make import field, matrix_field, vector_field
+from vkchi.fields.snode import SNode
 from vkchi.fields.storage import ElementHook as _ElementHook
 from vkchi.formats import Format
 from vkchi.kernel import data_oriented, func, kernel, pyfunc
@@ -125,6 +130,11 @@ cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]
 gpu, vulkan, cuda = _ARCHES["gpu"], _ARCHES["vulkan"], _ARCHES["cuda"]
 metal, opengl, gles = _ARCHES["metal"], _ARCHES["opengl"], _ARCHES["gles"]
 amdgpu, dx11, dx12 = _ARCHES["amdgpu"], _ARCHES["dx11"], _ARCHES["dx12"]
+
+i, j, k, l = (_axes_named(c) for c in "ijkl")  # noqa: E741
+ij, ik, il, jk, jl, kl = (_axes_named(c) for c in ("ij", "ik", "il", "jk", "jl", "kl"))
+ijk, ijl, ikl, jkl = (_axes_named(c) for c in ("ijk", "ijl", "ikl", "jkl"))
+ijkl = _axes_named("ijkl")
 
 _ElementHook.make = staticmethod(_element.element)
 _ElementHook.value = staticmethod(_matrix.wrap_array)

@@ -65,6 +65,10 @@ class KernelRuntimeError(VkchiError, RuntimeError):
     """Something went wrong while running: device, memory, driver, a call in the wrong state."""
 
 
+class KernelFieldError(CompilationError, KernelRuntimeError):
+    """A kernel uses a field that has no memory: it was not placed, or was destroyed."""
+
+
 class DeviceError(KernelRuntimeError):
     """No driver, no device, a feature that the device lacks, out of memory, device lost."""
 

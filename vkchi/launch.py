@@ -166,6 +166,8 @@ class Plan:
             (name, b[1]) for name, b in compiled.lowered.bindings.items() if b[0] == "grad"
         ]
         self._find_arrays(compiled)
+        lives = [getattr(array, "life", None) for array in self.arrays.values()]
+        self.lives = list(dict.fromkeys(life for life in lives if life is not None))
         places = self._lay_out(args)
         self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
         self.results = compiled.lowered.results
@@ -216,6 +218,8 @@ class Plan:
     def launch(self, args: tuple[Any, ...]) -> Any:
         """Bind, record, and read what the kernel returns (which waits)."""
         with self.runtime.lock:
+            for life in self.lives:
+                life.check_alive()
             bound = Bound(self.runtime, self.constants)
             for parameter, arg in zip(self.parameters, args, strict=True):
                 parameter.bind(arg, bound)

@@ -66,12 +66,14 @@ ACCEPTED = frozenset(ACCEPTED_NAMES.split())
 
 @dataclass
 class Runtime:
-    """A device and its options. `lock` is held while a launch is put together."""
+    """A device and its options. `lock` is held while a launch is put together; `kept` is what other
+    modules keep for as long as the runtime is there, under keys of their own."""
 
     device: Device
     options: Options
     lock: threading.RLock = field(default_factory=threading.RLock)
     draws: int = 0
+    kept: dict[Any, Any] = field(default_factory=dict)
 
     def next_seed(self) -> int:
     kept: dict[Any, Any] = field(default_factory=dict)

@@ -1,44 +1,181 @@
 """Fields: global arrays that kernels name directly, of static shape.
 
-Owns: `field`, `vector_field`, `matrix_field` and the field classes. Must not know: kernels.
+Owns: the field classes. A field made with a shape has memory at once; one without gets it from the
+field tree that it is placed in (`snode`), when it is first used. Must not know: kernels.
 
-    x = ti.field(ti.f32, shape=(4, 4)); x[0, 1] = 3.0
+    x = make.field(ti.f32, shape=(4, 4)); x[0, 1] = 3.0
 """
 
 from __future__ import annotations
 
-import enum
-import math
-from typing import Any
+import copy
+from typing import Any, NoReturn
 
-from vkchi.errors import ArgumentError, Unsupported
+from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields.snode import Content, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.runtime import Runtime, current
-from vkchi.types import Array, AxisTerm, Layout, Scalar, Tensor, cook, shape_of
+from vkchi.runtime import Runtime
+from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
 
-
-class Order(enum.Enum):
-    """Where a matrix field's components lie (`ti.Layout`): beside each other, or each apart."""
-
-    AOS = "array of structures"
-    SOA = "structure of arrays"
+# What a field has only once its tree is laid out.
+LATER = frozenset(
+    ("shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends")
+)
+COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
 
 class Field(Storage):
-    """A global array. Kernels read and write it by name; Python by `x[i]`."""
+    """A global array. Kernels read and write it by name; Python by `x[i]`.
 
-    grad: Field | None = None
+    `node` is its place in a field tree, None before it has one; `needs` names the companions (grad,
+    dual) that are placed with it; `kind` is which companion it is itself.
+    """
+
+    node: SNode | None = None
+    needs: tuple[str, ...] = ()
+    kind = ""
+    is_soa = False
+    _is_quick = _is_direct = False
+
+    def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
+        self.describe(runtime, elem, None)
+        self.name = name
+        self.companions: dict[str, Field] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in LATER:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.settle()
+        return vars(self)[name]
+
+    # --- its place -----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Have memory. Raises KernelRuntimeError for a field that cannot be used (yet)."""
+        self.check_alive()
+        if self.node is None:
+            raise KernelRuntimeError(self._why_unplaced())
+        self.node.tree.lay_out()
+
+    def _why_unplaced(self) -> str:
+        if self.kind:
+            return (
+                f"this field has no {COMPANIONS[self.kind]}: make it with "
+                f"needs_{self.kind}=True, or place x.{self.kind} too"
+            )
+        return (
+            "this field is not placed: give it a shape, or place it in a field tree such as "
+            "ti.root.dense(ti.i, 16).place(x)"
+        )
+
+    @property
+    def content(self) -> Content:
+        """What stands at its place."""
+        return Content(self.stored, self.components, self.is_soa)
+
+    def check_placeable(self) -> None:
+        """Raises KernelRuntimeError for a field that has a place already."""
+        if self.node is not None:
+            raise KernelRuntimeError(
+                "this field has been placed already: fields made with shape= need no place(), "
+                "others one only"
+            )
+
+    def put(self, node: SNode) -> None:
+        """Take a place in a tree."""
+        self.node, self.shape = node, node.shape
+
+    def detach(self) -> None:
+        """Give the memory up: the tree is destroyed."""
+        self._is_quick = False
+        for name in LATER - {"shape"}:
+            vars(self).pop(name, None)
+
+    @property
+    def life(self) -> Tree | None:
+        """What may be destroyed before the device is: its tree, if a builder made that."""
+        tree = self.node.tree if self.node is not None else None
+        return tree if tree is not None and tree.root.can_destroy else None
+
+    @property
+    def snode(self) -> SNode:
+        """Its place in a field tree. Raises KernelRuntimeError if it has none."""
+        if self.node is None:
+            raise KernelRuntimeError(self._why_unplaced())
+        return self.node
+
+    _snode = snode
+
+    @property
+    def _name(self) -> str:
+        return self.name
+
+    def parent(self, n: int = 1) -> Any:
+        """The block n levels above its place, `ti.root` at the top, None above that."""
+        return self.snode.parent(n)
+
+    # --- companions ----------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Any:
+        """The field of its gradient, which may need to be placed; None for integers."""
+        return self._companion("grad")
+
+    @property
+    def dual(self) -> Any:
+        """The field of its dual (of forward differentiation); None for integers."""
+        return self._companion("dual")
+
+    def _companion(self, kind: str) -> Field | None:
+        if self.dtype.kind != "f" or self.kind:
+            return None
+        found = self.companions.get(kind)
+        if found is None:
+            found = type(self)(self.runtime, self.elem, f"{self.name}.{kind}")
+            found.kind = kind
+            self.companions[kind] = found
+        return found
+
+    def lacking(self, kind: str) -> Field | None:
+        """The companion of a kind if there may be one and it has no place."""
+        companion = self._companion(kind)
+        return companion if companion is not None and companion.node is None else None
+
+    # --- Python's protocols --------------------------------------------------------------------
 
     def __vkchi_array__(self) -> Array:
         self.check_alive()
         return self.array_type
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self.settle()
+        made = super().__deepcopy__(memo)
+        assert isinstance(made, Field)
+        made.companions = {
+            kind: copy.deepcopy(companion, memo)
+            for kind, companion in self.companions.items()
+            if companion.node is not None
+        }
+        return made
+
     def __repr__(self) -> str:
+        if self.node is None:
+            return f"<ti.field of {self.elem}, not placed>"
         return f"<ti.field of {self.elem}, shape {self.shape}>"
 
     def __str__(self) -> str:
+        if self.node is None:
+            return "<Field: Definition of this field is incomplete>"
         return str(self.to_numpy())
+
+    def to_paddle(self, place: Any = None, keep_dims: bool = False) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported("to_paddle() is not supported yet: use to_numpy()")
+
+    def from_paddle(self, arr: Any) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported("from_paddle() is not supported yet: use from_numpy(arr.numpy())")
 
 
 class ScalarField(Field):
@@ -49,8 +186,50 @@ class ScalarField(Field):
         return super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
 
 
+class ComponentField(ScalarField):
+    """One component of the elements of a matrix field, in the same memory.
+
+    In kernels it is the whole field, of whose elements only the component is taken.
+    """
+
+    def __init__(self, whole: MatrixField, component: int) -> None:
+        super().__init__(whole.runtime, whole.dtype, whole.name)
+        self.component_of = (whole, component)
+
+    def settle(self) -> None:
+        whole, k = self.component_of
+        from vkchi.fields.cells import Window
+
+        start = whole.layout.components[k]
+        layout = whole.layout
+        self.arrange(whole.shape, Layout(layout.axes, (0,), layout.size - start, layout.origin))
+        part = Window(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
+        self.attach(part, is_own=False)
+
+    @property
+    def node(self) -> SNode | None:  # type: ignore[override]
+        """The place of the whole."""
+        return self.component_of[0].node
+
+    def check_placeable(self) -> None:
+        raise Unsupported(
+            "the components of a vector field cannot be placed apart: place the whole, or make it "
+            "with shape= and layout=ti.Layout.SOA"
+        )
+
+    def _companion(self, kind: str) -> Field | None:
+        whole, k = self.component_of
+        companion = whole._companion(kind)
+        assert companion is None or isinstance(companion, MatrixField)
+        return None if companion is None else companion.component_field(k)
+
+
 class MatrixField(Field):
     """A field of vectors (`m` is 1 and `ndim` 1) or matrices."""
+
+    def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
+        super().__init__(runtime, elem, name)
+        self._parts: dict[int, ComponentField] = {}
 
     @property
     def n(self) -> int:
@@ -68,6 +247,30 @@ class MatrixField(Field):
     def ndim(self) -> int:
         """1 for vectors, 2 for matrices."""
         return len(shape_of(self.elem))
+
+    def get_scalar_field(self, *indices: int) -> ComponentField:
+        """The field of one component of the elements: of component i, or of row i, column j.
+
+        Raises ArgumentError.
+        """
+        extents = (self.n, self.m)
+        places = (*indices, 0)[:2]
+        fits = 1 <= len(indices) <= 2 and all(hasattr(k, "__index__") for k in indices)
+        if not fits or not all(0 <= k < n for k, n in zip(places, extents, strict=True)):
+            raise ArgumentError(f"a component of {self.elem} is needed, not {indices}")
+        return self.component_field(places[0] * self.m + places[1])
+
+    def component_field(self, k: int) -> ComponentField:
+        """The field of component k, counted row by row."""
+        found = self._parts.get(k)
+        if found is None:
+            found = self._parts[k] = ComponentField(self, k)
+        return found
+
+    def detach(self) -> None:
+        for part in self._parts.values():
+            part.detach()
+        super().detach()
 
     def to_numpy(self, keep_dims: bool = False, dtype: Any = None) -> Any:
         """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
@@ -90,66 +293,20 @@ class MatrixField(Field):
         super().from_numpy(values)
 
 
-def field(dtype: Any, shape: Any = None, *, needs_grad: bool = False, **options: Any) -> Field:
-    """A field of `shape` many `dtype` (a number, vector or matrix type), zero at first.
-
-    Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
-    """
-    return make_field(current(), cook(dtype), shape, Order.AOS, needs_grad, options)
-
-
-def vector_field(n: int, dtype: Any, shape: Any = None, *, layout: Any = Order.AOS,
-                 needs_grad: bool = False, **options: Any) -> Field:  # fmt: skip
-    """A field of vectors of `n` numbers."""
-    return make_field(current(), tensor_type(dtype, n), shape, layout, needs_grad, options)
-
-
-def matrix_field(n: int, m: int, dtype: Any, shape: Any = None, *, layout: Any = Order.AOS,
-                 needs_grad: bool = False, **options: Any) -> Field:  # fmt: skip
-    """A field of `n` by `m` matrices."""
-    return make_field(current(), tensor_type(dtype, n, m), shape, layout, needs_grad, options)
-
-
-def make_field(
-    runtime: Runtime, elem: Any, shape: Any, order: Order, needs_grad: bool, options: dict[str, Any]
-) -> Field:
-    """A field from checked parts."""
-    refuse_options(options)
-    if not isinstance(elem, Scalar | Tensor):
-        raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}")
-    if shape is None:
-        raise Unsupported(
-            "a field without shape=, placed by hand with ti.root, is not supported yet: give shape="
-        )
-    if not isinstance(order, Order):
-        raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {order!r}")
-    extents = cook_shape(shape)
-    cls = ScalarField if isinstance(elem, Scalar) else MatrixField
-    layout = None
-    if order is Order.SOA and isinstance(elem, Tensor):
-        layout = soa_layout(extents, elem.size)
-    made = cls(runtime, elem, extents, layout)
-    if needs_grad:
-        made.grad = cls(runtime, elem, extents, layout)
-    return made
-
-
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:
     """The type of vectors or matrices of so many numbers. Raises ArgumentError."""
-    elem = cook(dtype)
+    elem = cook(one_of(dtype) if isinstance(dtype, list | tuple) else dtype)
     if not isinstance(elem, Scalar):
         raise ArgumentError(f"components are numbers such as ti.f32, not {dtype!r}")
     return Tensor.of(elem, cook_shape(extents))
 
 
-IGNORED = ("name", "order", "dynamic_index")
-
-
-def refuse_options(options: dict[str, Any]) -> None:
-    """Raises Unsupported for an option that would change the result."""
-    for key, value in options.items():
-        if key not in IGNORED and value not in (None, False, ()):
-            raise Unsupported(f"field option {key}={value!r} is not supported yet")
+def one_of(dtypes: Any) -> Any:
+    """The dtype that a nested list of them, one per component, repeats. Raises ArgumentError."""
+    flat = [one_of(t) if isinstance(t, list | tuple) else t for t in dtypes]
+    if len(set(flat)) != 1:
+        raise ArgumentError(f"the components of one field must have the same type, not {dtypes!r}")
+    return flat[0]
 
 
 def cook_shape(shape: Any) -> tuple[int, ...]:
@@ -158,14 +315,3 @@ def cook_shape(shape: Any) -> tuple[int, ...]:
     if any(not hasattr(n, "__index__") or isinstance(n, bool) or n < 1 for n in extents):
         raise ArgumentError(f"a shape is made of positive integers, not {shape!r}")
     return tuple(n.__index__() for n in extents)
-
-
-def soa_layout(shape: tuple[int, ...], components: int) -> Layout:
-    """Each tensor component in an array of its own, one after the other."""
-    count = math.prod(shape)
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
-    return Layout(axes, tuple(k * count for k in range(components)), count * components)

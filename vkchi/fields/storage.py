@@ -88,23 +88,48 @@ class Storage:
         layout: Layout | None = None,
         stored: Scalar | None = None,
     ) -> None:
-        self.runtime, self.elem, self.shape = runtime, elem, shape
-        self.device = runtime.device
+        self.describe(runtime, elem, stored)
+        self.arrange(shape, layout or row_major(shape, self.components))
+        self._allocate()
+
+    def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
+        """State what elements are, and where. Raises DeviceError where it cannot keep them."""
+        self.runtime, self.elem, self.device = runtime, elem, runtime.device
         self.dtype: Scalar = scalar_of(elem)
         self.stored = stored or choose_stored(self.device, self.dtype)
         self.components = elem.size if isinstance(elem, Tensor) else 1
-        self.layout = layout or row_major(shape, self.components)
-        self._check_size()
-        self.size_bytes = max(1, self.layout.size) * self.stored.size_bytes
         self.is_scalar = isinstance(elem, Scalar)
-        self._allocate()
+        if not self.device.caps.can_store(self.stored.name):
+            raise DeviceError(
+                f"{self.device.info.name} cannot keep {self.stored} in memory: use a type of 32 "
+                "bits, or another device (ti.init(device=...))"
+            )
+
+    def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
+        """State how many elements there are, and where each lies."""
+        if layout.size >= WIDE_FROM and not self.device.caps.int64:
+            raise DeviceError(
+                f"{self.device.info.name} has no 64-bit integers, and so reaches less than 2**31 "
+                f"numbers of one array, not {layout.size}: split it"
+            )
+        self.shape, self.layout = shape, layout
+        self.size_bytes = max(1, layout.size) * self.stored.size_bytes
+        self.digits, self.steps = digits_of(shape, layout)
+        self._is_direct = self.digits == shape and not any(layout.origin)
+        self._ends = ends_of(shape, layout)
 
     def _allocate(self) -> None:
         spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
-        self.buffer: Buffer = self.device.allocate(self.size_bytes + spare_bytes)
+        self.attach(self.device.allocate(self.size_bytes + spare_bytes), is_own=True)
+
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        """State the memory, which begins with the first element; `is_own` if nobody else's numbers
+        are among it."""
+        self.buffer, self.is_own = buffer, is_own
         self.host = self._map()
         is_itself = self.host is not None and self.host.dtype == self.dtype.dtype
-        self._is_quick = is_itself and self.is_scalar and len(self.shape) == 1
+        is_line = self.is_scalar and len(self.shape) == 1 and self._is_direct
+        self._is_quick = is_itself and is_line
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
         """An array of its own with the same contents (and gradient)."""
@@ -115,20 +140,8 @@ class Storage:
             vars(made)["grad"] = copy.deepcopy(vars(self)["grad"], memo)
         return made
 
-    def _check_size(self) -> None:
-        if not self.device.caps.can_store(self.stored.name):
-            raise DeviceError(
-                f"{self.device.info.name} cannot keep {self.stored} in memory: use a type of 32 "
-                "bits, or another device (ti.init(device=...))"
-            )
-        if self.layout.size >= WIDE_FROM and not self.device.caps.int64:
-            raise DeviceError(
-                f"{self.device.info.name} has no 64-bit integers, and so reaches less than 2**31 "
-                f"numbers of one array, not {self.layout.size}: split it"
-            )
-
     def _map(self) -> np.ndarray[Any, Any] | None:
-        """A numpy view of shape `shape + element shape`, if the host can reach the memory."""
+        """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
         if self.buffer.view is None:
             return None
         flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
@@ -137,16 +150,19 @@ class Storage:
         return self._logical(flat)
 
     def _logical(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The array of logical shape over the flat scalars as they lie in memory."""
-        steps = [axis[0].stride for axis in self.layout.axes]
-        inner = shape_of(self.elem)
+        """The scalars as they lie in memory as an array of shape `digits + element shape`: in the
+        order of its indices, its elements are in the order of the logical ones."""
+        inner, steps = shape_of(self.elem), list(self.steps)
         if inner:
             width = self.layout.components[1] if self.components > 1 else 1
             steps += [width * math.prod(inner[k + 1 :]) for k in range(len(inner))]
         item = flat.itemsize
         return np.lib.stride_tricks.as_strided(
-            flat, self.shape + inner, [step * item for step in steps]
+            flat, self.digits + inner, [step * item for step in steps]
         )
+
+    def _digit_shape(self) -> tuple[int, ...]:
+        return self.digits + shape_of(self.elem)
 
     @property
     def array_type(self) -> Array:
@@ -167,13 +183,14 @@ class Storage:
         return result
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
-        """Write the contents to a numpy array of shape `shape + element shape`."""
+        """Write the contents to a numpy array of shape `shape + element shape` (contiguous, for an
+        array in blocks)."""
         self.ready()
         values = self.host
         if values is None:
             raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
             values = self._logical(raw)
-        np.copyto(target, values, casting="unsafe")
+        np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Any) -> None:
         """Take over the contents of an array of the same shape, as numbers of this array's type:
@@ -183,11 +200,14 @@ class Storage:
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
         self.ready()
+        values = host.cast(values, self.dtype).reshape(self._digit_shape())
         if self.host is not None:
-            self.host[...] = host.cast(values, self.dtype)
+            self.host[...] = values
             return
         raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
-        self._logical(raw)[...] = host.cast(values, self.dtype)
+        if not self.is_own:  # what lies between goes back as it was
+            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
+        self._logical(raw)[...] = values
         self.buffer.write(0, raw)
 
     def fill(self, value: Any) -> None:
@@ -197,7 +217,7 @@ class Storage:
         if self.host is not None:
             self.ready()
             self.host[...] = values
-        elif values.ndim == 0 and self.stored.size_bytes == 4:
+        elif values.ndim == 0 and self.stored.size_bytes == 4 and self.is_own:
             word = values.astype(self.stored.dtype).view(np.uint32)
             self.device.fill(self.buffer, 0, self.size_bytes, int(word))
         else:
@@ -223,7 +243,8 @@ class Storage:
             )
         if other is self:
             return
-        if other.layout == self.layout and other.elem is self.elem:
+        is_plain = self.is_own and other.is_own and other.elem is self.elem
+        if is_plain and other.layout == self.layout:
             other.check_alive()
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
         else:
@@ -232,7 +253,7 @@ class Storage:
     # --- elements --------------------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """The user's subscript as a tuple of ints in range. Raises ArrayIndexError."""
+        """Where in `host` the user's subscript leads. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -240,12 +261,23 @@ class Storage:
             raise ArrayIndexError(
                 f"an index of {len(self.shape)} integers is needed here, not {key!r}"
             )
-        for k, extent in zip(keys, self.shape, strict=True):
+        for k, (first, end) in zip(keys, self._ends, strict=True):
             if isinstance(k, slice | float | np.floating) or not hasattr(k, "__index__"):
                 raise ArrayIndexError(f"indices are integers here, not {k!r}")
-            if not 0 <= k < extent:
-                raise ArrayIndexError(f"index {k} is out of range for an axis of {extent}")
-        return tuple(map(int, keys))
+            if not first <= k < end:
+                axis = f"{end}" if first == 0 else f"{first} to {end - 1}"
+                raise ArrayIndexError(f"index {k} is out of range for an axis of {axis}")
+        index = tuple(map(int, keys))
+        return index if self._is_direct else self._split(index)
+
+    def _split(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """The digits of an index."""
+        found = []
+        for k, (first, _), terms in zip(index, self._ends, self.layout.axes, strict=True):
+            for divisor, modulus, _ in terms:
+                digit = (k - first) // divisor
+                found.append(digit % modulus if modulus else digit)
+        return tuple(found)
 
     def __getitem__(self, key: Any) -> Any:
         if self._is_quick and type(key) is int:
@@ -265,16 +297,16 @@ class Storage:
         raise TypeError("an array is not iterated in Python: use to_numpy(), or loop in a kernel")
 
     def read(self, index: tuple[int, ...]) -> Any:
-        """The number at an index (with the component's indices for a tensor element); an array of
-        the components for the index of a whole tensor element."""
+        """The number at a place that `index` gave (with the component's indices for a tensor
+        element); an array of the components for a whole tensor element."""
         self.ready()
         if self.host is not None:
             v = self.host[index]
             if self.dtype is u1:
                 v = v.astype(np.bool_)
             return v.item() if v.ndim == 0 else np.array(v)
-        inner = shape_of(self.elem)[len(index) - len(self.shape) :]
-        if inner and len(index) == len(self.shape):
+        inner = shape_of(self.elem)[len(index) - len(self.digits) :]
+        if inner and len(index) == len(self.digits):
             flat = [self.read(index + place) for place in np.ndindex(*inner)]
             return np.array(flat, self.dtype.dtype).reshape(inner)
         size = self.stored.size_bytes
@@ -282,9 +314,9 @@ class Storage:
         return raw.astype(self.dtype.dtype)[0].item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
-        """Put a number, or a nested sequence for a whole tensor element, at the index; a number
-        there is for all its components. Raises ArgumentError."""
-        inner = shape_of(self.elem)[len(index) - len(self.shape) :]
+        """Put a number, or a nested sequence for a whole tensor element, at a place that `index`
+        gave; a number is for all components. Raises ArgumentError."""
+        inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
         self.ready()
         if self.host is not None:
@@ -309,8 +341,8 @@ class Storage:
 
     def _offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""
-        offset = sum(a[0].stride * i for a, i in zip(self.layout.axes, index, strict=False))
-        rest = index[len(self.shape) :]
+        offset = sum(step * digit for step, digit in zip(self.steps, index, strict=False))
+        rest = index[len(self.digits) :]
         if rest:
             place = int(np.ravel_multi_index(rest, shape_of(self.elem)))
             offset += self.layout.components[place]
@@ -322,6 +354,22 @@ class Storage:
             raise KernelRuntimeError(
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
             )
+
+
+def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many values each digit of the indices has, and the scalars from one to the next."""
+    digits, steps = [], []
+    for extent, terms in zip(shape, layout.axes, strict=True):
+        for divisor, modulus, stride in terms:
+            digits.append(modulus or -(-extent // divisor))
+            steps.append(stride)
+    return tuple(digits), tuple(steps)
+
+
+def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:
+    """The first index of each axis, and the one behind the last."""
+    origin = layout.origin or (0,) * len(shape)
+    return tuple((first, first + extent) for first, extent in zip(origin, shape, strict=True))
 
 
 def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:

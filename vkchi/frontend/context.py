@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.errors import CompilationError, KernelNameError, KernelSyntaxError, KernelTypeError
+from vkchi.errors import (
+    CompilationError,
+    KernelFieldError,
+    KernelNameError,
+    KernelRuntimeError,
+    KernelSyntaxError,
+    KernelTypeError,
+)
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, REFERENCE, VARIABLE, Activation, Var
@@ -243,10 +250,20 @@ class Lowering:
         """The array that stands for a captured field; becomes a parameter of the Func."""
         found = self._arrays.get(id(obj))
         if found is None:
-            name = self.dependencies.name_of(obj, "field")
-            param = self.add_param(Param(obj.__vkchi_array__(), name), ("field", obj))
-            found = self._arrays[id(obj)] = ArrayRef(param, obj)
+            found = self._arrays[id(obj)] = self._capture_array(obj)
         return found
+
+    def _capture_array(self, obj: Any) -> ArrayRef:
+        part = getattr(obj, "component_of", None)
+        if part is not None:  # the same memory must be the same parameter
+            whole, component = part
+            return ArrayRef(self.array_of(whole).value, obj, component)
+        try:
+            t = obj.__vkchi_array__()
+        except KernelRuntimeError as e:
+            raise self.fail(str(e), kind=KernelFieldError) from None
+        param = Param(t, self.dependencies.name_of(obj, "field"))
+        return ArrayRef(self.add_param(param, ("field", obj)), obj)
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
         """The gradient of an ndarray argument."""

@@ -62,6 +62,8 @@ def space_of(cx: Lowering, x: Any) -> Space:
     if isinstance(x, ndrange):
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")
+    if hasattr(x, "__vkchi_space__"):  # a block of a field tree
+        return Space(x.__vkchi_space__(), "array")
     array = array_like(cx, x)
     if array is not None:
         layout = array.type.layout

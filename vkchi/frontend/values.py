@@ -106,13 +106,14 @@ class ArrayRef:
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
     `value` has an Array type; `source` is the Python object it stands for, if it is a captured one.
+    `component`: only this component of each element is meant.
     """
 
-    __slots__ = ("source", "value")
+    __slots__ = ("component", "source", "value")
 
-    def __init__(self, value: Value, source: Any = None) -> None:
+    def __init__(self, value: Value, source: Any = None, component: int | None = None) -> None:
         assert isinstance(value.type, Array)
-        self.value, self.source = value, source
+        self.value, self.source, self.component = value, source, component
 
     @property
     def type(self) -> Array:

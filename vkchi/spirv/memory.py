@@ -10,8 +10,8 @@ and all its index values are 32 bits wide; else 64.
 An access with an index that may be outside goes to a spare element behind the array where the
 element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
 Whoever makes the memory of an array adds that element (one instruction per access; selecting
-another address instead costs half the speed on software drivers). In layouts that are not
-row-major there may be no room behind a component, and the trash block's address is selected.
+another address instead costs half the speed on software drivers). In other layouts other arrays'
+elements may be in between: each index is judged, and the trash block's address selected.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from vkchi.spirv import spec
 from vkchi.spirv.offsets import (
     Offset,
     add_id,
+    axis_index,
     index_of,
     layout_of,
     materialise,
@@ -105,9 +106,10 @@ Place = BufferPlace | SharedPlace | LocalPlace | WordPlace
 
 @lru_cache(maxsize=4096)
 def has_spare(t: Array) -> bool:
-    """Whether the memory of an array of static shape has a spare element at its end."""
+    """Whether the memory of an array of static shape has a spare element at its end. Row-major ones
+    have, for nothing else is in their memory (`fields.cells`)."""
     assert t.shape is not None
-    return t.layout in (None, row_major(t.shape, t.scalars_per_element))
+    return layout_of(t)._replace(origin=()) == row_major(t.shape, t.scalars_per_element)
 
 
 @lru_cache(maxsize=4096)
@@ -140,13 +142,10 @@ def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
     layout = layout_of(t)
     width = i64 if layout.size >= WIDE_FROM else i32
     offset, ok = static_offset(em, width, layout, op.args[1:]), 0
-    limit = layout.size - max(layout.components)
-    is_proven = op.attr == "inside" or (not offset.id and 0 <= offset.constant < limit)
-    if not is_proven and has_spare(t):
+    if op.attr != "inside" and has_spare(t):
         offset = _spare_offset(em, op, t, width, offset)
-    elif not is_proven:
-        offset = Offset(materialise(em, width, offset), 0)
-        ok = _is_inside(em, op, t, width, offset.id, limit)
+    elif op.attr != "inside":
+        ok = _is_inside(em, op, t, width)
     base = em.arguments.pointer(_param(op))
     elem = scalar_of(t.elem)
     return BufferPlace(base, t.stored, elem, offset, width, ok, layout.components)
@@ -155,10 +154,13 @@ def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
 def _spare_offset(em: Emitter, op: Op, t: Array, width: Scalar, offset: Offset) -> Offset:
     """The offset of an element, or of the spare one behind the array. Of a single axis, the index
     itself is judged: its multiples may wrap."""
+    layout = layout_of(t)
+    if not offset.id and 0 <= offset.constant < layout.size:
+        return offset
     if t.ndim != 1 or t.shape is None:
-        number = materialise(em, width, offset)
-        return Offset(_to_spare(em, width, number, em.number(width, layout_of(t).size)), 0)
-    index = materialise(em, width, index_of(em, width, op.args[1]))
+        size = em.number(width, layout.size)
+        return Offset(_to_spare(em, width, materialise(em, width, offset), size), 0)
+    index = materialise(em, width, axis_index(em, width, layout, 0, op.args[1]))
     index = _to_spare(em, width, index, em.number(width, t.shape[0]))
     return Offset(multiply(em, width, index, t.scalars_per_element), 0)
 
@@ -168,15 +170,18 @@ def _to_spare(em: Emitter, t: Scalar, number: int, limit: int) -> int:
     return em.glsl(Glsl.UMin, em.type_id(t), number, limit)
 
 
-def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar, offset: int, limit: int) -> int:
-    """Whether an element's offset is below the limit. Of a single axis, the index itself is judged:
-    its multiples may wrap."""
-    if t.ndim == 1 and t.shape is not None:
-        index = index_of(em, width, op.args[1])
-        origin = layout_of(t).origin[0] if layout_of(t).origin else 0
-        index = index._replace(constant=index.constant - origin)
-        offset, limit = materialise(em, width, index), t.shape[0]
-    return em.op(spec.OpULessThan, em.type_id(u1), offset, em.number(width, limit))
+def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar) -> int:
+    """Whether every index is one of its axis; 0 where that is known."""
+    assert t.shape is not None
+    inside = 0
+    for axis, (v, extent) in enumerate(zip(op.args[1:], t.shape, strict=True)):
+        index = axis_index(em, width, layout_of(t), axis, v)
+        if not index.id and 0 <= index.constant < extent:
+            continue
+        ends = materialise(em, width, index), em.number(width, extent)
+        one = em.op(spec.OpULessThan, em.type_id(u1), *ends)
+        inside = em.op(spec.OpLogicalAnd, em.type_id(u1), inside, one) if inside else one
+    return inside
 
 
 def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:

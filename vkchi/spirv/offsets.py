@@ -73,15 +73,20 @@ def index_of(em: Emitter, t: Scalar, v: Value) -> Offset:
     return Offset(em.op(spec.OpSConvert, em.type_id(t), value), 0)
 
 
+def axis_index(em: Emitter, t: Scalar, layout: Layout, axis: int, v: Value) -> Offset:
+    """An index value counted from the first index of its axis."""
+    index = index_of(em, t, v)
+    origin = layout.origin[axis] if layout.origin else 0
+    return index._replace(constant=index.constant - origin)
+
+
 def static_offset(
     em: Emitter, t: Scalar, layout: Layout, indices: tuple[Value, ...]
 ) -> Offset:  # fmt: skip
     """Where the layout puts the element: sums of digits of the indices."""
     total = Offset(0, 0)
     for axis, v in enumerate(indices):
-        origin = layout.origin[axis] if layout.origin else 0
-        index = index_of(em, t, v)
-        index = index._replace(constant=index.constant - origin)
+        index = axis_index(em, t, layout, axis, v)
         for term in layout.axes[axis]:
             total = _add_term(em, t, total, index, term)
     return total

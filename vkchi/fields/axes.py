@@ -1,0 +1,116 @@
+"""Axes of field trees, and the numbers of cells along them, as users write both.
+
+Owns: `Axes`, `axes`, the checks. Must not know: nodes, fields.
+
+    >>> pair_axes(axes(0, 1), (4, 8))
+    ((0, 4), (1, 8))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import ArgumentError
+
+MOST_AXES = 8
+LETTERS = "ijklmnop"
+MOST_CELLS = 2**31 - 1  # along one axis
+
+
+class Axes(tuple[int, ...]):
+    """Numbers of axes, each once: `ti.i` is (0,), `ti.ij` is (0, 1)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"ti.{''.join(LETTERS[k] for k in self)}" if len(self) < 5 else f"ti.axes{(*self,)}"
+
+
+def axes(*x: Any) -> Axes:
+    """The axes of these numbers, 0 to 7. Raises ArgumentError."""
+    for k in x:
+        if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
+            raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")
+    if len(set(x)) < len(x):
+        raise ArgumentError(f"each axis is given once, unlike in {x}")
+    return Axes(int(k) for k in x)
+
+
+def axes_named(letters: str) -> Axes:
+    """The axes that letters from i on mean."""
+    return axes(*[LETTERS.index(c) for c in letters])
+
+
+def flat_axes(x: Any) -> Axes:
+    """Axes from what a user gives for them: `ti.ij`, or a sequence of axes or numbers."""
+    if isinstance(x, Axes):
+        return x
+    if not isinstance(x, list | tuple) or not x:
+        raise ArgumentError(f"axes such as ti.ij are needed here, not {x!r}")
+    found: list[Any] = []
+    for part in x:
+        found += part if isinstance(part, Axes) else [part]
+    return axes(*found)
+
+
+def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
+    """(axis, cells) pairs by ascending axis, from axes and one number or one number per axis.
+
+    Raises ArgumentError.
+    """
+    found = flat_axes(x)
+    sizes = cook_extents(dimensions, "a block's dimensions")
+    if len(sizes) == 1:
+        sizes *= len(found)
+    if len(sizes) != len(found):
+        raise ArgumentError(
+            f"{found} {'is' if len(found) == 1 else 'are'} {len(found)} axes, "
+            f"and {len(sizes)} dimensions are given: {sizes}"
+        )
+    return tuple(sorted(zip(found, sizes, strict=True)))
+
+
+def cook_extents(x: Any, what: str) -> tuple[int, ...]:
+    """A number or a sequence of numbers as a tuple of ints. Raises ArgumentError for anything but
+    positive integers below 2**31."""
+    found = tuple(x) if hasattr(x, "__iter__") and not isinstance(x, str) else (x,)
+    for n in found:
+        if not hasattr(n, "__index__") or isinstance(n, bool) or not 0 < n <= MOST_CELLS:
+            raise ArgumentError(f"{what} must be positive integers below 2**31, not {n!r}")
+    return tuple(n.__index__() for n in found)
+
+
+def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
+    """The first index of each axis, from what a user gives as `offset=`; () for None.
+
+    Raises ArgumentError.
+    """
+    if offset is None:
+        return ()
+    found = tuple(offset) if hasattr(offset, "__iter__") else (offset,)
+    for k in found:
+        if not hasattr(k, "__index__") or isinstance(k, bool) or abs(k) > MOST_CELLS:
+            raise ArgumentError(f"offset= is made of integers, not {k!r}")
+    if found and len(found) != ndim:
+        raise ArgumentError(
+            f"the dimensionality of shape and offset must be the same ({ndim} != {len(found)})"
+        )
+    return tuple(k.__index__() for k in found) if any(found) else ()
+
+
+def order_axes(order: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that `order="ji"` names, the slowest first. Raises ArgumentError."""
+    if order is None:
+        return tuple(range(ndim))
+    if not isinstance(order, str):
+        raise ArgumentError(f"order= is a word such as 'ji', not {order!r}")
+    if len(order) != ndim:
+        raise ArgumentError(
+            f"the dimensionality of shape and order must be the same ({ndim} != {len(order)})"
+        )
+    if len(set(order)) < ndim:
+        raise ArgumentError(f"the axes in order={order!r} must be different")
+    for letter in order:
+        if letter not in LETTERS[:ndim]:
+            raise ArgumentError(f"order={order!r} names the axis {letter}, which is not there")
+    return tuple(LETTERS.index(letter) for letter in order)

@@ -1,0 +1,190 @@
+"""Who builds field trees: `ti.root`, and `ti.FieldsBuilder` for trees that can be freed.
+
+Owns: both, `SNodeTree`, the one root of each runtime. Must not know: how trees are laid out.
+
+    fb = FieldsBuilder(); fb.dense(ti.i, 8).place(x)
+    tree = fb.finalize(); ...; tree.destroy()
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+from vkchi.errors import KernelRuntimeError, Unsupported
+from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
+from vkchi.runtime import Runtime, current
+
+
+class GlobalRoot(RootNode):
+    """The root of a runtime. `made` are the fields that were made with a shape."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime, root, is_ready=True)
+        self.made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def place_companions(self, kind: str) -> None:
+        super().place_companions(kind)
+        for field in list(self.made):
+            companion = field.lacking(kind)
+            if companion is not None:
+                self._copy_place(field.node, companion)
+
+    def _copy_place(self, node: SNode, field: Any) -> None:
+        """Put a field into blocks of its own that are like those above a node."""
+        path = [n for n in node._path_from_root() if isinstance(n, SNode)][:-1]
+        parent: Parent = self
+        for block in path:
+            parent = parent.adopt("dense", block.cells)
+        field.is_soa = node.content is not None and node.content.is_soa
+        parent.place(field, offset=node.origin or None)
+
+
+def root_of(runtime: Runtime) -> GlobalRoot:
+    """The root of a runtime, made when it is first asked for."""
+    found = runtime.kept.get(GlobalRoot)
+    if found is None:
+        found = runtime.kept.setdefault(GlobalRoot, GlobalRoot(runtime))
+    return found  # type: ignore[no-any-return]
+
+
+class Root(Parent):
+    """`ti.root`: the root of the current runtime."""
+
+    kind = "root"
+
+    @property
+    def runtime(self) -> Runtime:  # type: ignore[override]
+        """The current runtime."""
+        return current()
+
+    @property
+    def extents(self) -> dict[int, int]:  # type: ignore[override]
+        """None: it is there once."""
+        return {}
+
+    @property
+    def children(self) -> list[SNode]:  # type: ignore[override]
+        """The blocks and places at the top that are not laid out."""
+        return root_of(current()).children
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(): it is there once."""
+        return ()
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        return root_of(current()).adopt(kind, cells)
+
+    def place(self, *args: Any, offset: Any = None) -> None:
+        """Put fields of one element each at the top. Raises ArgumentError."""
+        super().place(*args, offset=offset)
+
+    def place_companions(self, kind: str) -> None:
+        root_of(current()).place_companions(kind)
+
+    def parent(self, n: int = 1) -> None:
+        """None: nothing is above."""
+
+    def _get_children(self) -> list[SNode]:
+        return self.children
+
+    def __repr__(self) -> str:
+        return "ti.root"
+
+
+root = Root()
+
+
+class FieldsBuilder(Parent):
+    """Builds a field tree that can be destroyed. Its fields can be used after `finalize`."""
+
+    kind = "root"
+
+    def __init__(self) -> None:
+        self.runtime = current()
+        self.root = RootNode(self.runtime, self, is_ready=False, can_destroy=True)
+        self.extents = {}
+        self.finalized = False
+
+    @property
+    def children(self) -> list[SNode]:  # type: ignore[override]
+        """The blocks and places at the top, before it is finalised."""
+        return self.root.children
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(): the root is there once."""
+        return ()
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        self._check_not_finalized()
+        return self.root.adopt(kind, cells)
+
+    def parent(self, n: int = 1) -> None:
+        """None: nothing is above."""
+
+    def place(self, *args: Any, offset: Any = None) -> None:
+        """Put fields of one element each at the top. Raises ArgumentError."""
+        self._check_not_finalized()
+        super().place(*args, offset=offset)
+
+    def finalize(self, raise_warning: bool = True) -> SNodeTree:
+        """Give the fields their memory; nothing can be added afterwards. `raise_warning`: warn in
+        the log if there is nothing. Raises KernelRuntimeError the second time."""
+        self._check_not_finalized()
+        if not self.root.trees and raise_warning:
+            logging.getLogger("vkchi").warning("a FieldsBuilder without fields is finalized")
+        self.finalized = self.root.is_ready = True
+        trees = []
+        while self.root.trees:  # gradients that are placed now may add some
+            trees.append(self.root.trees[0])
+            trees[-1].lay_out()
+        return SNodeTree(trees)
+
+    def _check_not_finalized(self) -> None:
+        if self.finalized:
+            raise KernelRuntimeError(
+                "this ti.FieldsBuilder is finalized already: make another one for more fields"
+            )
+
+    def __repr__(self) -> str:
+        return "ti.root"
+
+
+class SNodeTree:
+    """What a FieldsBuilder built."""
+
+    def __init__(self, trees: list[Tree]) -> None:
+        self._trees, self.destroyed = trees, False
+
+    def destroy(self) -> None:
+        """Free the fields' memory; using one afterwards raises KernelRuntimeError, and so does
+        destroying twice."""
+        if self.destroyed:
+            raise KernelRuntimeError("this tree has been destroyed already")
+        self.destroyed = True
+        for tree in self._trees:
+            tree.destroy()
+
+    @property
+    def id(self) -> int:
+        """A number of its own."""
+        if self.destroyed:
+            raise KernelRuntimeError("this tree has been destroyed")
+        return id(self)
+
+
+class BitpackedFields:
+    """Not supported: making one raises Unsupported."""
+
+    def __init__(self, max_num_bits: Any = None) -> None:
+        raise Unsupported(
+            "ti.BitpackedFields is not supported yet: use fields of ti.i8, ti.u16 and the like"
+        )
+
+
+def deactivate_all_snodes() -> None:
+    """Not supported: raises Unsupported."""
+    raise Unsupported(SPARSE.format("ti.deactivate_all_snodes()"))

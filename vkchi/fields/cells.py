@@ -1,0 +1,175 @@
+"""How a field tree lies in memory: cells like C structs, blocks like C arrays of them.
+
+Owns: sizes, offsets, the `Layout` of each place, the tree's buffer. Must not know: who built it.
+
+Nodes in a cell follow each other in the order that they were put there, each aligned to its widest
+scalar; a cell's size is a multiple of that alignment, so that every stride is a multiple of the
+scalar's size. The cells of a block are row-major in the order of its axes' letters. Alone in its
+tree, a field that fills it lies as an array of its shape does.
+
+An index is cut into digits, one per block that has its axis: the outermost counts the outermost
+block's cells. Blocks of one axis whose cells have no gaps between them are one digit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vkchi.device import Buffer
+from vkchi.types import AxisTerm, Layout
+
+if TYPE_CHECKING:
+    from vkchi.fields.snode import SNode, Tree
+
+
+class Digit(NamedTuple):
+    """The number of cells of a block along one axis, and the bytes from one to the next."""
+
+    cells: int
+    stride_bytes: int
+
+
+class Seat(NamedTuple):
+    """A place, where its first element lies, and the layout from there."""
+
+    node: SNode
+    start_bytes: int
+    layout: Layout
+
+
+class Window(Buffer):
+    """A part of a buffer, for one of the fields in it; orders accesses as the whole does."""
+
+    __slots__ = ("_start", "_whole")
+
+    def __init__(self, whole: Buffer, start: int, size_bytes: int) -> None:
+        self.device, self.key, self.size_bytes = whole.device, whole.key, size_bytes
+        self.address = whole.address + start
+        self._whole, self._start = whole, start
+        self.view = None if whole.view is None else whole.view[start : start + size_bytes]
+
+    def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
+        return self._whole.locate(self._start + offset, size_bytes)
+
+    def read_into(self, offset: int, target: Any) -> None:
+        self._whole.read_into(self._start + offset, target)
+
+    def write(self, offset: int, data: Any) -> None:
+        self._whole.write(self._start + offset, data)
+
+
+def fill_tree(tree: Tree) -> None:
+    """Lay a tree out, allocate its buffer, and give each field its part."""
+    seats: list[Seat] = []
+    size_bytes = lay_out(tree.top, seats)
+    for seat in seats:
+        field: Any = seat.node.field
+        if field is not None:
+            field.arrange(seat.node.shape, seat.layout)
+    if not seats:
+        return
+    spare_bytes = max(element_bytes(seat.node) for seat in seats)  # where stray accesses go
+    device = tree.root.runtime.device
+    whole = device.allocate(size_bytes + spare_bytes)
+    for seat in seats:
+        field = seat.node.field
+        if field is not None and len(seats) == 1:
+            field.attach(whole, is_own=True)
+        elif field is not None:
+            part = Window(whole, seat.start_bytes, field.size_bytes)
+            field.attach(part, is_own=False)
+
+
+def lay_out(top: SNode, seats: list[Seat]) -> int:
+    """Append the seats of all places; the size of the whole in bytes."""
+    size_bytes, _ = measure(top)
+    _seat(top, 0, {}, size_bytes, seats)
+    return size_bytes * (top_content(seats).components if is_soa(seats) else 1)
+
+
+def is_soa(seats: list[Seat]) -> bool:
+    """Whether each component of the only field has a copy of the tree."""
+    return len(seats) == 1 and top_content(seats).is_soa
+
+
+def top_content(seats: list[Seat]) -> Any:
+    """What stands at the first seat."""
+    return seats[0].node.content
+
+
+def element_bytes(node: SNode) -> int:
+    """The size of one element of a place's field."""
+    assert node.content is not None
+    return node.content.stored.size_bytes * node.content.components
+
+
+def measure(node: SNode) -> tuple[int, int]:
+    """Size and alignment of a node in bytes; notes offsets and the sizes of cells."""
+    if node.content is not None:
+        scalar_bytes = node.content.stored.size_bytes
+        size_bytes = scalar_bytes if node.content.is_soa else element_bytes(node)
+        return size_bytes, scalar_bytes
+    at, widest = 0, 1
+    for child in node.children:
+        size, alignment = measure(child)
+        child.offset_bytes = align(at, alignment)
+        at = child.offset_bytes + size
+        widest = max(widest, alignment)
+    node.cell_bytes = align(at, widest)
+    return node.cell_bytes * math.prod(n for _, n in node.cells), widest
+
+
+def align(offset: int, alignment: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-offset // alignment) * alignment
+
+
+def _seat(
+    node: SNode, start: int, digits: dict[int, tuple[Digit, ...]], size: int, seats: list[Seat]
+) -> None:
+    if node.content is not None:
+        seats.append(Seat(node, start, layout_of(node, digits, size)))
+        return
+    digits, stride = dict(digits), node.cell_bytes
+    for axis, n in reversed(node.cells):
+        digits[axis] = (*digits.get(axis, ()), Digit(n, stride))
+        stride *= n
+    for child in node.children:
+        _seat(child, start + child.offset_bytes, digits, size, seats)
+
+
+def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int) -> Layout:
+    """The layout of a place, in its scalars, whose indices have these digits by axis; `size_bytes`
+    is that of the whole tree."""
+    assert node.content is not None
+    scalar_bytes, count = node.content.stored.size_bytes, node.content.components
+    apart = size_bytes // scalar_bytes if node.content.is_soa else 1
+    axes = tuple(terms_of(join_digits(digits[axis]), scalar_bytes) for axis in sorted(digits))
+    components = tuple(k * apart for k in range(count))
+    last = components[-1]
+    for axis_digits in digits.values():
+        last += sum((d.cells - 1) * d.stride_bytes for d in axis_digits) // scalar_bytes
+    return Layout(axes, components, last + 1, node.origin)
+
+
+def join_digits(digits: tuple[Digit, ...]) -> list[Digit]:
+    """Digits without gaps between them as one."""
+    found: list[Digit] = []
+    for digit in digits:
+        outer = found[-1] if found else None
+        if outer is not None and outer.stride_bytes == digit.cells * digit.stride_bytes:
+            found[-1] = Digit(outer.cells * digit.cells, digit.stride_bytes)
+        else:
+            found.append(digit)
+    return found
+
+
+def terms_of(digits: list[Digit], scalar_bytes: int) -> tuple[AxisTerm, ...]:
+    """The terms of an axis, the outermost digit first, which needs no modulus."""
+    found, divisor = [], math.prod(d.cells for d in digits)
+    for k, digit in enumerate(digits):
+        divisor //= digit.cells
+        modulus = digit.cells if k else 0
+        found.append(AxisTerm(divisor, modulus, digit.stride_bytes // scalar_bytes))
+    return tuple(found)

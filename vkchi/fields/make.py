@@ -1,0 +1,143 @@
+"""Making fields: `ti.field`, `ti.Vector.field`, `ti.Matrix.field`.
+
+Owns: those functions and the checks of their arguments. Must not know: kernels.
+
+    x = field(ti.f32, shape=(4, 4), order="ji")     # has memory at once
+    y = field(ti.f32); ti.root.dense(ti.ij, 4).place(y)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.axes import cook_offset, order_axes
+from vkchi.fields.builder import root_of
+from vkchi.fields.field import Field, MatrixField, ScalarField, cook_shape, tensor_type
+from vkchi.fields.snode import SNode, Tree
+from vkchi.runtime import Runtime, current
+from vkchi.types import Scalar, Tensor, cook
+
+
+class Order(enum.Enum):
+    """Where a matrix field's components lie (`ti.Layout`): beside each other, or each apart."""
+
+    AOS = "array of structures"
+    SOA = "structure of arrays"
+
+
+def field(dtype: Any, shape: Any = None, order: Any = None, name: str = "", offset: Any = None,
+          needs_grad: bool = False, needs_dual: bool = False, **options: Any) -> Any:  # fmt: skip
+    """A field of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
+
+    shape: a number or numbers; without, the field is to be placed in a tree. order: the axes from
+    the slowest to the fastest, such as "ji". offset: the first index of each axis. needs_grad,
+    needs_dual: with `.grad`, `.dual`. Raises KernelRuntimeError before `init`, ArgumentError.
+    """
+    elem = cook(dtype)
+    places = {"shape": shape, "order": order, "offset": offset}
+    needs = {"needs_grad": needs_grad, "needs_dual": needs_dual}
+    if not isinstance(elem, Scalar | Tensor) and hasattr(elem, "field"):
+        return elem.field(name=name, **places, **needs, **options)
+    return make_field(current(), elem, name=name, **places, **needs, **options)
+
+
+def vector_field(n: int, dtype: Any, *args: Any, ndim: int = 1, **options: Any) -> Field:
+    """A field of vectors of `n` numbers; further arguments are those of `field` and `layout`."""
+    if ndim != 1:
+        raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
+    return make_field(current(), tensor_type(dtype, n), **named_options(args, options))
+
+
+def matrix_field(n: int, m: int, dtype: Any, *args: Any, ndim: int = 2, **options: Any) -> Field:
+    """A field of `n` by `m` matrices; further arguments are those of `field` and `layout`."""
+    if ndim == 1 and m == 1:
+        return vector_field(n, dtype, *args, **options)
+    return make_field(current(), tensor_type(dtype, n, m), **named_options(args, options))
+
+
+NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
+
+
+def named_options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, those given by position under their names. Raises ArgumentError."""
+    found = dict(zip(NAMES, args))
+    twice = found.keys() & options.keys()
+    if len(args) > len(NAMES) or twice:
+        what = f"{', '.join(twice)} twice" if twice else f"{len(args)} arguments"
+        raise ArgumentError(f"a field is given {what}; it takes {', '.join(NAMES)}")
+    return found | options
+
+
+def make_field(
+    runtime: Runtime,
+    elem: Any,
+    shape: Any = None,
+    order: Any = None,
+    name: str = "",
+    offset: Any = None,
+    needs_grad: bool = False,
+    needs_dual: bool = False,
+    layout: Any = Order.AOS,
+    dynamic_index: Any = None,
+) -> Field:
+    """A field of elements of a type, with memory if it has a shape. Raises ArgumentError."""
+    if not isinstance(elem, Scalar | Tensor):
+        raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}")
+    if not isinstance(layout, Order):
+        raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
+    made = (ScalarField if isinstance(elem, Scalar) else MatrixField)(runtime, elem, name)
+    needs = tuple(k for k, wanted in (("grad", needs_grad), ("dual", needs_dual)) if wanted)
+    if needs and made.dtype.kind != "f":
+        raise ArgumentError(f"fields of {made.dtype} have no gradients: needs_grad= is for floats")
+    if shape is None:
+        refuse_without_shape(order=order, offset=offset)
+        made.needs = needs
+        return made
+    is_soa = layout is Order.SOA
+    give_place(runtime, [made], shape, order, offset, is_soa)
+    for kind in needs:
+        give_place(runtime, [getattr(made, kind)], shape, order, offset, is_soa)
+    return made
+
+
+def refuse_without_shape(**options: Any) -> None:
+    """Raises ArgumentError for options that only fields with a shape take."""
+    for key, value in options.items():
+        if value is not None:
+            help = ": give it to place()" if key == "offset" else ""
+            raise ArgumentError(f"{key}= is for fields that are made with shape={help}")
+
+
+def give_place(
+    runtime: Runtime, fields: list[Field], shape: Any, order: Any, offset: Any, is_soa: bool = False
+) -> None:
+    """Put fields into the cells of one block of a shape, and lay that out. `is_soa`: a single
+    field's components are apart. Raises ArgumentError."""
+    extents = cook_shape(shape)
+    origin = cook_offset(offset, len(extents))
+    axes = order_axes(order, len(extents))
+    levels = [tuple(enumerate(extents))] if order is None else [((k, extents[k]),) for k in axes]
+    root = root_of(runtime)
+    tree, parent = Tree(root), None
+    for cells in levels if extents else []:
+        parent = grow(tree, parent, "dense", cells)
+    for field in fields:
+        field.is_soa = is_soa
+        if parent is None and field is not fields[0]:
+            tree = Tree(root)
+        grow(tree, parent, "place", ()).hold(field, origin)
+        root.made.add(field)
+        if parent is None:
+            tree.lay_out()
+    tree.lay_out()
+
+
+def grow(tree: Tree, parent: Any, kind: str, cells: tuple[tuple[int, int], ...]) -> SNode:
+    """A new node in a tree that is only now being built, at its top if it has no parent."""
+    if parent is not None:
+        return parent.adopt(kind, cells)  # type: ignore[no-any-return]
+    tree.top = SNode(kind, tree.root, tree, cells)
+    return tree.top

@@ -1,0 +1,341 @@
+"""Field trees: blocks in blocks of cells, and the places of fields in them (`ti.root.dense(...)`).
+
+Owns: `SNode` (a block or a place), `RootNode`, `Tree` (a block at the top with all that is under
+it, which is laid out in one buffer), and who may be put where. Must not know: what fields hold, how
+cells are laid out (`cells`), memory.
+
+    block = root.dense(axes(0), 4)          # 4 cells
+    block.place(x, y)                       # each with an x and a y
+    block.dense(axes(0, 1), 8).place(z)     # and 8 by 8 of z, which has the shape (32, 8)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.runtime import Runtime, current
+from vkchi.types import Scalar
+
+SPARSE = "{} is not supported yet, for sparse data is not: keep a dense field and a mask"
+QUANT = "{} is not supported yet, for numbers of odd widths are not: use ti.i8, ti.u16 and the like"
+
+
+class Content(NamedTuple):
+    """What stands at one place: `components` scalars of a type. In an `is_soa` tree each component
+    has a copy of the whole tree's cells for its own."""
+
+    stored: Scalar
+    components: int
+    is_soa: bool = False
+
+
+class Placeable(Protocol):
+    """A field, seen from its place."""
+
+    runtime: Runtime
+    needs: tuple[str, ...]
+
+    @property
+    def content(self) -> Content: ...
+
+    def check_placeable(self) -> None: ...
+
+    def put(self, node: SNode) -> None: ...
+
+    def lacking(self, kind: str) -> Any: ...
+
+
+def members_of(x: Any) -> list[Placeable]:
+    """The fields that x stands for: a field, a struct of fields, a list of such.
+
+    Raises ArgumentError.
+    """
+    if hasattr(x, "check_placeable"):
+        return [x]
+    if hasattr(x, "__vkchi_members__"):
+        return list(x.__vkchi_members__())
+    if isinstance(x, list | tuple):
+        return [field for part in x for field in members_of(part)]
+    raise ArgumentError(f"{x!r} cannot be placed: fields are, such as ti.field(ti.f32)")
+
+
+class Parent:
+    """What blocks and fields are put under."""
+
+    kind: str
+    runtime: Runtime
+    extents: dict[int, int]
+    children: list[SNode]
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        """A new node under this one. Raises KernelRuntimeError if it is too late."""
+        raise NotImplementedError
+
+    def dense(self, axes: Any, dimensions: Any) -> SNode:
+        """A block of `dimensions` cells (one number for all, or one per axis) along the axes, in
+        each cell of this one. Raises ArgumentError."""
+        return self.adopt("dense", pair_axes(axes, dimensions))
+
+    def place(self, *args: Any, offset: Any = None) -> Any:
+        """Put fields, or lists of them, into each cell, one behind the other; `offset` is the first
+        index of each axis. Raises ArgumentError for what cannot be placed."""
+        fields = [field for arg in args for field in members_of(arg)]
+        origin = cook_offset(offset, len(self.extents))
+        for field in fields:
+            if field.runtime is not self.runtime:
+                raise KernelRuntimeError("the field was made before ti.init: make it again")
+            field.check_placeable()
+            self.adopt("place").hold(field, origin)
+        return self
+
+    def places(self) -> Iterator[SNode]:
+        """The places of fields from here down, in memory's order."""
+        for child in self.children:
+            if child.kind == "place":
+                yield child
+            else:
+                yield from child.places()
+
+    def lazy_grad(self) -> None:
+        """Place the gradients of all fields of floats from here down, each beside its field."""
+        self.place_companions("grad")
+
+    def lazy_dual(self) -> None:
+        """Place the duals of all fields of floats from here down, each beside its field."""
+        self.place_companions("dual")
+
+    def place_companions(self, kind: str) -> None:
+        """Place what fields from here down have not of a kind, beside them."""
+        for node in list(self.places()):
+            field = node.field
+            companion = field.lacking(kind) if field is not None else None
+            if companion is not None:
+                node.above.place(companion, offset=node.origin or None)
+
+    # --- what is not there ---------------------------------------------------------------------
+
+    def pointer(self, axes: Any, dimensions: Any) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(SPARSE.format("pointer()"))
+
+    def bitmasked(self, axes: Any, dimensions: Any) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(SPARSE.format("bitmasked()"))
+
+    def hash(self, axes: Any, dimensions: Any) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(SPARSE.format("hash()"))
+
+    def dynamic(self, axis: Any, dimension: Any, chunk_size: Any = None) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(SPARSE.format("dynamic()") + ", or a dense one and a counter")
+
+    def quant_array(self, axes: Any, dimensions: Any, max_num_bits: Any) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(QUANT.format("quant_array()"))
+
+    def deactivate_all(self) -> NoReturn:
+        """Not supported: raises Unsupported."""
+        raise Unsupported(SPARSE.format("deactivate_all()"))
+
+
+class SNode(Parent):
+    """A block of cells (kind `dense`) or the place of a field (`place`).
+
+    `extents` counts by axis how often the node is there, from the root; what was laid out knows
+    `cell_bytes` and its `offset_bytes` in the cell above.
+    """
+
+    def __init__(
+        self, kind: str, above: Parent, tree: Tree, cells: tuple[tuple[int, int], ...]
+    ) -> None:
+        self.kind, self.above, self.tree, self.cells = kind, above, tree, cells
+        self.runtime = above.runtime
+        self.children: list[SNode] = []
+        extents = dict(above.extents)
+        for axis, n in cells:
+            extents[axis] = extents.get(axis, 1) * n
+            if extents[axis] > MOST_CELLS:
+                raise ArgumentError(f"an axis of {extents[axis]} cells is too long")
+        self.extents = dict(sorted(extents.items()))
+        self.origin: tuple[int, ...] = ()
+        self.content: Content | None = None
+        self.offset_bytes = self.cell_bytes = 0
+        self._field: Any = lambda: None
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        if self.kind == "place":
+            raise ArgumentError("nothing goes under the place of a field: use its parent()")
+        self.tree.check_open()
+        child = SNode(kind, self, self.tree, cells)
+        self.children.append(child)
+        return child
+
+    def hold(self, field: Placeable, origin: tuple[int, ...]) -> None:
+        """Be the place of a field, whose first indices are `origin`."""
+        self._field, self.content, self.origin = weakref.ref(field), field.content, origin
+        field.put(self)
+
+    @property
+    def field(self) -> Placeable | None:
+        """The field whose place this is, as long as it lives."""
+        return self._field()  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How often the node is there along each axis, counted from the root."""
+        return tuple(self.extents.values())
+
+    def __vkchi_space__(self) -> tuple[tuple[int, int], ...]:
+        """First and end of the indices of each axis that a loop over the node runs through."""
+        origin = self.origin or (0,) * len(self.extents)
+        return tuple((k, k + n) for k, n in zip(origin, self.shape, strict=True))
+
+    def parent(self, n: int = 1) -> Any:
+        """The node n levels up, `ti.root` or the like at the top, None above that."""
+        node: Any = self
+        for _ in range(n):
+            node = node.above if isinstance(node, SNode) else None
+        return node.shown if isinstance(node, RootNode) else node
+
+    def __repr__(self) -> str:
+        return f"<ti.SNode of type {self.kind}>"
+
+    def __str__(self) -> str:
+        return f"{self.parent()} => {self.kind} {list(self.shape)}"
+
+    # --- names that Taichi's programs know -------------------------------------------------------
+
+    @property
+    def _snode(self) -> SNode:
+        return self
+
+    @property
+    def _dtype(self) -> Any:
+        return getattr(self.field, "dtype", None)
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.field, "name", ""))
+
+    @property
+    def _cell_size_bytes(self) -> int:
+        self.tree.lay_out()
+        return self.cell_bytes
+
+    @property
+    def _offset_bytes_in_parent_cell(self) -> int:
+        self.tree.lay_out()
+        return self.offset_bytes
+
+    def _get_children(self) -> list[SNode]:
+        return list(self.children)
+
+    def _path_from_root(self) -> list[Any]:
+        above = self.parent()
+        return [*(above._path_from_root() if isinstance(above, SNode) else [above]), self]
+
+
+class RootNode(Parent):
+    """The root of trees. `trees` are those that are not laid out; `is_ready` says whether the first
+    use may do so, `can_destroy` whether their end may come before the runtime's; `shown` is what
+    users know as this root."""
+
+    kind = "root"
+
+    def __init__(
+        self, runtime: Runtime, shown: Any, *, is_ready: bool, can_destroy: bool = False
+    ) -> None:
+        self.runtime, self.shown, self.is_ready = runtime, shown, is_ready
+        self.can_destroy = can_destroy
+        self.extents = {}
+        self.trees: list[Tree] = []
+
+    @property
+    def children(self) -> list[SNode]:  # type: ignore[override]
+        """The blocks and places at the top that are not laid out."""
+        return [tree.top for tree in self.trees]
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        if current() is not self.runtime:
+            raise KernelRuntimeError("this was made before ti.init: make it again")
+        tree = Tree(self)
+        tree.top = SNode(kind, self, tree, cells)
+        self.trees.append(tree)
+        return tree.top
+
+
+class Tree:
+    """A block, or place, at the top, with all that is under it. Fields are used after it was laid
+    out: at the first use, or by the builder that owns the tree."""
+
+    top: SNode
+
+    def __init__(self, root: RootNode) -> None:
+        self.root = root
+        self.is_laid_out = self.is_destroyed = False
+
+    def check_open(self) -> None:
+        """Raises KernelRuntimeError where it is too late to add anything."""
+        self.check_alive()
+        if self.is_laid_out:
+            raise KernelRuntimeError(
+                "this block was laid out when a field in it was first used, and cannot grow: place "
+                "all its fields before, or begin a new one with ti.root.dense(...)"
+            )
+
+    def check_alive(self) -> None:
+        """Raises KernelRuntimeError after the tree was destroyed."""
+        if self.is_destroyed:
+            raise KernelRuntimeError(
+                "this field was destroyed with the tree it was placed in: make a new one"
+            )
+
+    def places(self) -> list[SNode]:
+        """The places of fields, in memory's order."""
+        return [self.top] if self.top.kind == "place" else list(self.top.places())
+
+    def lay_out(self) -> None:
+        """Give all fields their memory, zeroed, if that was not done.
+
+        Raises KernelRuntimeError before the tree's builder is finalised, DeviceError where there is
+        not enough memory.
+        """
+        self.check_alive()
+        if self.is_laid_out:
+            return
+        if not self.root.is_ready:
+            raise KernelRuntimeError(
+                "this field was placed by a ti.FieldsBuilder that is not finalized: call its "
+                "finalize() before using the field"
+            )
+        from vkchi.fields.cells import fill_tree  # needs the device's module, which is slow to load
+
+        with self.root.runtime.lock:
+            if not self.is_laid_out:
+                self._place_needed()
+                fill_tree(self)
+                self.is_laid_out = True
+                if self in self.root.trees:
+                    self.root.trees.remove(self)
+
+    def _place_needed(self) -> None:
+        """Gradients that were asked for and not placed go beside their fields."""
+        for node in self.places():
+            field = node.field
+            for kind in field.needs if field is not None else ():
+                companion = field.lacking(kind) if field is not None else None
+                if companion is not None:
+                    node.above.place(companion, offset=node.origin or None)
+
+    def destroy(self) -> None:
+        """Free the memory; its fields cannot be used any more."""
+        self.is_destroyed = True
+        for node in self.places():
+            field: Any = node.field
+            if field is not None:
+                field.detach()
