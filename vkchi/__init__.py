@@ -49,6 +49,7 @@ from vkchi.lang.elementwise import (
     cos,
     exp,
     floor,
+    frexp,
     ifte,
     log,
     logical_and,

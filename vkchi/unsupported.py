@@ -36,7 +36,6 @@ TABLE: dict[str, str] = {
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), "use index arrays"),
     **dict.fromkeys(("real_func", "ref", "experimental"), "use ti.func: it is inlined"),
     "global_thread_idx": "use ti.simt.block.global_thread_idx()",
-    "frexp": "use ti.floor(ti.math.log2(x))",
     "linalg": "use numpy or scipy on x.to_numpy()",
     "algorithms": "write the passes as kernels, or use numpy on x.to_numpy()",
     "profiler": "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()",

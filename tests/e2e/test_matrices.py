@@ -870,20 +870,6 @@ def test_big_vector_and_matrix():
     assert run() == (k * k[::-1]).sum() + m.sum() + (m @ m)[4, 4]
 
 
-@pytest.mark.parametrize("name", ["svd", "polar_decompose", "sym_eig", "eig"])
-def test_decompositions_are_refused_by_name(name):
-    """Until the issue "Language" brings them."""
-    decompose, x = getattr(ti, name), ti.Matrix.field(2, 2, ti.f32, 2)
-
-    @ti.kernel
-    def run():
-        found = decompose(x[0])
-        x[1] = found[0]
-
-    with pytest.raises(ti.Unsupported, match=f"ti.{name} is not supported yet"):
-        run()
-
-
 # --- mistakes ----------------------------------------------------------------------------------
 
 

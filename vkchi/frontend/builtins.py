@@ -17,7 +17,7 @@ import numpy as np
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, methods
 from vkchi.frontend.call import Handler
-from vkchi.frontend.elementwise import ELEMENTWISE, is_plain
+from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
 from vkchi.frontend.operands import is_static, name_of
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import ArrayRef, Context
@@ -116,11 +116,11 @@ def _to_whole(ours: Handler, python: Any) -> Handler:
 
 def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
     if ndigits is None:
-        return _to_whole(ELEMENTWISE[elementwise.round], round)(cx, x)
+        return _to_whole(round_to_even, round)(cx, x)
     if is_plain(x) and not isinstance(x, Matrix):
         return round(x, ndigits)
     unit = 10.0**ndigits
-    whole = ELEMENTWISE[elementwise.round](cx, arith.binary(cx, "*", x, unit))
+    whole = round_to_even(cx, arith.binary(cx, "*", x, unit))
     return arith.binary(cx, "/", whole, unit)
 
 
@@ -136,6 +136,10 @@ def _pow(cx: Context, base: Any, exp: Any, mod: Any = None) -> Any:
     if not is_plain(base, exp, mod):
         raise cx.fail("`pow` of three arguments is not for kernels", kind=KernelTypeError)
     return pow(base, exp, mod)
+
+
+def _divmod(cx: Context, x: Any, y: Any) -> tuple[Any, Any]:
+    return arith.binary(cx, "//", x, y), arith.binary(cx, "%", x, y)
 
 
 def _log(cx: Context, x: Any, base: Any = None) -> Any:
@@ -172,6 +176,7 @@ BUILTINS: dict[object, Handler] = {
     all: _of_truths(all, "and", methods.has_all),
     round: _round,
     pow: _pow,
+    divmod: _divmod,
     math.floor: _to_whole(ELEMENTWISE[elementwise.floor], math.floor),
     math.ceil: _to_whole(ELEMENTWISE[elementwise.ceil], math.ceil),
     math.trunc: _trunc,
@@ -184,6 +189,7 @@ BUILTINS: dict[object, Handler] = {
     np.log10: _log10,
     math.radians: traced(ti_math.radians.python),
     math.degrees: traced(ti_math.degrees.python),
+    np.rint: round_to_even,
     np.absolute: ELEMENTWISE[elementwise.abs],
     np.maximum: ELEMENTWISE[elementwise.max],
     np.minimum: ELEMENTWISE[elementwise.min],
@@ -213,7 +219,6 @@ _SAME: dict[Any, tuple[str, str]] = {
     elementwise.log: ("", "log"),
     elementwise.floor: ("", "floor"),
     elementwise.ceil: ("", "ceil"),
-    elementwise.round: ("", "rint"),
     elementwise.trunc: ("", "trunc"),
     elementwise.sign: ("", "sign"),
 }

@@ -8,8 +8,9 @@ All-Python arguments are computed in Python. Must not know: builtins, composites
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
@@ -20,7 +21,18 @@ from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
 from vkchi.lang.function import Function
-from vkchi.types import SCALARS, Scalar, scalar_of, u1, with_scalar
+from vkchi.types import (
+    SCALARS,
+    Scalar,
+    Tensor,
+    f32,
+    f64,
+    i32,
+    i64,
+    scalar_of,
+    u1,
+    with_scalar,
+)
 
 
 def is_plain(*args: Any) -> bool:
@@ -87,16 +99,81 @@ def on_class(fn: Function, kind: str) -> Handler:
     return call
 
 
-def on_rounding(fn: Function, kind: str) -> Handler:
+def on_rounding(fn: Function, emit: Callable[[Context, Value], Value]) -> Handler:
     """Rounding to a whole float, or cast to `dtype`."""
 
     def call(cx: Context, x: Any, dtype: Any = None) -> Any:
-        if dtype is None and is_plain(x):
-            return fn(x)
-        rounded = cx.b.emit(kind, arith.floating(cx, x))
+        rounded = fn(x) if is_plain(x) else emit(cx, arith.floating(cx, x))
         return rounded if dtype is None else arith.cast(cx, rounded, dtype)
 
     return call
+
+
+def _rounding_op(kind: str) -> Callable[[Context, Value], Value]:
+    return lambda cx, v: cx.b.emit(kind, v)
+
+
+_ROUNDINGS: dict[object, Handler] = {
+    fn: on_rounding(fn, _rounding_op(kind)) for fn, kind in _ROUNDING_OPS.items()
+}
+
+
+def _halves_away(cx: Context, v: Value) -> Value:
+    """The nearest whole number, halves away from zero: what C's `round` and Taichi's kernels do,
+    while Taichi rounds Python numbers as Python does."""
+    t = v.type
+    assert isinstance(t, Scalar | Tensor)
+    whole = cx.b.emit("trunc", v)
+    rest = cx.b.emit("abs", cx.b.emit("sub", v, whole))
+    is_far = cx.b.emit("ge", rest, constant(cx, 0.5, t))
+    away = cx.b.emit("add", whole, cx.b.emit("sign", v))
+    return cx.b.emit("select", is_far, away, whole)
+
+
+def round_to_even(cx: Context, x: Any, dtype: Any = None) -> Any:
+    """The nearest whole number, halves to even: as Python's and numpy's functions round."""
+    return _ROUNDINGS[elementwise.round](cx, x, dtype)
+
+
+# --- the parts of a float ------------------------------------------------------------------------
+
+
+class _Parts(NamedTuple):
+    """Of a float type: the integer type of its width, bits of the fraction, the exponent field of
+    numbers in [0.5, 1), the field of inf and nan."""
+
+    word: Scalar
+    fraction: int
+    half: int
+    special: int
+
+
+_PARTS = {f32: _Parts(i32, 23, 126, 255), f64: _Parts(i64, 52, 1022, 2047)}
+
+
+def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
+    """`ti.frexp`: the mantissa, and the exponent as i32."""
+    if is_plain(x):
+        return elementwise.frexp(x)  # type: ignore[no-any-return]
+    v = arith.floating(cx, x)
+    own = scalar_of(v.type)
+    wide = f64 if own is f64 else f32
+    v = arith.cast(cx, v, wide)
+    parts = _PARTS[wide]
+    bits = cx.b.emit("bitcast", v, type=with_scalar(v.type, parts.word))
+    field = arith.binary(cx, "&", arith.binary(cx, ">>", bits, parts.fraction), parts.special)
+    kept = arith.binary(cx, "&", bits, ~(parts.special << parts.fraction))
+    halved = arith.binary(cx, "|", kept, parts.half << parts.fraction)
+    # Zero has field 0, and so have numbers that devices may take for it.
+    is_whole = arith.logical(
+        cx,
+        arith.compare(cx, "==", field, 0),
+        arith.compare(cx, "==", field, parts.special),
+        is_and=False,
+    )
+    mantissa = arith.select(cx, is_whole, v, cx.b.emit("bitcast", halved, type=v.type))
+    exponent = arith.select(cx, is_whole, 0, arith.binary(cx, "-", field, parts.half))
+    return arith.cast(cx, mantissa, own), arith.cast(cx, exponent, i32)
 
 
 def absolute(cx: Context, x: Any) -> Any:
@@ -219,7 +296,9 @@ ELEMENTWISE: dict[object, Handler] = {
     **{fn: on_floats(fn, kind) for fn, kind in _FLOAT_OPS.items()},
     **{fn: on_bits(fn, kind) for fn, kind in _BIT_OPS.items()},
     **{fn: on_class(fn, kind) for fn, kind in _CLASS_OPS.items()},
-    **{fn: on_rounding(fn, kind) for fn, kind in _ROUNDING_OPS.items()},
+    **_ROUNDINGS,
+    elementwise.round: on_rounding(elementwise.round, _halves_away),
+    elementwise.frexp: frexp,
     **{fn: on_pair(fn, rule) for fn, rule in _PAIR_RULES.items()},
     **{fn: on_many(fn, rule) for fn, rule in _MANY_RULES.items()},
     elementwise.abs: absolute,

@@ -9,10 +9,10 @@ arguments were written.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from vkchi.errors import CompilationError, KernelTypeError
-from vkchi.frontend import arith, builtins, draw, elementwise, methods, simt
+from vkchi.frontend import arith, builtins, decompositions, draw, elementwise, methods, simt
 from vkchi.frontend.attributes import ATTRIBUTES, component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
 from vkchi.frontend.construct import (
@@ -30,14 +30,15 @@ from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
-from vkchi.lang import atomics, complex, decompose, math, matrix, static, transforms
+from vkchi.lang import atomics, complex, math, matrix, static, transforms
 from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import scalar_of, u1
 
 __all__ = [
-    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "component_indices", "construct", "draw",
+    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "component_indices", "construct",
+    "decompositions", "draw",
     "methods", "simt",
 ]  # fmt: skip
 
@@ -134,13 +135,6 @@ def _grouped(cx: Context, x: Any) -> grouped:
     return grouped(x)
 
 
-def _later(name: str) -> Handler:
-    def call(cx: Context, *args: Any, **kwargs: Any) -> NoReturn:
-        decompose.refuse(name)
-
-    return call
-
-
 # --- the table ---------------------------------------------------------------------------------
 
 _HANDLERS: dict[object, Handler] = {
@@ -163,7 +157,6 @@ _HANDLERS: dict[object, Handler] = {
     static.no_activate: _nothing,
     ndrange: _ndrange,
     grouped: _grouped,
-    **{getattr(decompose, name): _later(name) for name in decompose.LATER},
     **elementwise.ELEMENTWISE,
     **builtins.BUILTINS,
 }

@@ -42,6 +42,8 @@ class Handle(Traced):
 
     def give(self, x: Any) -> Any:
         """x as the running function takes it."""
+        if isinstance(x, list):
+            return [self.give(item) for item in x]
         return Handle(self.cx, x) if isinstance(x, Value) else x
 
     def pack(self, values: Any) -> Any:

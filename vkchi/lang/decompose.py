@@ -1,38 +1,258 @@
-"""Decompositions and solvers of small matrices: named, and not there yet.
+"""Decompositions of matrices of 2 and 3, and small linear systems, in both scopes.
 
-Owns: the objects and the one table of what to do instead.
+Owns: `svd`, `polar_decompose`, `sym_eig`, `eig`, `solve`: their sizes, and the signs and order of
+what they give, which are Taichi's. The rotations are jacobi.py's.
+Must not know: how a kernel calls them (frontend/decompositions.py).
+
+    >>> U, S, V = svd(Matrix([[3.0, 0.0], [0.0, -2.0]])); S
+    [[3. 0.]
+     [0. 2.]]
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
-from vkchi.errors import Unsupported
-from vkchi.lang.function import Function
+import numpy as np
 
-# name -> what to use instead
-LATER: dict[str, str] = {
-    "svd": "compute it with numpy.linalg.svd and pass the result",
-    "polar_decompose": "compute it with numpy and pass the result",
-    "sym_eig": "compute it with numpy.linalg.eigh and pass the result",
-    "eig": "compute it with numpy.linalg.eig and pass the result",
-    "solve": "use A.inverse() @ b for matrices up to 4 by 4",
-    "frexp": "use ti.floor(ti.math.log2(abs(x))) + 1 for the exponent",
-    "stop_grad": "compute the value in another kernel, under @ti.ad.no_grad",
+from vkchi.errors import KernelTypeError, Unsupported
+from vkchi.lang.elementwise import abs, cast_numbers, entries_of, evaluate, max, select, sqrt
+from vkchi.lang.function import Function, Traced
+from vkchi.lang.jacobi import (
+    DOUBLE,
+    Precision,
+    diagonalize3,
+    direction,
+    exchange,
+    identity_like,
+    orthogonalize2,
+    orthogonalize3,
+    perpendicular,
+    rescale,
+    sort3,
+)
+from vkchi.lang.linear import read_rows, shape_of, shape_text
+from vkchi.lang.matrix import Matrix, pack
+
+# --- singular values -----------------------------------------------------------------------------
+
+
+def columns_of(m: Any) -> list[Any]:
+    """The columns of a matrix as vectors."""
+    return [pack(list(column)) for column in zip(*read_rows(m))]
+
+
+def from_columns(*columns: Any) -> Any:
+    """The matrix of these columns."""
+    return pack(list(columns)).transpose()
+
+
+def diagonal(numbers: list[Any]) -> Any:
+    """The matrix with these numbers on its diagonal."""
+    zero, n = numbers[0] * 0.0, len(numbers)
+    return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
+
+
+def svd2(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
+    """U, S, V of a 2 by 2 matrix: S descends and is not negative, V is a rotation."""
+    a, size = rescale(m, precision)
+    b0, b1, v0, v1 = exchange(*orthogonalize2(*columns_of(a)))
+    u0, s0 = direction(b0, identity_like(b0)[0], precision)
+    u1 = pack([-u0.y, u0.x])
+    s1 = u1.dot(b1)
+    u1 = select(s1 < 0.0, -u1, u1)
+    return from_columns(u0, u1), diagonal([s0 * size, abs(s1) * size]), from_columns(v0, v1)
+
+
+def svd3(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
+    """U, S, V of a 3 by 3 matrix: U and V are rotations, S descends by absolute value, and its
+    last number has the sign of the determinant."""
+    a, size = rescale(m, precision)
+    b0, b1, b2, *v = sort3(orthogonalize3(columns_of(a), precision))
+    u0, s0 = direction(b0, identity_like(b0)[0], precision)
+    u1, _ = direction(b1 - u0 * u0.dot(b1), perpendicular(u0), precision)
+    u1, _ = direction(u1 - u0 * u0.dot(u1), u1, precision)
+    u2 = u0.cross(u1)
+    numbers = [s0 * size, u1.dot(b1) * size, u2.dot(b2) * size]
+    return from_columns(u0, u1, u2), diagonal(numbers), from_columns(*v)
+
+
+def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """R, P of a 2 by 2 matrix: R is orthogonal, P has no negative eigenvalue."""
+    return _polar(*svd2(m, precision))
+
+
+def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """R, P of a 3 by 3 matrix: R is a rotation, P has one negative eigenvalue where the
+    determinant is negative."""
+    return _polar(*svd3(m, precision))
+
+
+def _polar(u: Any, s: Any, v: Any) -> tuple[Any, Any]:
+    vt = v.transpose()
+    return u @ vt, v @ s @ vt
+
+
+# --- eigenvalues ---------------------------------------------------------------------------------
+
+
+def sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix."""
+    a, size = rescale(m, precision)
+    half, off = (a[0, 0] - a[1, 1]) * 0.5, a[1, 0]
+    mean, radius = (a[0, 0] + a[1, 1]) * 0.5, sqrt(half * half + off * off)
+    # (A - mean) has eigenvalues +-radius. Neither form adds numbers of different sign.
+    is_upper, side = half >= 0.0, select(off < 0.0, -1.0, 1.0)
+    first = select(is_upper, radius + half, abs(off))
+    second = select(is_upper, abs(off), radius - half)
+    v, _ = direction(pack([first, second]), pack([1.0, 0.0]), precision)
+    vectors = pack([[v.x, -v.y], [v.y * side, v.x * side]])
+    return pack([mean + radius, mean - radius]) * size, vectors
+
+
+def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix. The
+    eigenvectors are a rotation, with the outer ones' last numbers not negative."""
+    a, size = rescale(m, precision)
+    found = diagonalize3(a, precision)
+    for p, q in ((0, 1), (0, 2), (1, 2)):
+        is_more = found[p] > found[q]
+        for low, high in ((p, q), (p + 3, q + 3)):
+            x, y = found[low], found[high]
+            found[low], found[high] = select(is_more, y, x), select(is_more, x, y)
+    w0, w1, w2, v0, _, v2 = found
+    v0, v2 = (select(v.z < 0.0, -v, v) for v in (v0, v2))
+    return pack([w0, w1, w2]) * size, from_columns(v0, v2.cross(v0), v2)
+
+
+def eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """Eigenvalues of a 2 by 2 matrix, a row (real, imaginary) each, the larger first or the one
+    with positive imaginary part; eigenvectors, a column (real, imaginary, real, imaginary) each."""
+    a, size = rescale(m, precision)
+    half, mean = (a[0, 0] - a[1, 1]) * 0.5, (a[0, 0] + a[1, 1]) * 0.5
+    square = half * half + a[0, 1] * a[1, 0]
+    radius, is_real = sqrt(abs(square)), square >= 0.0
+    zero = radius * 0.0
+    re, im = select(is_real, radius, zero), select(is_real, zero, radius)
+    values = pack([[mean + re, im], [mean - re, -im]]) * size
+    x0, y0 = _real_vector(a, half, re, pack([1.0, 0.0]), precision)
+    x1, y1 = _real_vector(a, half, -re, pack([0.0, 1.0]), precision)
+    length = max(sqrt(half * half + im * im + a[1, 0] * a[1, 0]), precision.tiny)
+    z = pack([half, im, a[1, 0], zero]) / length
+    first = select(is_real, pack([x0, zero, y0, zero]), z)
+    second = select(is_real, pack([x1, zero, y1, zero]), pack([z[0], -z[1], z[2], zero]))
+    return values, from_columns(first, second)
+
+
+def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: Precision) -> Any:
+    """The eigenvector to the eigenvalue mean + root: of two formulas, that with less rounding."""
+    p, q = pack([half + root, a[1, 0]]), pack([a[0, 1], root - half])
+    q = select(p.dot(q) < 0.0, -q, q)
+    v = select(p.dot(p) >= q.dot(q), p, q)
+    return direction(v, otherwise, precision)[0]
+
+
+# --- linear systems ------------------------------------------------------------------------------
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """x / y; not finite for y = 0 in Python scope either."""
+    is_traced = isinstance(x, Traced) or isinstance(y, Traced)
+    return x / y if is_traced else evaluate(np.true_divide, x, y)
+
+
+def eliminate(m: Any, b: Any) -> Any:
+    """x with m @ x = b, by elimination with the largest pivots; not finite where m is singular."""
+    n = m.shape[0]
+    rows = [pack([*row, b[i]]) for i, row in enumerate(read_rows(m))]
+    for k in range(n):
+        for i in range(k + 1, n):
+            is_larger = abs(rows[i][k]) > abs(rows[k][k])
+            rows[k], rows[i] = (
+                select(is_larger, rows[i], rows[k]),
+                select(is_larger, rows[k], rows[i]),
+            )
+        for i in range(k + 1, n):
+            rows[i] = rows[i] - rows[k] * quotient(rows[i][k], rows[k][k])
+    found: list[Any] = [None] * n
+    for i in reversed(range(n)):
+        left = rows[i][n]
+        for j in range(i + 1, n):
+            left = left - rows[i][j] * found[j]
+        found[i] = quotient(left, rows[i][i])
+    return pack(found)
+
+
+# --- the functions -------------------------------------------------------------------------------
+
+# size of the matrix -> formula(matrix, precision)
+Formulas = dict[int, Callable[[Any, Precision], Any]]
+
+
+def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, Precision], Any]:
+    """The formula for a matrix of m's shape. Raises KernelTypeError."""
+    shape = shape_of(m)
+    if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
+        return sizes[shape[0]]
+    words = " and ".join(f"{n} by {n}" for n in sizes)
+    raise KernelTypeError(f"`{name}` takes matrices of {words}", label=shape_text(m))
+
+
+def check_system(m: Any, b: Any) -> None:
+    """Raises KernelTypeError unless m is square, up to 4 by 4, and b a vector that fits."""
+    shape = shape_of(m)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] > 4 or shape_of(b) != shape[:1]:
+        raise KernelTypeError(
+            "`solve` takes a square matrix up to 4 by 4 and a vector of the same length",
+            label=f"{shape_text(m)} and {shape_text(b)}",
+        )
+
+
+def _in_python(x: Any) -> Any:
+    """A vector or matrix in Python scope, as 64-bit floats."""
+    return Matrix(np.array(entries_of(x), np.float64)) if np.ndim(entries_of(x)) else x
+
+
+def _cast(x: Any, dt: Any) -> Any:
+    return x if dt is None else cast_numbers(x, dt)
+
+
+def _decomposition(name: str, sizes: Formulas, doc: str) -> Function:
+    def decompose(A: Any, dt: Any = None) -> Any:
+        m = _in_python(A)
+        return tuple(_cast(x, dt) for x in formula_for(name, sizes, m)(m, DOUBLE))
+
+    return Function(name, decompose, doc)
+
+
+_TABLE: tuple[tuple[str, Formulas, str], ...] = (
+    ("svd", {2: svd2, 3: svd3}, "U, S, V with A = U @ S @ V.transpose(); S is diagonal."),
+    ("polar_decompose", {2: polar2, 3: polar3}, "R, P with A = R @ P; P is symmetric."),
+    ("sym_eig", {2: sym_eig2, 3: sym_eig3}, "Eigenvalues and vectors, A being symmetric."),
+    ("eig", {2: eig2}, "Eigenvalues (n by 2) and eigenvectors (2n by n), complex."),
+)
+# function -> its formulas
+DECOMPOSITIONS: dict[Function, Formulas] = {
+    _decomposition(name, sizes, doc): sizes for name, sizes, doc in _TABLE
 }
+svd, polar_decompose, sym_eig, eig = DECOMPOSITIONS
 
 
-def refuse(name: str) -> NoReturn:
-    """Raise Unsupported for a name of the table."""
-    raise Unsupported(f"ti.{name} is not supported yet: {LATER[name]}")
+def _solve(A: Any, b: Any, dt: Any = None) -> Any:
+    m, v = _in_python(A), _in_python(b)
+    check_system(m, v)
+    return _cast(eliminate(m, v), dt)
 
 
-def _later(name: str) -> Function:
-    def refused(*args: Any, **kwargs: Any) -> NoReturn:
-        refuse(name)
-
-    return Function(name, refused, f"Not supported yet: {LATER[name]}.")
+solve = Function("solve", _solve, "x with A @ x = b, for a square A up to 4 by 4.")
 
 
-svd, polar_decompose, sym_eig, eig = map(_later, ("svd", "polar_decompose", "sym_eig", "eig"))
-solve, frexp, stop_grad = map(_later, ("solve", "frexp", "stop_grad"))
+def _stop_grad(x: Any) -> Any:
+    raise Unsupported(
+        "ti.stop_grad is not supported yet: "
+        "compute the value in another kernel, under @ti.ad.no_grad"
+    )
+
+
+stop_grad = Function("stop_grad", _stop_grad, "Not supported yet.")

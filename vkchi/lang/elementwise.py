@@ -93,6 +93,12 @@ def _mod(x: Any, y: Any) -> Any:
 mod = _elementwise("mod", _mod, "x - y * floor(x / y), in floats.")
 
 
+@python_function
+def frexp(x: Any) -> tuple[Any, Any]:
+    """m, e with x = m * 2**e and 0.5 <= |m| < 1; x and 0 where x is 0, infinite or nan."""
+    return evaluate(lambda v: np.frexp(v)[0], x), evaluate(lambda v: np.frexp(v)[1], x)
+
+
 def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
     """An elementwise function of (bits, width): Python ints count as 32 bits wide."""
 
@@ -121,7 +127,9 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Function:
 
 floor = _rounding("floor", np.floor, "The largest integer not above x.")
 ceil = _rounding("ceil", np.ceil, "The smallest integer not below x.")
-round = _rounding("round", np.rint, "The nearest integer, halves to even.")
+round = _rounding(
+    "round", np.rint, "The nearest integer; halves to even, in kernels away from zero."
+)
 
 
 def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Function:

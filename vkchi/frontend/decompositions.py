@@ -1,0 +1,96 @@
+"""`ti.svd`, `ti.solve` and the like in kernels, and the loop they run in.
+
+Owns: the number type a decomposition computes in, `repeat`. The formulas are lang/decompose.py's,
+traced. Must not know: the formulas, AST classes.
+
+    CALLS[lang.decompose.svd].handler(cx, m)       # [U, S, V]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend import arith
+from vkchi.frontend.call import CALLS, Call, Handler
+from vkchi.frontend.operands import constant, dtype_of
+from vkchi.frontend.trace import traced, unwrap, wrap
+from vkchi.frontend.values import Context
+from vkchi.ir.core import Param, Value
+from vkchi.lang import decompose
+from vkchi.lang.function import Function
+from vkchi.lang.jacobi import DOUBLE, SINGLE, Precision
+from vkchi.lang.loop import repeat
+from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
+
+# --- loops of traced functions -------------------------------------------------------------------
+
+
+def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
+    """`lang.loop.repeat`: a `while` that carries the state, whether to go on, and a count."""
+    first = [arith.value(cx, x) for x in state]
+    carried = [*first, constant(cx, 1, u1), constant(cx, 0, i32)]
+    seen = tuple(Param(v.type) for v in carried)
+    with cx.b.region(*seen) as cond:
+        is_left = cx.b.emit("lt", seen[-1], constant(cx, most, i32))
+        cx.b.emit("yield", cx.b.emit("and", seen[-2], is_left))
+    params = tuple(Param(v.type) for v in carried)
+    with cx.b.region(*params) as body:
+        *parts, goes_on = step(*[wrap(cx, p) for p in params[: len(first)]])
+        following = [arith.value(cx, unwrap(x), p.type) for x, p in zip(parts, params)]
+        count = cx.b.emit("add", params[-1], constant(cx, 1, i32))
+        cx.b.emit("yield", *following, arith.value(cx, unwrap(goes_on), u1), count)
+    return list(cx.b.while_(tuple(carried), cond, body).results[: len(first)])
+
+
+# --- decompositions ------------------------------------------------------------------------------
+
+
+def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
+    """`dt`, or without it what the values and default_fp are promoted to."""
+    t: Any = cx.options.default_fp
+    if dt is not None:
+        t = dtype_of(cx, dt)
+    else:
+        for v in values:
+            t = promote(t, scalar_of(v.type)) if scalar_of(v.type).kind == "f" else t
+    if not isinstance(t, Scalar) or t.kind != "f":
+        raise cx.fail(f"dt must be a float type, not {t}", kind=KernelTypeError)
+    return t
+
+
+def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
+    """A decomposition: the formula for the matrix's size, in f32 or f64."""
+
+    def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:
+        m = arith.value(cx, A)
+        t = _float_type(cx, dt, m)
+        precision: Precision = DOUBLE if t is f64 else SINGLE
+        m = arith.cast(cx, m, t if t.bits >= 32 else f32)
+        found = traced(lambda x: decompose.formula_for(fn.__name__, sizes, x)(x, precision))(cx, m)
+        return tuple(arith.cast(cx, v, t) for v in found)
+
+    return call
+
+
+def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
+    m, v = arith.value(cx, A), arith.value(cx, b)
+    t = _float_type(cx, dt, m, v)
+
+    def solve(m: Any, v: Any) -> Any:
+        decompose.check_system(m, v)
+        return decompose.eliminate(m, v)
+
+    solved: Value = traced(solve)(cx, arith.cast(cx, m, t), arith.cast(cx, v, t))
+    return solved
+
+
+def _stop_grad(cx: Context, x: Any) -> Any:
+    decompose.stop_grad(x)
+
+
+CALLS[repeat] = Call(emit_repeat)
+CALLS[decompose.solve] = Call(_solve)
+CALLS[decompose.stop_grad] = Call(_stop_grad)
+CALLS.update({fn: Call(on_matrix(fn, rows)) for fn, rows in decompose.DECOMPOSITIONS.items()})

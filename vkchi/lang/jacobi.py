@@ -1,0 +1,164 @@
+"""Jacobi rotations: what the decompositions of small matrices are made of, in both scopes.
+
+Owns: turning the columns of a matrix until they are orthogonal (the singular values, one-sided) and
+turning a symmetric matrix until it is diagonal (the eigenvalues, two-sided). Both find small values
+as accurately as the input has them. Components are at most about 1: callers scale.
+Must not know: signs and order that users see (decompose.py).
+
+Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958;
+J. Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vkchi.lang.elementwise import abs, max, select, sqrt
+from vkchi.lang.loop import repeat
+from vkchi.lang.matrix import pack
+
+# Convergence is quadratic; random and degenerate matrices take 4 to 7.
+MOST_SWEEPS = 12
+
+
+class Precision(NamedTuple):
+    """Of a float type: the distance from 1 to the next number, the smallest number with a
+    reciprocal, and below which a square has no precision left."""
+
+    epsilon: float
+    smallest: float
+    tiny: float
+
+
+SINGLE = Precision(2.0**-23, 2.0**-126, 1e-17)
+DOUBLE = Precision(2.0**-52, 2.0**-1022, 1e-150)
+
+
+def rescale(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """m with its largest component 1, so that no square overflows, and the factor that undoes it.
+    Of the zero matrix, itself and 1."""
+    largest = abs(m).max()
+    size = select(largest >= precision.smallest, largest, 1.0)
+    return m * (1.0 / size), size
+
+
+def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the turn by at most 45 degrees that makes [[app, apq], [apq, aqq]]
+    diagonal."""
+    delta = aqq - app
+    hypotenuse = abs(delta) + sqrt(delta * delta + 4.0 * apq * apq)
+    tangent = select(delta < 0.0, -2.0, 2.0) * apq / max(hypotenuse, 1e-30)
+    cosine = 1.0 / sqrt(1.0 + tangent * tangent)
+    return cosine, tangent * cosine
+
+
+def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
+    """Two columns, turned."""
+    return cosine * p - sine * q, sine * p + cosine * q
+
+
+# --- columns made orthogonal ---------------------------------------------------------------------
+
+
+def orthogonalize2(b0: Any, b1: Any) -> tuple[Any, Any, Any, Any]:
+    """b0, b1, v0, v1: the columns A V and V, for the rotation V that makes A V's orthogonal. The
+    second turn takes away the first one's rounding."""
+    v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
+    for _ in range(2):
+        cosine, sine = turn(b0.dot(b0), b1.dot(b1), b0.dot(b1))
+        b0, b1 = turned(cosine, sine, b0, b1)
+        v0, v1 = turned(cosine, sine, v0, v1)
+    return b0, b1, v0, v1
+
+
+def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
+    """[b0, b1, b2, v0, v1, v2]: the columns A V and V, for the rotation V that makes A V's
+    orthogonal."""
+
+    def sweep(*state: Any) -> list[Any]:
+        columns, goes_on = list(state), None
+        for p, q in ((0, 1), (0, 2), (1, 2)):
+            bp, bq = columns[p], columns[q]
+            app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
+            cosine, sine = turn(app, aqq, apq)
+            columns[p], columns[q] = turned(cosine, sine, bp, bq)
+            columns[p + 3], columns[q + 3] = turned(cosine, sine, columns[p + 3], columns[q + 3])
+            is_far = abs(apq) > precision.epsilon * sqrt(app * aqq)
+            goes_on = is_far if goes_on is None else goes_on | is_far
+        return [*columns, goes_on]
+
+    return repeat(sweep, [*b, *identity_like(b[0])], MOST_SWEEPS)  # type: ignore[no-any-return]
+
+
+def identity_like(v: Any) -> list[Any]:
+    """The unit vectors, of v's length and type."""
+    n = v.shape[0]
+    return [v * 0.0 + pack([float(i == j) for j in range(n)]) for i in range(n)]
+
+
+def exchange(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
+    """The columns with the longer of bp and bq first: turned by 90 degrees, V stays a rotation."""
+    is_less = bp.dot(bp) < bq.dot(bq)
+    return (
+        select(is_less, -bq, bp),
+        select(is_less, bp, bq),
+        select(is_less, -vq, vp),
+        select(is_less, vp, vq),
+    )
+
+
+def sort3(columns: list[Any]) -> list[Any]:
+    """[b0, b1, b2, v0, v1, v2] with b0 the longest and b2 the shortest."""
+    c = list(columns)
+    for p, q in ((0, 1), (0, 2), (1, 2)):
+        c[p], c[q], c[p + 3], c[q + 3] = exchange(c[p], c[q], c[p + 3], c[q + 3])
+    return c
+
+
+def direction(b: Any, otherwise: Any, precision: Precision) -> tuple[Any, Any]:
+    """b scaled to length 1, and its length; `otherwise`, a unit vector, where b has none."""
+    length = sqrt(b.dot(b))
+    is_some = length > precision.tiny
+    return select(is_some, b / select(is_some, length, 1.0), otherwise), length
+
+
+def perpendicular(u: Any) -> Any:
+    """A unit vector perpendicular to the unit vector u; (0, 1, 0) to (1, 0, 0).
+
+    Source: T. Duff and others, "Building an Orthonormal Basis, Revisited", 2017.
+    """
+    side = select(u.z < 0.0, -1.0, 1.0)
+    a = -1.0 / (side + u.z)
+    return pack([u.x * u.y * a, side + u.y * u.y * a, -u.y])
+
+
+# --- symmetric matrices made diagonal ------------------------------------------------------------
+
+
+def diagonalize3(m: Any, precision: Precision) -> list[Any]:
+    """[w0, w1, w2, v0, v1, v2]: eigenvalues and eigenvectors of a symmetric matrix of 3, of which
+    the upper triangle is read."""
+
+    def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:
+        cosine, sine = turn(app, aqq, apq)
+        moved = apq * (sine / cosine)
+        return (
+            app - moved,
+            aqq + moved,
+            *turned(cosine, sine, apr, aqr),
+            *turned(cosine, sine, vp, vq),
+        )
+
+    def sweep(*state: Any) -> list[Any]:
+        a00, a11, a22, a01, a02, a12, v0, v1, v2 = state
+        zero = a00 * 0.0
+        a00, a11, a02, a12, v0, v1 = rotate(a00, a11, a01, a02, a12, v0, v1)
+        a00, a22, a01, a12, v0, v2 = rotate(a00, a22, a02, zero, a12, v0, v2)
+        a11, a22, a01, a02, v1, v2 = rotate(a11, a22, a12, a01, zero, v1, v2)
+        off = abs(a01) + abs(a02)
+        return [a00, a11, a22, a01, a02, zero, v0, v1, v2, off > 1e-3 * precision.epsilon]
+
+    entries = [m[0, 0], m[1, 1], m[2, 2], m[0, 1], m[0, 2], m[1, 2]]
+    units = identity_like(pack(entries[:3]))
+    found = repeat(sweep, [*entries, *units], MOST_SWEEPS)
+    return [*found[:3], *found[6:]]
