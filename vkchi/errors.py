@@ -57,8 +57,29 @@ class KernelNameError(CompilationError, NameError):
     """A name that is not defined where the kernel uses it."""
 
 
-class KernelIndexError(CompilationError, IndexError):
-    """A wrong number of indices, or a static index out of range."""
+class KernelShapeError(KernelTypeError, ValueError):
+    """Shapes that do not go together, in Python scope, where numpy raises ValueError."""
+
+
+class KernelCallError(KernelSyntaxError, KernelTypeError):
+    """A kernel calls a function with other arguments than it has; a TypeError for Python, a
+    SyntaxError for Taichi."""
+
+
+class IndexingError(VkchiError, IndexError):
+    """A wrong number of indices, or an index out of range: in a kernel or in Python."""
+
+
+class KernelIndexError(CompilationError, IndexingError):
+    """A wrong number of indices, or a static index out of range, in a kernel."""
+
+
+class KernelIndexTypeError(KernelIndexError, KernelTypeError):
+    """An index that is no integer."""
+
+
+class GradientError(CompilationError):
+    """A gradient that cannot be right: of an operation that has none, or of memory that is gone."""
 
 
 class KernelRuntimeError(VkchiError, RuntimeError):
@@ -73,12 +94,26 @@ class DeviceError(KernelRuntimeError):
     """No driver, no device, a feature that the device lacks, out of memory, device lost."""
 
 
-class ArrayIndexError(KernelRuntimeError, IndexError):
+class ArrayIndexError(KernelRuntimeError, IndexingError):
     """An array was indexed from Python with the wrong number of indices, or out of range."""
 
 
-class ArgumentError(KernelRuntimeError, TypeError):
-    """A kernel or an array method was called with something it does not take."""
+class ArrayIndexTypeError(ArrayIndexError, TypeError):
+    """An array was indexed from Python with something that is no integer."""
+
+
+class ArgumentError(KernelRuntimeError, TypeError, ValueError):
+    """A kernel or an array method was called with something it does not take: a TypeError or
+    ValueError for Taichi, as it comes."""
+
+
+class ArgumentListError(ArgumentError, KernelSyntaxError):
+    """A kernel was called with too few, too many or unknown arguments; a TypeError for Python, a
+    SyntaxError for Taichi."""
+
+
+class NotIterableError(ArgumentError, NotImplementedError):
+    """An array was iterated in Python; a TypeError for Python, NotImplementedError for Taichi."""
 
 
 class ToolError(ArgumentError, ValueError, AssertionError):

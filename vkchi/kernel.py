@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from vkchi.errors import (
     ArgumentError,
+    ArgumentListError,
     CompilationError,
-    KernelRuntimeError,
     KernelSyntaxError,
 )
 from vkchi.fields.storage import ElementHook, Storage
@@ -92,12 +92,12 @@ class Kernel:
         return Plan(runtime, compiled, parameters, args, show_element)
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments in order, keywords and defaults filled in. Raises ArgumentError."""
+        """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as e:
             takes = ", ".join(self._signature.parameters) or "nothing"
-            raise ArgumentError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
+            raise ArgumentListError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
 
@@ -120,7 +120,7 @@ class Func:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__vkchi_func__.__name__
-        raise KernelRuntimeError(
+        raise KernelSyntaxError(
             f"{name}() is a ti.func: only kernels can call it; decorate it with ti.pyfunc or "
             "ti.kernel to call it from Python"
         )

@@ -37,6 +37,7 @@ ARCHES = {
     arch.name: arch
     for arch in (
         Arch("cpu", "cpu"), Arch("x64", "cpu"), Arch("arm64", "cpu"),
+        Arch("x86_64", "cpu"),
         Arch("gpu", "gpu"), Arch("vulkan", "any"), Arch("cuda", "nvidia"),
         Arch("metal", "gpu"), Arch("opengl", "gpu"), Arch("gles", "gpu"),
         Arch("amdgpu", "gpu"), Arch("dx11", "gpu"), Arch("dx12", "gpu"),
@@ -74,9 +75,6 @@ class Runtime:
     lock: threading.RLock = field(default_factory=threading.RLock)
     draws: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)
-
-    def next_seed(self) -> int:
-    kept: dict[Any, Any] = field(default_factory=dict)
     _reports: Reports | None = None
 
     @property
@@ -87,6 +85,8 @@ class Runtime:
 
             self._reports = Reports(self.device)
         return self._reports
+
+    def next_seed(self) -> int:
         """A new 32-bit seed for a launch that draws random numbers."""
         self.draws += 1
         return (self.options.random_seed * 0x9E3779B1 + self.draws * 0x85EBCA6B) & 0xFFFFFFFF
@@ -120,11 +120,11 @@ def install(runtime: Runtime | None) -> None:
 
 def init(
     arch: Any = None,
+    default_fp: Any = None,
+    default_ip: Any = None,
     *,
     device: str | int | None = None,
     enable_fallback: bool = True,
-    default_fp: Any = f32,
-    default_ip: Any = i32,
     debug: bool | None = None,
     fast_math: bool = False,
     random_seed: int | None = None,
@@ -140,7 +140,7 @@ def init(
     """
     _refuse_unknown(ignored)
     kinds = _kinds(arch)
-    set_log_level(log_level or env.flag("VKCHI_LOG"))
+    set_logging_level(log_level or env.flag("VKCHI_LOG"))
     options = Options(
         default_fp=_float_type(default_fp),
         default_ip=_int_type(default_ip),
@@ -155,16 +155,25 @@ def init(
 
 
 LOG_LEVELS = {
-    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
-    "error": logging.ERROR, "critical": logging.CRITICAL,
+    "trace": logging.DEBUG // 2, "debug": logging.DEBUG, "info": logging.INFO,
+    "warn": logging.WARNING, "error": logging.ERROR, "critical": logging.CRITICAL,
 }  # fmt: skip
 
 
-def set_log_level(name: str) -> None:
-    """The least severe lines that are logged: one of LOG_LEVELS. Raises ArgumentError."""
+def is_logging_effective(level: str) -> bool:
+    """Whether lines of a level are logged: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
+    return log.isEnabledFor(_log_level(level))
+
+
+def set_logging_level(level: str) -> None:
+    """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
+    log.setLevel(_log_level(level))
+
+
+def _log_level(name: str) -> int:
     if name not in LOG_LEVELS:
         raise ArgumentError(f"no log level is called {name!r}; there are {', '.join(LOG_LEVELS)}")
-    log.setLevel(LOG_LEVELS[name])
+    return LOG_LEVELS[name]
 
 
 def _kinds(arch: Any) -> list[str]:
@@ -205,14 +214,14 @@ def _seed(seed: Any) -> int:
 
 
 def _float_type(dtype: Any) -> Scalar:
-    t = cook(dtype)
+    t = f32 if dtype is None else cook(dtype)
     if not isinstance(t, Scalar) or t.kind != "f":
         raise ArgumentError(f"default_fp is ti.f16, ti.f32 or ti.f64, not {dtype!r}")
     return t
 
 
 def _int_type(dtype: Any) -> Scalar:
-    t = cook(dtype)
+    t = i32 if dtype is None else cook(dtype)
     if not isinstance(t, Scalar) or t.kind not in "iu":
         raise ArgumentError(f"default_ip is an integer type such as ti.i32, not {dtype!r}")
     return t

@@ -1,12 +1,17 @@
 """Taichi's public names that vkchi does not have yet, and what to do without them: one table.
 
-Owns: the table and the error. Must not know: anything of what is there.
+Owns: the table and the error; what is delivered is deleted here. A name of a module stands under
+its dotted path, a module itself for all names in it, a class's member under the class's name.
+Must not know: anything of what is there.
 
     >>> import vkchi as ti; ti.GUI
-    vkchi.errors.Unsupported: ti.GUI is not supported yet: draw x.to_numpy() with another library
+    vkchi.unsupported.UnsupportedName: ti.GUI is not supported yet: draw x.to_numpy() with another
+    library
 """
 
 from __future__ import annotations
+
+from typing import Any, NoReturn
 
 from vkchi.errors import Unsupported
 
@@ -16,38 +21,70 @@ class UnsupportedName(Unsupported, AttributeError):
 
 
 _GRADIENTS = "automatic differentiation is not there yet; write the gradient as a kernel"
-_LAYOUTS = "give fields a shape: ti.field(dtype, shape=...)"
 _SPARSE = "sparse fields are not there; keep dense fields and a mask"
-_STRUCTS = "use one field or argument per member"
+_MATRICES = "use scipy.sparse on x.to_numpy(), or ti.linalg.MatrixFreeCG"
+_QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _DRAW = "draw x.to_numpy() with another library"
-_LOG = "use Python's logging: logging.getLogger('vkchi').setLevel(...)"
+_METRICS = "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()"
+_MESH = "use index arrays"
+_PADDLE = "use to_numpy() and from_numpy()"
 
+# A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
     **dict.fromkeys(("ad", "Tape", "clear_all_gradients", "grad_replaced"), _GRADIENTS),
-    **dict.fromkeys(("root", "FieldsBuilder", "SNode", "axes", "length"), _LAYOUTS),
-    **dict.fromkeys(("i", "j", "k", "l", "ij", "ik", "il", "jk", "jl", "kl"), _LAYOUTS),
-    **dict.fromkeys(("ijk", "ijl", "ikl", "jkl", "ijkl"), _LAYOUTS),
-    **dict.fromkeys(("activate", "deactivate", "is_active", "append"), _SPARSE),
-    **dict.fromkeys(("deactivate_all_snodes", "rescale_index", "get_addr", "sparse"), _SPARSE),
-    **dict.fromkeys(("BitpackedFields", "extension", "sparse_matrix_builder"), _SPARSE),
-    **dict.fromkeys(("Struct", "StructField", "dataclass", "ArgPack"), _STRUCTS),
+    **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
+    **dict.fromkeys(("rescale_index", "get_addr", "sparse"), _SPARSE),
+    **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), _MATRICES),
+    **dict.fromkeys(("linalg.SparseMatrix", "linalg.SparseMatrixBuilder"), _MATRICES),
+    **dict.fromkeys(("linalg.SparseSolver", "linalg.SparseCG"), _MATRICES),
+    "types.quant": _QUANT,
     **dict.fromkeys(("GUI", "ui"), _DRAW),
-    **dict.fromkeys(("set_logging_level", "is_logging_effective"), _LOG),
-    **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), "use index arrays"),
-    **dict.fromkeys(("real_func", "ref", "experimental"), "use ti.func: it is inlined"),
-    "global_thread_idx": "use ti.simt.block.global_thread_idx()",
-    "linalg": "use numpy or scipy on x.to_numpy()",
-    "algorithms": "write the passes as kernels, or use numpy on x.to_numpy()",
-    "profiler": "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()",
+    **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
+    **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
+    **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
+    **dict.fromkeys(("extension", "DeviceCapability"), "read vkchi.runtime.current().device.caps"),
+    "profiler": _METRICS,
     "graph": "call the kernels in a Python function: launches are batched anyway",
     "aot": "kernels are compiled when they are first called",
-    "DeviceCapability": "see vkchi.runtime.current().device.caps",
-    "x86_64": "use ti.cpu",
 }
 
+# Modules in the table, which can be imported: their names say what to do when they are used.
+MODULES = frozenset(("ad", "aot", "graph", "profiler", "sparse", "types.quant", "ui"))
 
-def refuse(name: str) -> Exception:
+
+def reason_for(path: str) -> str | None:
+    """What to do without the name at a dotted path; None for names that are not in the table."""
+    while path:
+        if path in TABLE:
+            return TABLE[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def refuse(path: str) -> Exception:
     """The error for a public name that is not there."""
-    if name in TABLE:
-        return UnsupportedName(f"ti.{name} is not supported yet: {TABLE[name]}")
-    return AttributeError(f"module 'vkchi' has no attribute {name!r}")
+    reason = reason_for(path)
+    if reason is not None:
+        return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
+    module, _, name = path.rpartition(".")
+    where = f"vkchi.{module}" if module else "vkchi"
+    return AttributeError(f"module {where!r} has no attribute {name!r}")
+
+
+class Missing:
+    """A member of a class that is in the table: reading it raises."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __get__(self, obj: Any, owner: Any = None) -> NoReturn:
+        raise refuse(self.path)
+
+
+def refuse_members(*classes: type) -> None:
+    """Put the members that are in the table on their classes."""
+    for cls in classes:
+        for path in TABLE:
+            owner, _, name = path.rpartition(".")
+            if owner == cls.__name__ and name not in vars(cls):
+                setattr(cls, name, Missing(path))

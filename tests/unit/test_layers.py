@@ -33,7 +33,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler",)
 L6 = ("kernel launch signature groups autodiff.tape autodiff.check profiler gui texture tools",)
-L7 = ("__init__ __main__ unsupported",)
+L7 = ("__init__ __main__ aliases unsupported",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from vkchi.errors import KernelIndexError, KernelTypeError
+from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.call import Handler
 from vkchi.frontend.operands import describe
 from vkchi.frontend.values import Context
@@ -28,7 +28,7 @@ def component_indices(name: str, t: Type) -> tuple[int, ...] | None:
 
 
 def swizzle(cx: Context, v: Value, name: str) -> Value:
-    """The component or vector of components that `v.name` is. Raises KernelIndexError."""
+    """The component or vector of components that `v.name` is. Raises KernelSyntaxError."""
     t = v.type
     if not isinstance(t, Tensor) or len(t.shape) != 1:
         raise cx.fail(
@@ -37,7 +37,7 @@ def swizzle(cx: Context, v: Value, name: str) -> Value:
         )  # fmt: skip
     places = components_of(name, t.size)
     if places is None:
-        raise cx.fail(f"`.{name}` needs a longer vector", kind=KernelIndexError, label=describe(t))
+        raise cx.fail(f"`.{name}` needs a longer vector", kind=KernelSyntaxError, label=describe(t))
     return pick(cx, v, places)
 
 

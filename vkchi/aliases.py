@@ -1,0 +1,134 @@
+"""Modules of Taichi's that programs import from, under our name: `from vkchi.lang.impl import ...`.
+
+Owns: the table of such modules, and how Python's import finds them. Most have no file: they give
+the public names of vkchi, or refuse (`unsupported`). Must not know: what the names mean.
+
+    >>> from vkchi.math import vec3
+    >>> from vkchi.lang.kernel_impl import kernel
+    >>> from vkchi.ui import Window
+    vkchi.unsupported.UnsupportedName: ti.ui.Window is not supported yet: draw x.to_numpy() with ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from vkchi.unsupported import MODULES, reason_for, refuse
+
+# Modules of ours that Taichi has under another name.
+SAME = {
+    "math": "lang.math",
+    "simt": "lang.simt",
+    **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
+}
+
+# Modules of Taichi's that are no files here: their names are looked up in vkchi and `types`.
+_LANG = """
+    _ndarray _ndrange _texture any_array common_ops enums exception expr field impl
+    kernel_impl matrix_ops mesh misc ops runtime_ops snode util
+"""
+_TYPES = """
+    annotations compound_types ndarray_type primitive_types texture_type utils
+"""
+WITHOUT_FILE = frozenset(
+    [f"lang.{name}" for name in _LANG.split()]
+    + [f"types.{name}" for name in _TYPES.split()]
+    + ["experimental", *MODULES]
+)
+
+# Files of ours that have fewer names than Taichi's modules of that name.
+WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
+
+# Public modules that are loaded when they are first used.
+LATER = ("algorithms", "experimental", "linalg", "tools", *MODULES)
+
+# Names that only such modules have, and where to find what they mean.
+RENAMED = {
+    "MatrixType": ("types", "Tensor"),
+    "VectorType": ("types", "Tensor"),
+    "NdarrayType": ("types", "ndarray"),
+    "Template": ("types", "template"),
+    "cook_dtype": ("types", "cook"),
+    "to_numpy_type": ("interop.dtypes", "to_numpy_type"),
+    "to_pytorch_type": ("interop.dtypes", "to_pytorch_type"),
+    "to_taichi_type": ("interop.dtypes", "to_taichi_type"),
+    "has_pytorch": ("interop.dtypes", "has_pytorch"),
+}
+NAME = "vkchi"
+
+
+def find(path: str) -> Any:
+    """What the dotted path of a public name means. Raises AttributeError or Unsupported."""
+    module, _, name = path.rpartition(".")
+    if path in LATER:
+        return importlib.import_module(f"{NAME}.{path}")
+    if name.startswith("__") or not module or module in MODULES:
+        raise refuse(path)
+    if name in RENAMED:
+        place, original = RENAMED[name]
+        return getattr(importlib.import_module(f"{NAME}.{place}"), original)
+    for place in (NAME, f"{NAME}.types"):
+        found = vars(sys.modules[place]).get(name)
+        if found is not None:
+            return found
+    raise refuse(known_path(path))
+
+
+def known_path(path: str) -> str:
+    """The path under which a name is in the table of `unsupported`, if it is there at all."""
+    name = path.rpartition(".")[2]
+    return name if reason_for(path) is None and reason_for(name) is not None else path
+
+
+class AliasModule(ModuleType):
+    """A module without a file."""
+
+    def __getattr__(self, name: str) -> Any:
+        return find(f"{self.__name__.removeprefix(NAME + '.')}.{name}")
+
+
+class Finder:
+    """What `import` asks for modules that have no file: it makes an AliasModule, or says why a name
+    of a module cannot be imported."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a module in the table. Raises Unsupported for a name in that of
+        `unsupported`, so that `from vkchi import GUI` says what `ti.GUI` says."""
+        package, _, name = fullname.partition(".")
+        if package != NAME or not name:
+            return None
+        if name in WITHOUT_FILE:
+            return ModuleSpec(fullname, cls, is_package=True)  # type: ignore[arg-type]
+        known = known_path(name)
+        if reason_for(known) is not None:
+            raise refuse(known)
+        return None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        """An empty module."""
+        return AliasModule(spec.name, f"Taichi's {spec.name.replace(NAME, 'taichi')}.")
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Nothing: names are looked up when they are used."""
+
+
+def install() -> None:
+    """Let `import` find the modules of the tables."""
+    for alias, name in SAME.items():
+        sys.modules[f"{NAME}.{alias}"] = importlib.import_module(f"{NAME}.{name}")
+    for name in WITH_FILE:
+        module = importlib.import_module(f"{NAME}.{name}")
+        module.__dict__.setdefault("__path__", [])
+        module.__dict__["__getattr__"] = lambda attr, name=name: find(f"{name}.{attr}")
+    if Finder not in sys.meta_path:
+        sys.meta_path.append(Finder)
