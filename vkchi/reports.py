@@ -33,7 +33,7 @@ from vkchi.sites import (
     Site,
     order_of,
     read_lines,
-    read_record,
+    read_records,
 )
 
 if TYPE_CHECKING:
@@ -101,8 +101,11 @@ def print_lines(lines: list[Record], lost: int) -> None:
 
 def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
     """The failed checks in these slots, those of the first dispatch and invocation first."""
-    starts = range(0, len(slots), FAILURE_WORDS)
-    return sorted([read_record(slots[at:], sites) for at in starts], key=order_of)
+    found: list[Record] = []
+    for at in range(0, len(slots), FAILURE_WORDS):
+        site = sites[int(slots[at]) - 1]
+        found += read_records(slots, site, [at])
+    return sorted(found, key=order_of)
 
 
 def error_of(failed: list[Record], count: int) -> KernelAssertionError:

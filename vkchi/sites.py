@@ -154,13 +154,11 @@ def read_lines(words: Any, sites: dict[int, Site]) -> list[Record]:
 
     In order: of dispatches, then invocations, then as each invocation reported them.
     """
-    found: list[Record] = []
-    at = 0
-    while at < len(words) and words[at]:
-        record = read_record(words[at:], sites)
-        found.append(record)
-        at += record.site.words
-    return sorted(found, key=order_of)
+    found: list[tuple[int, Record]] = []
+    for site, starts in find_records(words.tolist(), sites):
+        found += zip(starts, read_records(words, site, starts))
+    found.sort(key=lambda item: (*order_of(item[1]), item[0]))
+    return [record for _, record in found]
 
 
 def order_of(record: Record) -> tuple[int, int]:
@@ -168,14 +166,28 @@ def order_of(record: Record) -> tuple[int, int]:
     return record.site.dispatch, record.thread
 
 
-def read_record(words: Any, sites: dict[int, Site]) -> Record:
-    """The record that begins at the first word."""
-    site = sites.get(int(words[0]) - 1)
-    if site is None:
-        raise InternalError(f"a kernel reported from site {int(words[0]) - 1}, which it has not")
-    at, values = RECORD_HEAD, []
+def find_records(words: list[int], sites: dict[int, Site]) -> list[tuple[Site, list[int]]]:
+    """Where the records of each site begin. Raises InternalError for a site that is not there."""
+    found: dict[int, list[int]] = {}
+    sizes = {number + 1: site.words for number, site in sites.items()}
+    at, end = 0, len(words)
+    while at < end and words[at]:
+        head = words[at]
+        if head not in sizes:
+            raise InternalError(f"a kernel reported from site {head - 1}, which it has not")
+        found.setdefault(head, []).append(at)
+        at += sizes[head]
+    return [(sites[head - 1], starts) for head, starts in found.items()]
+
+
+def read_records(words: Any, site: Site, starts: Sequence[int]) -> list[Record]:
+    """The records of one site that begin at these words."""
+    rows = words[np.add.outer(np.asarray(starts), np.arange(site.words))]
+    columns, at = [], RECORD_HEAD
     for name, shape in site.values:
         size = count_words(name, shape)
-        values.append(words[at : at + size].view(CARRIERS[name]).reshape(shape).tolist())
+        column = np.ascontiguousarray(rows[:, at : at + size]).view(CARRIERS[name])
+        columns.append(column.reshape(-1, *shape).tolist())
         at += size
-    return Record(site, int(words[1]), tuple(values))
+    values = zip(*columns) if columns else [()] * len(rows)
+    return [Record(site, k, v) for k, v in zip(rows[:, 1].tolist(), values)]

@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend import arith
+from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
@@ -209,7 +210,9 @@ def augment(cx: Lowering, n: ast.expr, op: str, x: Any) -> None:
         return
     v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "")
     if is_shared(cx, target):
-        target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
+        old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
+        if cx.options.debug:
+            watch_atomic(cx, op, old, v)
     else:
         store(cx, target, arith.binary(cx, op, target.load(cx), v))
 

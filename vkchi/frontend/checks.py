@@ -128,6 +128,13 @@ def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) ->
     cx.reports.emit_unless(cx, ok, "overflow", [*parts, Piece(y), " gives ", Piece(result)])
 
 
+def watch_atomic(cx: Context, op: str, old: Value, v: Value) -> None:
+    """Warn where `place += v`, or `-=`, of integers did so; `old` is what stood there."""
+    kind = {"+": "add", "-": "sub"}.get(op)
+    if kind is not None and scalar_of(v.type).kind in "iu":
+        watch_overflow(cx, kind, old, v, cx.b.emit(kind, old, v))
+
+
 def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
     """Signed: the result has the sign of one operand. Unsigned: it is not below the first."""
     b = cx.b

@@ -15,6 +15,7 @@ from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend import arith, builtins, decompositions, draw, elementwise, methods, simt
 from vkchi.frontend.attributes import ATTRIBUTES, component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
+from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.construct import (
     construct,
     make_cols,
@@ -59,9 +60,11 @@ def atomic(fn: Function) -> Handler:
     def call(cx: Context, x: Any, y: Any) -> Value:
         target = _check_atomic(cx, fn.__name__, kind, x)
         v = arith.value(cx, y, target.type)
-        if fn is atomics.atomic_sub:
-            v = cx.b.emit("neg", v)
-        return target.atomic(cx, kind, v)
+        is_difference = fn is atomics.atomic_sub
+        old = target.atomic(cx, kind, cx.b.emit("neg", v) if is_difference else v)
+        if cx.options.debug and kind == "atomic_add":
+            watch_atomic(cx, "-" if is_difference else "+", old, v)
+        return old
 
     return call
 
