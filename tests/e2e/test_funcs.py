@@ -581,17 +581,6 @@ def test_assertions_outside_debug_mode_do_nothing():
     assert x.to_numpy().tolist() == [-1, -1, -1]
 
 
-def test_print_is_refused_by_name():
-    """Until the issue "Language" brings it; the message says what to do instead."""
-
-    @ti.kernel
-    def run(k: ti.i32):
-        print("k is", k, 1.5)
-
-    with pytest.raises(ti.Unsupported, match=r"`print` in kernels is not supported yet: store"):
-        run(3)
-
-
 def test_launching_many_times():
     x = ti.field(ti.i32, ())
 

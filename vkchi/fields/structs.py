@@ -1,0 +1,249 @@
+"""Fields and ndarrays of structs: a group of arrays of one shape, one for each member.
+
+Owns: the groups and what they do with all members at once. An element is read and written by its
+members' arrays. Must not know: struct values (`StructHook` makes them), kernels, layouts.
+
+    f = StructType({"a": i32, "v": vector(3, f32)}).field(shape=4); f.v[0]; f.to_numpy()["a"]
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.make import Order, field, matrix_field, vector_field
+from vkchi.fields.storage import Storage
+from vkchi.ndarray import Ndarray, ndarray
+from vkchi.structs import StructType
+from vkchi.types import Tensor, shape_of
+
+
+class StructHook:
+    """How struct elements are shown to Python; filled by `vkchi/__init__` from `vkchi.lang`.
+
+    `element(group, index)`: the element as a value whose members read and write the memory;
+    `members(value)`: the members by name of a struct value or dict; `fit(type, x)`: x as a value.
+    """
+
+    element: Callable[[Any, Any], Any]
+    members: Callable[[Any], Mapping[str, Any]]
+    fit: Callable[[StructType, Any], Any]
+
+
+class StructArrays:
+    """Arrays by member name, and a group of them for a member that is a struct itself.
+
+    Members are attributes: `f.pos`. `f[i]` is an element whose members are in memory.
+    """
+
+    def __init__(self, t: StructType, arrays: Mapping[str, Any]) -> None:
+        self.type = t
+        self._arrays = dict(arrays)
+        vars(self).update(self._arrays)
+
+    def _group_gradients(self) -> Any:
+        found = {name: getattr(array, "grad", None) for name, array in self._arrays.items()}
+        found = {name: gradient for name, gradient in found.items() if gradient is not None}
+        if not found:
+            return None
+        return type(self)(StructType({name: self.type.declared[name] for name in found}), found)
+
+    def __vkchi_members__(self) -> list[Any]:
+        """The arrays of all members, nested ones gone through, in order."""
+        return [array for _, array in self._leaves()]
+
+    def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for name, array in self._arrays.items():
+            if isinstance(array, StructArrays):
+                yield from (((name, *path), leaf) for path, leaf in array._leaves())
+            else:
+                yield (name,), array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that all members have."""
+        return self._first().shape  # type: ignore[no-any-return]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the members."""
+        return list(self._arrays)
+
+    @property
+    def dtype(self) -> StructType:
+        """The type of an element."""
+        return self.type
+
+    def _first(self) -> Any:
+        for _, array in self._leaves():
+            return array
+        raise ArgumentError(f"{self.type} has no members, so its arrays have no shape")
+
+    def member(self, name: str) -> Any:
+        """The array of one member. Raises ArgumentError."""
+        if name not in self._arrays:
+            close = difflib.get_close_matches(name, self._arrays, 1)
+            hint = f": did you mean `{close[0]}`?" if close else ""
+            raise ArgumentError(f"{self.type} has no member `{name}`{hint}")
+        return self._arrays[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_arrays" not in vars(self):
+            raise AttributeError(name)
+        if name == "grad":
+            return self._group_gradients()
+        if name not in PASSED_ON:
+            raise AttributeError(f"an array of {self.type} has no attribute `{name}`")
+        return getattr(self._first(), name)
+
+    # --- elements --------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        self._first().index(key)
+        return StructHook.element(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._first().index(key)
+        whole = StructHook.fit(self.type, value)
+        for path, array in self._leaves():
+            array[key] = _part(whole, path)
+
+    def __iter__(self) -> Any:
+        raise TypeError("an array is not iterated in Python: use to_numpy(), or loop in a kernel")
+
+    # --- whole contents --------------------------------------------------------------------
+
+    def to_numpy(self) -> dict[str, Any]:
+        """A copy of each member as a numpy array, by name."""
+        return {name: array.to_numpy() for name, array in self._arrays.items()}
+
+    def from_numpy(self, source: Mapping[str, Any]) -> None:
+        """Take over a numpy array for each member. Raises ArgumentError for a missing one."""
+        self._take(source, "from_numpy")
+
+    def to_torch(self, device: Any = None) -> dict[str, Any]:
+        """A copy of each member as a torch tensor, by name."""
+        return {name: array.to_torch(device) for name, array in self._arrays.items()}
+
+    def from_torch(self, source: Mapping[str, Any]) -> None:
+        """Take over a torch tensor for each member."""
+        self._take(source, "from_torch")
+
+    def _take(self, source: Any, method: str) -> None:
+        if not isinstance(source, Mapping):
+            raise ArgumentError(f"{method} takes a dict of arrays, not {type(source).__name__}")
+        if set(source) != set(self._arrays):
+            raise ArgumentError(
+                f"{method}: an array for each of {', '.join(self._arrays)} is needed, "
+                f"and {', '.join(map(str, source)) or 'none'} is given"
+            )
+        for name, array in self._arrays.items():
+            getattr(array, method)(source[name])
+
+    def fill(self, value: Any) -> None:
+        """Set every number to one number, or every element to a struct or dict."""
+        whole = StructHook.fit(self.type, value)
+        for path, array in self._leaves():
+            array.fill(_part(whole, path))
+
+    def copy_from(self, other: Any) -> None:
+        """Take over the contents of a field or array of structs with the same members."""
+        if not isinstance(other, StructArrays) or other.keys != self.keys:
+            raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
+        for name, array in self._arrays.items():
+            array.copy_from(other.member(name))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        arrays = {name: copy.deepcopy(array, memo) for name, array in self._arrays.items()}
+        return type(self)(self.type, arrays)
+
+    def __str__(self) -> str:
+        return str(self.to_numpy())
+
+
+# What an array of structs has of its first member: all members are alike in it.
+PASSED_ON = ("parent", "snode", "element_shape", "offset", "check_alive", "device")
+
+
+def _part(whole: Any, path: tuple[str, ...]) -> Any:
+    """The part of a struct at a path."""
+    for name in path:
+        whole = StructHook.members(whole)[name]
+    return whole
+
+
+class StructField(StructArrays):
+    """A field of structs: global, and named directly by kernels."""
+
+    def __vkchi_struct__(self) -> tuple[StructType, dict[str, Any]]:
+        """What a kernel needs: the type, and the members' fields by name."""
+        return self.type, self._arrays
+
+    def get_member_field(self, key: str) -> Any:
+        """The field of one member."""
+        return self.member(key)
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The members' fields by name."""
+        return self._arrays
+
+    field_members = property(StructArrays.__vkchi_members__)
+
+    def __repr__(self) -> str:
+        return f"<ti.Struct.field of {self.type}>"
+
+
+class StructNdarray(StructArrays):
+    """An array of structs, which kernels take as an argument."""
+
+    def __repr__(self) -> str:
+        return f"<ti.ndarray of {self.type}, shape {self.shape}>"
+
+
+# --- making them -----------------------------------------------------------------------------
+
+
+def struct_field(
+    t: StructType, shape: Any = None, *, layout: Any = Order.AOS, name: str = "", **options: Any
+) -> StructField:
+    """A field of structs, zero at first; without a shape its members wait to be placed.
+
+    Members lie apart in memory whatever the layout; `layout` says how vectors and matrices do.
+    Raises ArgumentError for a bad shape or layout.
+    """
+    if not isinstance(layout, Order):
+        raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
+    if not t.members:
+        raise ArgumentError("a struct without members has no field")
+    arrays = {key: _member_field(m, shape, layout, options) for key, m in t.members.items()}
+    return StructField(t, arrays)
+
+
+def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) -> Any:
+    if isinstance(t, StructType):
+        return struct_field(t, shape, layout=layout, **options)
+    extents = shape_of(t)
+    if not isinstance(t, Tensor):
+        return field(t, shape, **options)
+    if len(extents) == 1:
+        return vector_field(*extents, t.elem, shape, layout=layout, **options)
+    return matrix_field(*extents, t.elem, shape, layout=layout, **options)
+
+
+def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> StructNdarray:
+    """An array of structs, zero at first. Raises ArgumentError for a bad shape."""
+    if not t.members:
+        raise ArgumentError("a struct without members has no array")
+    arrays: dict[str, Storage | StructNdarray] = {}
+    for name, m in t.members.items():
+        is_struct = isinstance(m, StructType)
+        arrays[name] = (struct_ndarray if is_struct else _plain_ndarray)(m, shape, needs_grad)
+    return StructNdarray(t, arrays)
+
+
+def _plain_ndarray(t: Any, shape: Any, needs_grad: bool) -> Ndarray:
+    return ndarray(t, shape, needs_grad)

@@ -1,0 +1,317 @@
+"""Structs in kernels: making them, their members and methods, elements of arrays of structs.
+
+Owns: how struct types are called, what Python's structs are in a kernel, `s.name`. A struct is a
+`trees.Record`: its numbers, vectors and matrices are values of their own, so branches and loops
+carry them as those of any tree. Must not know: AST classes, statements.
+
+    construct_struct(cx, S, (1, v), {})         # Record(a=1 as i32, v=v)
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelNameError, KernelTypeError
+from vkchi.frontend.construct import construct
+from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.operands import (
+    Weak,
+    cast,
+    describe,
+    is_target,
+    name_of,
+    operand,
+    own_type,
+    value,
+    weak,
+)
+from vkchi.frontend.targets import ItemSlot, Slot
+from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
+from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.core import Value
+from vkchi.lang.struct import Struct, arrange, is_whole, members_of
+from vkchi.structs import StructType
+from vkchi.types import Scalar, Tensor, shape_of
+
+
+class ArrayRecord(Record):
+    """Arrays of one shape, by the member of a struct that each holds: an array of structs."""
+
+    __slots__ = ()
+
+
+class Receiver:
+    """The struct that a method is called on: its `self`, by reference."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+
+class StructMethod:
+    """A function of a struct, taken from one."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, method: Any, target: Any) -> None:
+        fn = getattr(method, "__vkchi_func__", method)
+        self.__vkchi_func__, self.__name__ = fn, getattr(fn, "__name__", "method")
+        self.__self__ = Receiver(target)
+
+
+# --- what is one ---------------------------------------------------------------------------------
+
+
+def record_in(x: Any) -> Record | None:
+    """The struct that x is, or that a variable or item holds; None for anything else."""
+    held = x.get() if isinstance(x, Slot) else x
+    return held if isinstance(held, Record) else None
+
+
+def is_places(x: Any) -> bool:
+    """Whether x is a tree of places in memory, which assignment stores to."""
+    return is_container(x) and len(x) > 0 and not has_leaf(x, lambda leaf: not is_target(leaf))
+
+
+def is_struct_array(x: Any) -> bool:
+    """Whether x is an array of structs: a field of them, or such an argument."""
+    return isinstance(x, ArrayRecord) or hasattr(type(x), "__vkchi_struct__")
+
+
+def as_record(cx: Context, x: Any) -> Any:
+    """The Record that a Python struct is in the kernel; other things as they are."""
+    if not isinstance(x, Struct):
+        return x
+    t = x.__vkchi_type__
+    if t is not None:
+        return construct_struct(cx, t, (), members_of(x))
+    return Record({name: as_record(cx, v) for name, v in members_of(x).items()}, x.methods)
+
+
+# --- making them ---------------------------------------------------------------------------------
+
+
+def construct_struct(
+    cx: Context, t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Record:
+    """What `t(*args, **kwargs)` is: members in order or by name, converted to their types, zero
+    where not given; or of one struct with t's members. Raises KernelTypeError."""
+    first = as_record(cx, args[0]) if args else None
+    names = first.keys() if isinstance(first, Record | dict) else None
+    if isinstance(first, Record | dict) and is_whole(t, args, kwargs, names):
+        args, kwargs = (), {name: first[name] for name in t.members}
+    lowering: Any = cx
+    given: dict[str, Any] = lowering.run_python(arrange, (t, args, kwargs))
+    return Record(
+        {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()},
+        t.methods,
+        t,
+    )
+
+
+def fit_member(cx: Context, t: Any, x: Any, name: str, *, what: str = "member") -> Any:
+    """x as a value of type t for a member (or argument) of that name. Raises KernelTypeError."""
+    x = as_record(cx, x)
+    if isinstance(t, StructType):
+        if isinstance(x, Record | dict):
+            return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
+        if isinstance(x, list | tuple):
+            return construct_struct(cx, t, tuple(x), {})
+        if weak(x) is not None and not shape_of_weak(x):
+            return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
+        raise _no_fit(cx, t, x, name, what)
+    if isinstance(x, Record | dict):
+        raise _no_fit(cx, t, x, name, what)
+    a = operand(cx, x)
+    shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
+    if shape not in ((), shape_of(t)) and not isinstance(x, list | tuple):
+        raise _no_fit(cx, t, x, name, what, describe(own_type(cx, a)))
+    return cast(cx, x, t) if isinstance(t, Scalar) and not shape else _fill(cx, t, x, name, what)
+
+
+def shape_of_weak(x: Any) -> tuple[int, ...]:
+    """The shape of a Python number, vector or matrix."""
+    found = weak(x)
+    return found.shape if found is not None else ()
+
+
+def _fill(cx: Context, t: Any, x: Any, name: str, what: str) -> Value:
+    if isinstance(t, Scalar):
+        raise _no_fit(cx, t, x, name, what)
+    return construct(cx, t, (x,))
+
+
+def _no_fit(cx: Context, t: Any, x: Any, name: str, what: str, given: str = "") -> KernelTypeError:
+    needed = describe(t) if isinstance(t, Scalar | Tensor) else f"a struct {t}"
+    error = cx.fail(
+        f"{what} `{name}` is {'a ' if isinstance(t, Scalar | Tensor) else ''}{needed}, "
+        f"and {given or name_of(x)} is given",
+        kind=KernelTypeError,
+    )
+    assert isinstance(error, KernelTypeError)
+    return error
+
+
+def make_record(cx: Context, *args: Any, **kwargs: Any) -> Record:
+    """`ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member of the type that it has."""
+    lowering: Any = cx
+    made = lowering.run_python(_check_arguments, (args, kwargs))
+    if isinstance(made, Record):
+        return made.copy()
+    methods = made.get("__struct_methods", {})
+    members = {key: _own_member(cx, x) for key, x in made.items() if key != "__struct_methods"}
+    return Record(members, methods)
+
+
+def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs and isinstance(args[0], dict | Record):
+        return args[0]
+    return members_of(Struct(*args)) if args else kwargs
+
+
+def _own_member(cx: Context, x: Any) -> Any:
+    x = as_record(cx, x)
+    if isinstance(x, Record):
+        return map_leaves(x, lambda leaf: _own_member(cx, leaf))
+    if isinstance(x, dict):
+        return make_record(cx, x)
+    return x if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__") else value(cx, x)
+
+
+# --- members and methods -------------------------------------------------------------------------
+
+
+def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
+    """`base.name`, assignable if base is; `held` is what base is or holds.
+
+    Raises KernelNameError for a name that is neither a member nor a method.
+    """
+    if name in held.members:
+        item = held[name]
+        is_value = not is_target(item) and not isinstance(item, ArrayRef)
+        return ItemSlot(base, name) if isinstance(base, Slot) and is_value else item
+    if name in held.methods:
+        return method_of(cx, base, held, name)
+    fact = _FACTS.get(name)
+    if fact is not None and (isinstance(held, ArrayRecord) or name == "keys"):
+        return fact(cx, held)
+    known = [*held.members, *held.methods]
+    close = difflib.get_close_matches(name, known, 1)
+    raise cx.fail(
+        f"{_word(held)} has no member `{name}`",
+        kind=KernelNameError,
+        help=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known) or 'none'}",
+    )
+
+
+def _word(held: Record) -> str:
+    if isinstance(held, ArrayRecord):
+        return "an array of structs"
+    return "this struct" if held.type is None else f"a struct {held.type}"
+
+
+def method_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
+    """A method of a struct: what is called with `self` bound; of a property, its value."""
+    method = held.methods[name]
+    if isinstance(method, property):
+        assert method.fget is not None
+        return cx.tables.call(cx, method.fget, (Receiver(base),), {})
+    if isinstance(method, staticmethod):
+        return method.__func__
+    if isinstance(method, classmethod):
+        return functools.partial(method.__func__, held.type)
+    return StructMethod(method, base)
+
+
+def peek_member(held: Record, name: str) -> Any:
+    """The member or method called so, before anything is lowered; None if only that will tell."""
+    if name in held.members:
+        return held[name]
+    method = held.methods.get(name)
+    if method is None or isinstance(method, property | classmethod):
+        return None
+    return method.__func__ if isinstance(method, staticmethod) else StructMethod(method, held)
+
+
+def _shape(cx: Lowering, held: Record) -> tuple[Any, ...]:
+    return first_array(cx, held).shape(cx)
+
+
+def _gradients(cx: Lowering, held: Record) -> Any:
+    return map_leaves(held, cx.gradient_of)
+
+
+_FACTS: dict[str, Callable[[Lowering, Record], Any]] = {
+    "shape": _shape,
+    "grad": _gradients,
+    "keys": lambda cx, held: list(held.members),
+    "dtype": lambda cx, held: held.type,
+}
+
+
+# --- arrays of structs ---------------------------------------------------------------------------
+
+
+def arrays_of(cx: Lowering, x: Any) -> Record:
+    """The arrays of an array of structs, by member."""
+    if isinstance(x, ArrayRecord):
+        return x
+    t, arrays = x.__vkchi_struct__()
+    members = {}
+    for name, array in arrays.items():
+        cx.dependencies.read_part(x, f".{name}", array)
+        members[name] = arrays_of(cx, array) if is_struct_array(array) else array_like(cx, array)
+    return ArrayRecord(members, t.methods, t)
+
+
+def member_array(cx: Lowering, x: Any, name: str) -> Any:
+    """The array of one member; None if there is no member of that name."""
+    if isinstance(x, ArrayRecord):
+        return x.members.get(name)
+    array = x.__vkchi_struct__()[1].get(name)
+    if array is not None:
+        cx.dependencies.read_part(x, f".{name}", array)
+    return array
+
+
+def first_array(cx: Lowering, x: Any) -> ArrayRef:
+    """One of the arrays, whose shape is that of all."""
+    found = x
+    while not isinstance(found, ArrayRef):
+        if isinstance(found, ArrayRecord):
+            found = branches(found)[0]
+        elif hasattr(type(found), "__vkchi_struct__"):
+            arrays = found.__vkchi_struct__()[1]
+            name = next(iter(arrays))
+            found = member_array(cx, found, name)
+        else:
+            found = array_like(cx, found)
+    return found
+
+
+def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> Record:
+    """An element of an array of structs: `item` gives that of a member's array."""
+    arrays = arrays_of(cx, x)
+    members = {
+        name: element_of(cx, array, item) if isinstance(array, ArrayRecord) else item(array)
+        for name, array in arrays.members.items()
+    }
+    return Record(members, arrays.methods, arrays.type)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def refuse_operand(cx: Lowering, x: Any) -> None:
+    """Raises KernelTypeError for a struct where a number, vector or matrix is needed."""
+    if isinstance(x, Record | Struct):
+        names = ", ".join(x.keys() if isinstance(x, Record) else members_of(x))
+        raise cx.fail(
+            "a struct is not a number, and has no operators",
+            kind=KernelTypeError,
+            help=f"use its members ({names}), or write a method",
+        )

@@ -1,0 +1,115 @@
+"""`ti.ArgPack`: kernel arguments that are made once and passed together.
+
+Owns: the value class and how a call of an argpack type fills it. What is in it is checked when it
+is passed to a kernel. Must not know: kernels, arrays.
+
+    >>> View = ti.types.argpack(scale=ti.f32, x=ti.types.ndarray()); v = View(scale=2.0, x=x)
+    >>> v.scale = 3.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct, fit
+from vkchi.structs import ArgPackType, StructType
+from vkchi.types import Scalar, Tensor, cook
+
+
+class ArgPack:
+    """Arguments by name, as attributes, which can be changed between launches."""
+
+    __slots__ = ("__vkchi_type__", "__weakref__", "_entries")
+    __vkchi_type__: ArgPackType
+    _entries: dict[str, Any]
+
+    def __init__(self, t: ArgPackType, entries: dict[str, Any]) -> None:
+        object.__setattr__(self, "__vkchi_type__", t)
+        object.__setattr__(self, "_entries", {})
+        for name in t.members:
+            setattr(self, name, entries[name])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._entries:
+            raise AttributeError(f"an {self.__vkchi_type__} has no `{name}`")
+        return self._entries[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        members = self.__vkchi_type__.members
+        if name not in members:
+            raise AttributeError(f"an {self.__vkchi_type__} has no `{name}`")
+        self._entries[name] = _as_entry(name, members[name], value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._entries[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries.values())
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        """Arguments by name."""
+        return dict(self._entries)
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the arguments."""
+        return list(self._entries)
+
+    @property
+    def items(self) -> Any:
+        """Pairs of name and argument."""
+        return self._entries.items()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Arguments as Python numbers, lists and dicts; arrays as they are."""
+        return {name: _plain(x) for name, x in self._entries.items()}
+
+    def __repr__(self) -> str:
+        return str(self.to_dict())
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Struct | ArgPack):
+        return x.to_dict()
+    return x.to_list() if isinstance(x, Matrix) else x
+
+
+def _as_entry(name: str, note: Any, x: Any) -> Any:
+    """x as an argpack keeps it: numbers and vectors in their types. Raises ArgumentError."""
+    t = cook(note)
+    if isinstance(t, Scalar):
+        whole = isinstance(x, int | bool) or hasattr(x, "__index__")
+        if not whole and (t.kind != "f" or not hasattr(x, "__float__")):
+            raise ArgumentError(f"argument `{name}` of an argpack: {t} is needed, not {x!r}")
+        return fit(t, x, name)
+    if isinstance(t, Tensor | StructType):
+        return fit(t, x, name)
+    if isinstance(t, ArgPackType) and isinstance(x, dict):
+        return make_pack(t, **x)
+    return x
+
+
+def make_pack(t: ArgPackType, *args: Any, **kwargs: Any) -> ArgPack:
+    """A pack of type t from arguments in order or by name. Raises ArgumentError for missing ones,
+    too many, unknown names."""
+    names = list(t.members)
+    given = dict(zip(names, args))
+    wrong = [name for name in kwargs if name not in names or name in given]
+    if len(args) > len(names) or wrong:
+        what = f"`{wrong[0]}`" if wrong else f"{len(args)} arguments"
+        raise ArgumentError(f"an {t} does not take {what}")
+    given |= kwargs
+    missing = [f"`{name}`" for name in names if name not in given]
+    if missing:
+        raise ArgumentError(f"an {t} needs {' and '.join(missing)}")
+    return ArgPack(t, given)

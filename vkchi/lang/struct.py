@@ -1,0 +1,361 @@
+"""`ti.Struct`: values with named members that Python holds, and `@ti.dataclass`.
+
+Owns: the value class, how a struct type's call fills its members, elements of struct fields as
+Python sees them, the decorator. Must not know: fields, kernels.
+
+    >>> s = Struct(a=1, v=[1.0, 2.0]); s.v.y = 3; s
+    {'a': 1, 'v': [1.0, 3.0]}
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.lang.construct import make_scalar, make_tensor
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.structs import METHODS_KEY, StructType
+from vkchi.types import Scalar, Tensor
+
+
+class _Listing:
+    """A computed attribute that gives way to a member of the same name."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else self.compute(obj)
+
+
+class Struct:
+    """A struct value: made of a dict or of keywords, or by calling a struct type.
+
+    Lists among the members become vectors and matrices, dicts structs. Assigning `s = t` gives
+    another name to the same struct, as in Python. Raises KernelSyntaxError for other arguments.
+    """
+
+    __slots__ = ("__dict__", "__vkchi_type__", "__weakref__", "_methods")
+    __vkchi_type__: StructType | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if len(args) > 1 or (args and (kwargs or not isinstance(args[0], dict | Struct))):
+            raise KernelSyntaxError(
+                "ti.Struct is made of a dict or of keyword arguments", help="ti.Struct(x=1, y=2.0)"
+            )
+        given = {**(members_of(args[0]) if args else kwargs)}
+        object.__setattr__(self, "_methods", given.pop(METHODS_KEY, {}))
+        object.__setattr__(self, "__vkchi_type__", None)
+        given.pop("__matrix_ndim", None)
+        vars(self).update({name: as_member(x) for name, x in given.items()})
+
+    # --- members -----------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        return list(vars(self))
+
+    def __getattr__(self, name: str) -> Any:
+        method = self._methods.get(name) if not name.startswith("__") else None
+        if method is not None:
+            return bind_method(method, self)
+        raise self._missing(name)
+
+    def _missing(self, name: str) -> AttributeError:
+        close = difflib.get_close_matches(name, self._names(), 1)
+        hint = f": did you mean `{close[0]}`?" if close else ""
+        return AttributeError(f"a struct with {', '.join(self._names())} has no `{name}`{hint}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in vars(self):
+            raise self._missing(name)
+        t = None if self.__vkchi_type__ is None else self.__vkchi_type__.members[name]
+        vars(self)[name] = as_member(value) if t is None or isinstance(t, Scalar) else fit(t, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return members_of(self)[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[name] for name in self._names()])
+
+    @_Listing
+    def keys(self) -> list[str]:
+        """The names of the members."""
+        return Struct._names(self)
+
+    @_Listing
+    def entries(self) -> dict[str, Any]:
+        """Members by name."""
+        return members_of(self)
+
+    @_Listing
+    def items(self) -> Any:
+        """Pairs of name and member."""
+        return members_of(self).items()
+
+    @_Listing
+    def members(self) -> list[Any]:
+        """The members, in order."""
+        return list(members_of(self).values())
+
+    @_Listing
+    def methods(self) -> dict[str, Any]:
+        """The functions that belong to it, by name."""
+        return self._methods  # type: ignore[no-any-return]
+
+    # --- conversions -------------------------------------------------------------------------
+
+    def to_dict(self, include_methods: bool = False, include_ndim: bool = False) -> dict[str, Any]:
+        """Members as Python numbers, lists and dicts; `include_methods` and `include_ndim` add
+        what `ti.Struct` takes back to make the same struct of it."""
+        members = members_of(self)
+        found = {name: _plain(x, include_methods, include_ndim) for name, x in members.items()}
+        if include_methods:
+            found[METHODS_KEY] = self._methods
+        if include_ndim:
+            ndims = {name: x.ndim for name, x in members.items() if isinstance(x, Matrix)}
+            found["__matrix_ndim"] = ndims
+        return found
+
+    def __repr__(self) -> str:
+        return str(Struct.to_dict(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __copy__(self) -> Struct:
+        return make_value(members_of(self), self._methods, self.__vkchi_type__)
+
+    def __deepcopy__(self, memo: Any) -> Struct:
+        copied = {name: _copied(x) for name, x in members_of(self).items()}
+        return make_value(copied, self._methods, self.__vkchi_type__)
+
+    def __reduce__(self) -> Any:
+        t = self.__vkchi_type__
+        methods = self._methods if t is None else None
+        return (_restore, (members_of(Struct.__deepcopy__(self, None)), methods, t))
+
+    @staticmethod
+    def field(
+        members: Mapping[str, Any], methods: Mapping[str, Any] | None = None,
+        shape: Any = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """A field of structs with these member types and methods."""
+        options.pop("name", None)
+        return StructType(members, methods).field(shape, **options)
+
+
+def members_of(s: Any) -> dict[str, Any]:
+    """The members of a struct value or a dict, by name."""
+    if isinstance(s, StructElement):
+        return {name: s[name] for name in s._names()}
+    return dict(vars(s)) if isinstance(s, Struct) else s
+
+
+def make_value(members: dict[str, Any], methods: Any, t: StructType | None) -> Struct:
+    """A struct value of checked parts."""
+    made = object.__new__(Struct)
+    object.__setattr__(made, "_methods", methods)
+    object.__setattr__(made, "__vkchi_type__", t)
+    vars(made).update(members)
+    return made
+
+
+def _restore(members: dict[str, Any], methods: Any, t: StructType | None) -> Struct:
+    return make_value(members, methods if t is None else t.methods, t)
+
+
+def as_member(x: Any) -> Any:
+    """x as a member of an untyped struct: lists as vectors and matrices, dicts as structs."""
+    if isinstance(x, list | tuple | np.ndarray):
+        return Matrix(x) if np.ndim(x) > 1 else Vector(x)
+    return Struct(x) if isinstance(x, dict) else x
+
+
+def _plain(x: Any, include_methods: bool, include_ndim: bool) -> Any:
+    if isinstance(x, Struct):
+        return Struct.to_dict(x, include_methods, include_ndim)
+    return x.to_list() if isinstance(x, Matrix) else x
+
+
+def _copied(x: Any) -> Any:
+    return Struct.__deepcopy__(x, None) if isinstance(x, Struct) else copy.deepcopy(x)
+
+
+def bind_method(method: Any, obj: Struct) -> Any:
+    """The method, bound to the struct (or to its type, of a class method)."""
+    if isinstance(method, classmethod):
+        return functools.partial(method.__func__, obj.__vkchi_type__)  # type: ignore[arg-type]
+    return method.__get__(obj, type(obj))
+
+
+# --- calling a struct type -----------------------------------------------------------------------
+
+
+def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a call of the type by member; what is not given is missing.
+
+    Raises KernelTypeError for too many, unknown names, and members that are given twice.
+    """
+    names = list(t.members)
+    if len(args) > len(names):
+        raise KernelTypeError(
+            f"{t} has {len(names)} members, and {len(args)} values are given",
+            help=f"its members are {', '.join(names)}",
+        )
+    given = dict(zip(names, args))
+    for name, x in kwargs.items():
+        if name not in t.members:
+            close = difflib.get_close_matches(name, names, 1)
+            raise KernelTypeError(
+                f"{t} has no member `{name}`",
+                help=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names)}",
+            )
+        if name in given:
+            raise KernelTypeError(f"{t} gets its member `{name}` twice")
+        given[name] = x
+    return given
+
+
+def is_whole(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
+    """Whether a call's one argument, a struct with these members, is the whole of t: `S(other)`,
+    not its first member."""
+    return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
+
+
+def make_struct(t: StructType, *args: Any, **kwargs: Any) -> Struct:
+    """A value of type t: members in order or by name, zero where not given, converted to their
+    types; or of a dict or another struct. Raises KernelTypeError."""
+    first = args[0] if args else None
+    names = members_of(first).keys() if isinstance(first, dict | Struct) else None
+    if is_whole(t, args, kwargs, names):
+        args, kwargs = (), dict(members_of(first))
+    given = arrange(t, args, kwargs)
+    members = {name: fit(m, given.get(name, 0), name) for name, m in t.members.items()}
+    return make_value(members, t.methods, t)
+
+
+_NUMBERS = (bool, int, float, np.generic)
+
+
+def fit(t: Any, x: Any, name: str = "") -> Any:
+    """x as a member of type t. Raises KernelTypeError."""
+    where = f" for the member `{name}`" if name else ""
+    if isinstance(t, StructType):
+        if isinstance(x, dict | Struct):
+            return make_struct(t, **members_of(x))
+        if isinstance(x, _NUMBERS):
+            return make_struct(t, **dict.fromkeys(t.members, x))
+        if isinstance(x, list | tuple):
+            return make_struct(t, *x)
+        raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
+    is_number = isinstance(x, _NUMBERS)
+    if isinstance(t, Tensor) and (is_number or isinstance(x, list | tuple | Matrix | np.ndarray)):
+        return make_tensor(t, x)
+    if isinstance(t, Scalar) and is_number:
+        return make_scalar(t, x)
+    raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
+
+
+def build(t: Any, leaves: Iterator[Any]) -> Any:
+    """A value of type t whose numbers, vectors and matrices are the next ones of `leaves`."""
+    if not isinstance(t, StructType):
+        return next(leaves)
+    members = {name: build(m, leaves) for name, m in t.members.items()}
+    return make_value(members, t.methods, t)
+
+
+# --- elements of fields --------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """Arrays of one shape, one for each member of a struct type."""
+
+    type: StructType
+
+    def member(self, name: str) -> Any: ...
+
+
+class StructElement(Struct):
+    """An element of a struct field: its members read and write the field's memory."""
+
+    __slots__ = ("_index", "_store")
+    _store: Store
+    _index: Any
+
+    def __init__(self, store: Store, index: Any) -> None:
+        object.__setattr__(self, "_store", store)
+        object.__setattr__(self, "_index", index)
+        object.__setattr__(self, "_methods", store.type.methods)
+        object.__setattr__(self, "__vkchi_type__", store.type)
+
+    def __getattribute__(self, name: str) -> Any:
+        get = object.__getattribute__
+        store = get(self, "_store")
+        if name in store.type.members:
+            return store.member(name)[get(self, "_index")]
+        return get(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._store.type.members:
+            raise self._missing(name)
+        self._store.member(name)[self._index] = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self._store.member(name)[self._index]
+
+    def _names(self) -> list[str]:
+        return list(self._store.type.members)
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+def dataclass(cls: type) -> StructType:
+    """A struct type of a class: annotated names are members, functions are methods.
+
+    Raises KernelSyntaxError for a default value. Source: Taichi's `ti.dataclass`.
+    """
+    members: dict[str, Any] = {}
+    methods: dict[str, Any] = {}
+    for base in getattr(cls, "__orig_bases__", ()):
+        if isinstance(base, StructType):
+            members |= base.declared
+            methods |= base.methods
+    frame = sys._getframe(1)
+    for part in reversed(cls.__mro__[:-1]):
+        for name, note in vars(part).get("__annotations__", {}).items():
+            if hasattr(cls, name):
+                raise KernelSyntaxError(
+                    f"member `{name}` of {cls.__name__} has a default value, and members of a "
+                    "ti.dataclass have none",
+                    help=f"leave it out: a member that is not given is 0; or write a function that "
+                    f"makes a {cls.__name__}",
+                )
+            members[name] = _evaluated(note, frame.f_globals, frame.f_locals)
+        methods |= {name: x for name, x in vars(part).items() if is_method(name, x)}
+    return StructType(members, methods, (cls.__module__, cls.__qualname__))
+
+
+def is_method(name: str, x: Any) -> bool:
+    """Whether what a class body binds to a name belongs to its structs."""
+    kinds = (staticmethod, classmethod, property)
+    return (callable(x) or isinstance(x, kinds)) and not isinstance(x, type) and (
+        not name.startswith("__") or name == METHODS_KEY
+    )  # fmt: skip
+
+
+def _evaluated(note: Any, names: dict[str, Any], local: Mapping[str, Any]) -> Any:
+    return eval(note, names, dict(local)) if isinstance(note, str) else note

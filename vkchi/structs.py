@@ -1,0 +1,150 @@
+"""Struct types: members by name, and the functions that come with them as methods.
+
+Owns: `StructType` and `ArgPackType`, which `ti.types.struct` and `ti.types.argpack` make. Kernels
+never compute with a struct as one value: the frontend keeps its members apart, so the IR knows no
+struct. Must not know: values, fields, kernels.
+
+    >>> S = StructType({"a": i32, "v": vector(3, f32)}); S.members["a"]
+    i32
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.types import CONSTRUCTORS, Defaults, Following, Scalar, Tensor, Type, cook, scalar_of
+
+# What `StructType.field`, `.ndarray` and calls of an `ArgPackType` do: filled by `vkchi/__init__`.
+FACTORIES: dict[str, Callable[..., Any]] = {}
+
+METHODS_KEY = "__struct_methods"
+
+
+class StructType(Type):
+    """The type of structs with these members, in order: number, vector, matrix or struct types.
+
+    `methods` are functions, `ti.func`s, static and class methods and properties by name. Types are
+    not interned: two with the same members are alike, not the same. Raises KernelTypeError for a
+    member of no such type. `origin` is the module and the name of the class that it was made of.
+    """
+
+    __slots__ = ("_members", "_resolved", "declared", "methods", "origin")
+
+    def __init__(
+        self,
+        declared: Mapping[str, Any],
+        methods: Mapping[str, Any] | None = None,
+        origin: tuple[str, str] | None = None,
+    ) -> None:
+        given = dict(declared)
+        self.methods = {**given.pop(METHODS_KEY, {}), **(methods or {})}
+        self.declared = {key: _checked(key, t) for key, t in given.items()}
+        self._resolved: tuple[Any, ...] = ()
+        self._members: dict[str, Any] = {}
+        members = ", ".join(f"{key}={_word(t)}" for key, t in self.declared.items())
+        self.origin = origin
+        self._text = origin[1] if origin else f"struct({members})"
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """Member types by name; `float`, `int` and `vec3` as `init` has set them."""
+        defaults = (Defaults.fp, Defaults.ip)
+        if self._resolved != defaults:
+            self._members = {name: cook(t) for name, t in self.declared.items()}
+            self._resolved = defaults
+        return self._members
+
+    def leaves(self) -> Iterator[tuple[tuple[str, ...], Scalar | Tensor]]:
+        """The paths and types of its numbers, vectors and matrices, nested structs gone through."""
+        for name, t in self.members.items():
+            if isinstance(t, StructType):
+                yield from (((name, *path), leaf) for path, leaf in t.leaves())
+            else:
+                yield (name,), t
+
+    def is_like(self, other: Any) -> bool:
+        """Whether `other` is a struct type with the same members."""
+        return isinstance(other, StructType) and list(self.leaves()) == list(other.leaves())
+
+    def find_method(self, name: str) -> Any:
+        """The method called `name`: a class method bound to this type, others as they are called
+        with a struct first. Raises KeyError."""
+        method = self.methods[name]
+        if isinstance(method, classmethod):
+            return functools.partial(method.__func__, self)  # type: ignore[arg-type]
+        return method.__func__ if isinstance(method, staticmethod) else method
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.methods:
+            raise AttributeError(f"{self} has no method `{name}`")
+        return self.find_method(name)
+
+    def field(self, shape: Any = None, **options: Any) -> Any:
+        """A field of such structs; options are those of `ti.field`, and `layout`."""
+        return FACTORIES["field"](self, shape, **options)
+
+    def ndarray(self, shape: Any, needs_grad: bool = False) -> Any:
+        """An array of such structs, for kernels to take as an argument."""
+        return FACTORIES["ndarray"](self, shape, needs_grad)
+
+    def __instancecheck__(self, obj: Any) -> bool:
+        """`isinstance(s, S)`: whether s is a struct value with these members."""
+        return self.is_like(getattr(obj, "__vkchi_type__", None))
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """`class B(A)`, of a dataclass A: `ti.dataclass` finds A among the original bases."""
+        return ()
+
+    def __reduce__(self) -> Any:
+        if self.origin is not None:
+            return (_find_type, self.origin)
+        return (StructType, (self.declared, self.methods))
+
+
+def _find_type(module: str, name: str) -> Any:
+    """The struct type that a module calls so: what a pickled one is."""
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def _checked(name: str, t: Any) -> Any:
+    found = StructType(t) if isinstance(t, dict) else t
+    if not isinstance(cook(found), Scalar | Tensor | StructType):
+        raise KernelTypeError(
+            f"member `{name}` of a struct needs a type such as ti.f32, not {t!r}",
+            help="a number, vector, matrix or struct type",
+        )
+    return found
+
+
+def _word(t: Any) -> str:
+    if isinstance(t, Following):
+        return t.name
+    return t.__name__ if isinstance(t, type) else str(t)
+
+
+def is_real(t: StructType) -> bool:
+    """Whether all numbers in it are floats."""
+    return all(scalar_of(leaf).kind == "f" for _, leaf in t.leaves())
+
+
+class ArgPackType:
+    """The type of packs of kernel arguments: names and their annotations, in order.
+
+    A call makes a pack. Source: Taichi's `ti.types.argpack`.
+    """
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        self.members = dict(members)
+
+    def __repr__(self) -> str:
+        return f"argpack({', '.join(self.members)})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return FACTORIES["argpack"](self, *args, **kwargs)
+
+
+CONSTRUCTORS[StructType] = lambda t, *args, **kwargs: FACTORIES["struct"](t, *args, **kwargs)
