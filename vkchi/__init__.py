@@ -3,16 +3,20 @@
 Owns: the public names, and the wiring of hooks between layers. No logic.
 """
 
-from vkchi import tools, types
+from vkchi import aliases as _aliases
+from vkchi import experimental, tools, types
+from vkchi import groups as _groups
+from vkchi import structs as _structs
 from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
 from vkchi.errors import CompilationError as TaichiCompilationError
 from vkchi.errors import DeviceError, Unsupported, VkchiError
+from vkchi.errors import IndexingError as TaichiIndexError
 from vkchi.errors import KernelAssertionError as TaichiAssertionError
-from vkchi.errors import KernelIndexError as TaichiIndexError
 from vkchi.errors import KernelNameError as TaichiNameError
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelSyntaxError as TaichiSyntaxError
 from vkchi.errors import KernelTypeError as TaichiTypeError
+from vkchi.fields import structs as _struct_fields
 from vkchi.fields.axes import axes
 from vkchi.fields.axes import axes_named as _axes_named
 from vkchi.fields.builder import BitpackedFields, FieldsBuilder, deactivate_all_snodes, root
@@ -21,11 +25,15 @@ from vkchi.fields.make import Order as Layout
 from vkchi.fields.make import field, matrix_field, vector_field
 from vkchi.fields.snode import SNode
 from vkchi.fields.storage import ElementHook as _ElementHook
+from vkchi.fields.structs import StructField
 from vkchi.formats import Format
-from vkchi.kernel import data_oriented, func, kernel, pyfunc
+from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
+from vkchi.lang import argpack as _argpack
 from vkchi.lang import element as _element
 from vkchi.lang import math, simt
 from vkchi.lang import matrix as _matrix
+from vkchi.lang import struct as _struct
+from vkchi.lang.argpack import ArgPack
 from vkchi.lang.atomics import (
     atomic_add,
     atomic_and,
@@ -70,6 +78,7 @@ from vkchi.lang.elementwise import (
     tanh,
     zero,
 )
+from vkchi.lang.indices import rescale_index
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.random import randn, random
@@ -83,6 +92,7 @@ from vkchi.lang.static import (
     static_assert,
     static_print,
 )
+from vkchi.lang.struct import Struct, dataclass
 from vkchi.ndarray import (
     MatrixNdarray,
     Ndarray,
@@ -93,7 +103,7 @@ from vkchi.ndarray import (
     vector_ndarray,
 )
 from vkchi.runtime import ARCHES as _ARCHES
-from vkchi.runtime import init, reset, sync
+from vkchi.runtime import init, is_logging_effective, reset, set_logging_level, sync
 from vkchi.texture import Texture
 from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.types import (
@@ -111,6 +121,7 @@ from vkchi.types import (
     int16,
     int32,
     int64,
+    ref,
     template,
     u1,
     u8,
@@ -125,11 +136,13 @@ from vkchi.types import (
 )
 from vkchi.types import ndarray as any_arr
 from vkchi.types import ndarray as ext_arr
+from vkchi.unsupported import refuse_members as _refuse_members
 
 TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = "trace", "debug", "info", "warn", "error", "critical"
 cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]
 gpu, vulkan, cuda = _ARCHES["gpu"], _ARCHES["vulkan"], _ARCHES["cuda"]
 metal, opengl, gles = _ARCHES["metal"], _ARCHES["opengl"], _ARCHES["gles"]
+x86_64 = _ARCHES["x86_64"]
 amdgpu, dx11, dx12 = _ARCHES["amdgpu"], _ARCHES["dx11"], _ARCHES["dx12"]
 
 i, j, k, l = (_axes_named(c) for c in "ijkl")  # noqa: E741
@@ -137,6 +150,13 @@ ij, ik, il, jk, jl, kl = (_axes_named(c) for c in ("ij", "ik", "il", "jk", "jl",
 ijk, ijl, ikl, jkl = (_axes_named(c) for c in ("ijk", "ijl", "ikl", "jkl"))
 ijkl = _axes_named("ijkl")
 
+_structs.FACTORIES.update(
+    struct=_struct.make_struct, argpack=_argpack.make_pack,
+    field=_struct_fields.struct_field, ndarray=_struct_fields.struct_ndarray,
+)  # fmt: skip
+_struct_fields.StructHook.element = staticmethod(_struct.StructElement)
+_struct_fields.StructHook.members = staticmethod(_struct.members_of)
+_struct_fields.StructHook.fit = staticmethod(_struct.fit)
 _ElementHook.make = staticmethod(_element.element)
 _ElementHook.value = staticmethod(_matrix.wrap_array)
 _matrix.Factories.vector_field = staticmethod(vector_field)
@@ -147,7 +167,9 @@ _matrix.Factories.matrix_ndarray = staticmethod(matrix_ndarray)
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    from vkchi.unsupported import refuse
+_aliases.install()
+_refuse_members(Ndarray, StructField)
 
-    raise refuse(name)
+
+def __getattr__(name: str) -> object:
+    return _aliases.find(name)

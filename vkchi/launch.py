@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
+from vkchi.lang.struct import build
 from vkchi.runtime import Runtime
 from vkchi.shader import REPORTS, Count, Read, Slot, compile_count, split_groups, without_wraps
 from vkchi.signature import Bound, Parameter
@@ -23,8 +24,8 @@ from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
     from vkchi.compiler import Compiled, Dispatch
-
     from vkchi.reports import Reports
+
 Place = tuple[str, str, int]
 FORMATS = {
     "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i",
@@ -135,6 +136,11 @@ def fixed_keys(names: frozenset[str], arrays: dict[str, Storage | Reports]) -> f
     return frozenset(arrays[name].buffer.key for name in names if name in arrays)
 
 
+def arrays_in(arg: Any) -> list[Any]:
+    """The argument itself; of a field of structs, its members."""
+    return arg.__vkchi_members__() if hasattr(arg, "__vkchi_members__") else [arg]
+
+
 def bind_gradient(bound: Bound, name: str, argument: str) -> None:
     """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
     gradient = getattr(bound.arrays[argument], "grad", None)
@@ -162,6 +168,8 @@ class Plan:
         self.returns: list[Storage] = []
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
         self.returns_tuple = compiled.lowered.returns_tuple
+        self.results = compiled.lowered.results
+        self.sites = compiled.sites
         self.gradients = [
             (name, b[1]) for name, b in compiled.lowered.bindings.items() if b[0] == "grad"
         ]
@@ -170,12 +178,10 @@ class Plan:
         self.lives = list(dict.fromkeys(life for life in lives if life is not None))
         places = self._lay_out(args)
         self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
-        self.results = compiled.lowered.results
-        self.sites = compiled.sites
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
-        passed = {id(arg) for arg in args}
+        passed = {id(array) for arg in args for array in arrays_in(arg)}
         self.arrays = {name: a for name, a in self.arrays.items() if id(a) not in passed}
 
     def _find_arrays(self, compiled: Compiled) -> None:
@@ -209,8 +215,7 @@ class Plan:
                 places[place] = at
                 at += 1
         for name, argument in self.gradients:
-            k = [p.name for p in self.parameters].index(argument)
-            for kind, _, axis in self.parameters[k].places(args[k]):
+            for kind, _, axis in [p for p in places if p[1] == argument]:
                 places[kind, name, axis] = at
                 at += 1
         return places
@@ -234,10 +239,11 @@ class Plan:
                     bound.flat[self.seed_place] = self.runtime.next_seed()
                 step.record(bound)
             bound.copy_back(self.written)
+            if self.sites:
+                self.runtime.reports.deliver(self.sites)
             return self._result() if self.returns else None
 
     def _result(self) -> Any:
-        values = [self.show(storage) for storage in self.returns]
+        leaves = map(self.show, self.returns)
+        values = [build(t, leaves) for t in self.results]
         return tuple(values) if self.returns_tuple else values[0]
-            if self.sites:
-                self.runtime.reports.deliver(self.sites)

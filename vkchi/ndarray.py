@@ -13,6 +13,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime, current
+from vkchi.structs import StructType
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
 
 
@@ -48,11 +49,13 @@ class MatrixNdarray(Ndarray):
 
 
 def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
-    """An array of `shape` many `dtype` (a number, vector or matrix type), zero at first.
+    """An array of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
 
     Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
     """
     elem = cook(dtype)
+    if isinstance(elem, StructType):
+        return elem.ndarray(shape, needs_grad)  # type: ignore[no-any-return]
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"an ndarray holds numbers, vectors or matrices, not {dtype!r}")
     axes = len(shape_of(elem))

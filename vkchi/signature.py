@@ -14,6 +14,7 @@ import inspect
 import math
 import types as pytypes
 import weakref
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,9 +25,11 @@ from vkchi.fields.storage import Storage, choose_stored
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
 from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct, members_of
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.span import Span
+from vkchi.structs import StructType
 from vkchi.types import (
     WIDE_FROM,
     Array,
@@ -129,9 +132,9 @@ class Parameter:
         return ArgumentError(f"argument `{self.name}`: {why}")
 
 
-# Annotation class -> its handler's, called with (name, annotation), of the kinds of argument that
-# have a module of their own (`texture.py`); they fill it when they are imported.
-ANNOTATIONS: dict[type, type[Parameter]] = {}
+# Annotation class -> what makes its handler, called with (name, annotation), of the kinds of
+# argument that have a module of their own (`texture.py`); they fill it when they are imported.
+ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
 
 
 class ScalarParameter(Parameter):
@@ -360,8 +363,10 @@ def contents(value: Any) -> Any:
         return (type(value), value.dt, contents(value.entries))
     if isinstance(value, np.ndarray):
         return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, Storage):
+    if isinstance(value, Storage) or hasattr(value, "__vkchi_struct__"):
         return _ById(value)
+    if isinstance(value, Struct):
+        return (type(value), value.__vkchi_type__, contents(members_of(value)))
     try:
         hash(value)
     except TypeError:
@@ -430,18 +435,9 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
 def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
     """The handler for one annotated parameter. Raises KernelSyntaxError."""
     note = resolve_annotation(fn, p.annotation)
-    if note is template or isinstance(note, template):
-        return TemplateParameter(p.name, None)
-    if note is ndarray or isinstance(note, ndarray):
-        return ArrayParameter(p.name, note if isinstance(note, ndarray) else ndarray())
-    for annotation, parameter in ANNOTATIONS.items():
-        if isinstance(note, annotation):
-            return parameter(p.name, note)
-    t = cook(note)
-    if isinstance(t, Scalar):
-        return ScalarParameter(p.name, t)
-    if isinstance(t, Tensor):
-        return TensorParameter(p.name, t)
+    found = parameter_of(p.name, note)
+    if found is not None:
+        return found
     missing = note is p.empty
     what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
     raise KernelSyntaxError(
@@ -449,6 +445,23 @@ def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
         span_of_function(fn),
         help=f"write {p.name}: ti.f32, ti.types.ndarray() or ti.template()",
     )
+
+
+def parameter_of(name: str, note: Any) -> Parameter | None:
+    """The handler for a parameter of this annotation; None for what is no annotation."""
+    if note is template or isinstance(note, template):
+        return TemplateParameter(name, None)
+    if isinstance(note, ndarray) and isinstance(note.dtype, StructType):
+        return ANNOTATIONS[StructType](name, note)
+    if note is ndarray or isinstance(note, ndarray):
+        return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
+    for annotation, parameter in ANNOTATIONS.items():
+        if isinstance(note, annotation):
+            return parameter(name, note)
+    t = cook(note)
+    if isinstance(t, Scalar):
+        return ScalarParameter(name, t)
+    return TensorParameter(name, t) if isinstance(t, Tensor) else None
 
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:

@@ -381,6 +381,20 @@ def _number(dtype: Any, who: str) -> Scalar:
     return t
 
 
+def struct(**members: Any) -> Any:
+    """The type of structs with these members. Source: Taichi's `ti.types.struct`."""
+    from vkchi.structs import StructType
+
+    return StructType(members)
+
+
+def argpack(**members: Any) -> Any:
+    """The type of packs of kernel arguments with these members, by annotation."""
+    from vkchi.structs import ArgPackType
+
+    return ArgPackType(members)
+
+
 class template:
     """Annotation: pass a field, a function or a compile-time value; a kernel is compiled for each.
 
@@ -389,6 +403,16 @@ class template:
 
     def __init__(self, tensor: Any = None, dim: Any = None) -> None:
         self.dim = dim
+
+
+class ref:
+    """Annotation of a `ti.real_func` argument: a number or vector passed by reference.
+
+    tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
+    """
+
+    def __init__(self, tp: Any) -> None:
+        self.tp = tp
 
 
 class ndarray:
@@ -405,16 +429,6 @@ class ndarray:
         element_dim: int | None = None,
         element_shape: tuple[int, ...] | None = None,
         field_dim: int | None = None,
-class ref:
-    """Annotation of a `ti.real_func` argument: a number or vector passed by reference.
-
-    tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
-    """
-
-    def __init__(self, tp: Any) -> None:
-        self.tp = tp
-
-
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from vkchi.structs import ArgPackType
 from vkchi.types import Type
 
 
@@ -17,10 +18,12 @@ class ArgSpec(NamedTuple):
 
     kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
     `texture` (its texels as an `array`, `value` its annotation and format), `template` (the
-    compile-time `value`), `self` (the object whose method the kernel is).
+    compile-time `value`), `self` (the object whose method the kernel is). Of several members, whose
+    specs are the `value`, named by their paths: `struct` (by value), `structs` (an array of
+    structs) and `pack` (arguments passed together), `type` their type.
     """
 
     name: str
     kind: str
-    type: Type | None
+    type: Type | ArgPackType | None
     value: Any = None

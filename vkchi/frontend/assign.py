@@ -18,12 +18,23 @@ from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
+from vkchi.frontend.records import as_record, is_places
 from vkchi.frontend.scope import CONSTANT, VARIABLE, Var
 from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
-from vkchi.frontend.trees import is_container, is_same, map_leaves, same_branches
+from vkchi.frontend.trees import (
+    Record,
+    aligned,
+    branches,
+    is_container,
+    is_same,
+    map_leaves,
+    same_branches,
+    with_branches,
+)
 from vkchi.frontend.values import Place, Target
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
+from vkchi.lang.struct import Struct
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
 # Operators that combine atomically with memory, and with what.
@@ -35,7 +46,13 @@ _ON_BITS = ("&", "|", "^")
 
 def own(cx: Lowering, x: Any) -> Any:
     """What a new variable holds of x: numbers become kernel values of their default types."""
-    return map_leaves(x, lambda leaf: arith.value(cx, leaf) if weak(leaf) is not None else leaf)
+    return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
+
+
+def _own_leaf(cx: Lowering, leaf: Any) -> Any:
+    if isinstance(leaf, Struct):
+        return own(cx, as_record(cx, leaf))
+    return arith.value(cx, leaf) if weak(leaf) is not None else leaf
 
 
 def kind_of(x: Any) -> str:
@@ -81,6 +98,8 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     cx.check_assignable(var)
     if _is_place(var.value):
         store(cx, var.value, x)
+    elif is_places(var.value):
+        fit(cx, var.value, x, var.name)
     else:
         cx.assign(var, fit(cx, var.value, x, var.name))
 
@@ -88,7 +107,7 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
 def assignable(cx: Lowering, n: ast.expr) -> Any:
     """The target that n is. Raises KernelSyntaxError if it cannot be assigned."""
     target = lvalue(cx, n)
-    if _is_place(target):
+    if _is_place(target) or is_places(target):
         return target
     is_value = isinstance(target, Value)
     raise cx.fail(
@@ -105,7 +124,10 @@ def _is_place(x: Any) -> bool:
 
 def store(cx: Lowering, target: Any, x: Any) -> None:
     """Put x where `target` is. Raises KernelTypeError if it does not fit."""
-    if isinstance(target, ItemSlot):
+    held = target.get() if isinstance(target, ItemSlot) else target
+    if is_places(held):
+        fit(cx, held, x, "item")
+    elif isinstance(target, ItemSlot):
         target.put(cx, fit(cx, target.get(), x, "item"))
     elif isinstance(target, Slot):
         assign_var(cx, target.var, x)
@@ -125,10 +147,11 @@ def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
         return old
     if isinstance(x, Matrix) and isinstance(old, list | tuple):
         x = x.to_list()
+    if isinstance(old, Record):
+        x = Record(x) if isinstance(x, dict) else as_record(cx, x)
     if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
-        if isinstance(old, dict):
-            return {key: fit(cx, old[key], x[key], name) for key in old}
-        return type(old)([fit(cx, a, b, name) for a, b in zip(old, x)])
+        pairs = zip(branches(old), aligned(old, x))
+        return with_branches(old, [fit(cx, a, b, name) for a, b in pairs])
     if is_same(old, x):
         return old
     raise cx.fail(
@@ -142,6 +165,8 @@ def _both_sequences(a: Any, b: Any) -> bool:
 
 
 def _holding(x: Any) -> str:
+    if isinstance(x, Record):
+        return f"a struct of {', '.join(x.keys())}"
     return f"{name_of(x)} of {len(x)}" if is_container(x) else name_of(x)
 
 

@@ -24,20 +24,25 @@ from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, construct
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.places import attribute_of, lvalue
+from vkchi.frontend.records import construct_struct, peek_member, record_in
 from vkchi.frontend.static import FORMS
-from vkchi.frontend.syntax import LIST_CHANGES, SOMEWHERE
+from vkchi.frontend.syntax import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
-from vkchi.frontend.trees import Record, is_container, leaves
+from vkchi.frontend.textures import TextureRef
+from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
+from vkchi.lang.indices import rescale_index
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.static import static
+from vkchi.structs import StructType
 from vkchi.types import Following, Tensor, Type
 
-_UNCONVERTED = (static, grouped)  # take fields as Python objects
+_UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
+IN_KERNELS = (ArrayRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
 
@@ -51,6 +56,8 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
         return cx.peek_captured(n.id) if var is None else var.value
     if isinstance(n, ast.Attribute):
         base = peek(cx, n.value)
+        if isinstance(base, Record):
+            return peek_member(base, n.attr)
         if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
             return None
         return getattr(base, n.attr, None)
@@ -86,6 +93,8 @@ def by_reference(callee: Any) -> Collection[int | str]:
 def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
     """Whether a call of expression n may take the argument at `position` by reference: also where
     only lowering tells what is called (`table[k](x)`, `f(x)` in `for f in ti.static(...)`)."""
+    if position == RECEIVER:
+        return isinstance(n, ast.Attribute) and is_method_of(cx, n)
     callee = peek(cx, n)
     if callee is not None:
         found = by_reference(callee)
@@ -94,6 +103,15 @@ def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
         base = peek(cx, n.value)
         return base is None and n.attr not in METHODS and n.attr not in LIST_CHANGES
     return True
+
+
+def is_method_of(cx: Lowering, n: ast.Attribute) -> bool:
+    """Whether `x.f` is, as far as is known before x is lowered, a method of a struct."""
+    bottom: ast.expr = n.value
+    while isinstance(bottom, ast.Attribute | ast.Subscript):
+        bottom = bottom.value
+    held = peek(cx, bottom)
+    return any(n.attr in record.methods for record in records_in(held))
 
 
 # --- arguments -----------------------------------------------------------------------------------
@@ -123,7 +141,7 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
         return cx.expr(n)
     target = lvalue(cx, n)
     if type(target) is not Slot and isinstance(target, Slot):
-        return target if isinstance(target.get(), Value) else target.get()
+        return target if isinstance(target.get(), Value | Record) else target.get()
     if isinstance(target, Slot):
         held = target.get()
         return target if isinstance(held, Value) or is_container(held) else held
@@ -147,6 +165,11 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     """`base.name(...)`: a method of a vector, matrix or list, or a Python object's attribute."""
     base = cx.ref(f.value)
+    record = record_in(base)
+    if record is not None:
+        if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
+            base = lvalue(cx, f.value)
+        return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
     if isinstance(base, Value) or is_target(base):
         if f.attr == "fill":
             return fill_value(cx, n, f)
@@ -160,6 +183,8 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
             raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
     if is_container(base):
         return call_list_method(cx, n, f, base)
+    if isinstance(base, str) and f.attr == "format":
+        return format_text(cx, base, *lower_arguments(cx, n))
     if isinstance(base, Matrix) and f.attr in METHODS:
         args, kwargs = lower_arguments(cx, n)
         if is_static(args) and is_static(list(kwargs.values())):
@@ -167,8 +192,6 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
 
-    if isinstance(base, str) and f.attr == "format":
-        return format_text(cx, base, *lower_arguments(cx, n))
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     """`v.fill(x)` of a vector or matrix that can be assigned."""
@@ -221,6 +244,9 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     call = find_in(CALLS, callee)
     if call is not None:
         return call_intrinsic(cx, n, callee, call, first)
+    if isinstance(callee, StructType):
+        args, kwargs = lower_arguments(cx, n)
+        return construct_struct(cx, callee, (*first, *args), kwargs)
     if isinstance(callee, Type | Following):
         args, _ = lower_arguments(cx, n)
         return construct(cx, callee, tuple(args))
@@ -236,6 +262,9 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
         bound = getattr(callee, "__self__", None)
         receiver = () if bound is None else (bound,)
         return cx.tables.call(cx, callee, (*first, *receiver, *args), kwargs)
+    own_call = getattr(type(callee), "__call__", None)
+    if hasattr(own_call, "__vkchi_kind__"):
+        return call_object(cx, n, callee.__call__)
     args, kwargs = lower_arguments(cx, n)
     return call_python(cx, callee, [*first, *args], kwargs)
 
@@ -249,9 +278,6 @@ def call_intrinsic(
 ) -> Any:
     """One of our own functions, a type or a builtin; `first` are arguments bound before. Wrong
     arguments are the user's mistake."""
-    own_call = getattr(type(callee), "__call__", None)
-    if hasattr(own_call, "__vkchi_kind__"):
-        return call_object(cx, n, callee.__call__)
     args, kwargs = lower_arguments(cx, n, _shifted(call.targets, len(first)))
     args = [*first, *args]
     if callee not in _UNCONVERTED:
@@ -275,9 +301,10 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     if not callable(callee):
         raise cx.fail(f"{name_of(callee)} cannot be called")
     known = is_static(args) and is_static(list(kwargs.values()))
+    in_play = not known or any(isinstance(x, IN_KERNELS) for x in (*args, *kwargs.values()))
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(fn, FunctionType) and (
-        (not known and not _is_library(fn)) or touches_kernels(fn, set())
+        (in_play and not _is_library(fn)) or touches_kernels(fn, set())
     ):
         receiver = [callee.__self__] if isinstance(callee, MethodType) else []
         return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)

@@ -20,7 +20,16 @@ from vkchi.frontend.flow import Arm, run_region, short_circuit
 from vkchi.frontend.scope import UNSET, VARIABLE, Loop, Var
 from vkchi.frontend.syntax import names_assigned, returns
 from vkchi.frontend.targets import roots_of
-from vkchi.frontend.trees import is_container, is_same, leaves, map_leaves, refill
+from vkchi.frontend.trees import (
+    aligned,
+    branches,
+    is_container,
+    is_same,
+    leaves,
+    map_leaves,
+    refill,
+    same_branches,
+)
 from vkchi.frontend.values import Place
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, u1
@@ -115,9 +124,8 @@ def same_but_values(a: Any, b: Any) -> bool:
     """Whether two trees differ in their kernel values alone."""
     if isinstance(a, Value) and isinstance(b, Value):
         return a.type is b.type
-    if is_container(a) and type(a) is type(b) and len(a) == len(b):
-        pairs = zip(a.values(), b.values()) if isinstance(a, dict) else zip(a, b)
-        return all(same_but_values(x, y) for x, y in pairs)
+    if same_branches(a, b):
+        return all(same_but_values(x, y) for x, y in zip(branches(a), aligned(a, b)))
     return is_same(a, b)
 
 

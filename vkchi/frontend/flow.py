@@ -21,7 +21,15 @@ from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
 from vkchi.frontend.scope import UNSET, Var
 from vkchi.frontend.syntax import always_leaves, may_leave
-from vkchi.frontend.trees import is_container, is_same, map_leaves, same_branches
+from vkchi.frontend.trees import (
+    aligned,
+    branches,
+    is_container,
+    is_same,
+    map_leaves,
+    same_branches,
+    with_branches,
+)
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
@@ -119,9 +127,8 @@ class Join:
         if is_container(a) or is_container(b):
             if not same_branches(a, b):
                 raise self._differ(a, b, name)
-            if isinstance(a, dict):
-                return {key: self.merge(a[key], b[key], name) for key in a}
-            return type(a)([self.merge(x, y, name) for x, y in zip(a, b)])
+            pairs = zip(branches(a), aligned(a, b))
+            return with_branches(a, [self.merge(x, y, name) for x, y in pairs])
         if not self._is_number(a) or not self._is_number(b):
             raise self._differ(a, b, name)
         return self._hole(a, b, self._common_type(a, b), name)

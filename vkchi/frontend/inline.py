@@ -13,18 +13,29 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, get_args, get_origin
 
-from vkchi.errors import KernelSyntaxError
+from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, kind_of, own
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
-from vkchi.frontend.operands import dtype_of, is_target, name_of, operand, own_type, weak
+from vkchi.frontend.operands import (
+    describe,
+    dtype_of,
+    is_target,
+    name_of,
+    operand,
+    own_type,
+    weak,
+)
+from vkchi.frontend.records import Receiver, fit_member, is_places
 from vkchi.frontend.scope import CONSTANT, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import leaves
+from vkchi.frontend.trees import Record, leaves
 from vkchi.ir.core import Value
-from vkchi.types import Following, Scalar, Tensor, cook, shape_of, template, with_shape
+from vkchi.span import Span
+from vkchi.structs import StructType
+from vkchi.types import Following, Scalar, Tensor, cook, ref, shape_of, template, with_shape
 
 MOST_NESTED = 24  # calls of one function inside each other
 
@@ -41,14 +52,14 @@ class Signature(NamedTuple):
         """Positions and names of the parameters that are passed by reference."""
         found: set[int | str] = set()
         for k, name in enumerate((*self.names, *self.keyword_only)):
-            if is_template(self.notes.get(name)):
+            if is_reference(self.notes.get(name)):
                 found |= {k, name}
         return found
 
 
-def is_template(note: Any) -> bool:
-    """Whether an annotation is `ti.template()` or `ti.template`."""
-    return note is template or isinstance(note, template)
+def is_reference(note: Any) -> bool:
+    """Whether an annotation is `ti.template()`, `ti.template` or `ti.ref(...)`."""
+    return note is template or isinstance(note, template | ref)
 
 
 def function_of(callee: Any) -> FunctionType:
@@ -113,32 +124,39 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     for name, x in bound.items():
         declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
     act.returns = signature.notes.get("return")
+    act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
     lower_block(cx, act.source.node.body)
     cx.act, cx.call_node, cx.b.span = outer, outer_call, span
-    return result_of(cx, act)
+    result = result_of(cx, act)
+    check_annotated_result(cx, act, result, is_real=is_real(callee))
+    return result
 
 
 def bind_arguments(
     cx: Lowering, fn: FunctionType, s: Signature, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Arguments by parameter, in order. Raises KernelTypeError."""
+    """Arguments by parameter, in order. Raises KernelCallError."""
     name = fn.__name__
     if len(args) > len(s.names):
         takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
-        raise cx.fail(f"{name}() takes {takes}, {len(args)} given", label=_shown(fn, s))
+        raise cx.fail(
+            f"{name}() takes {takes}, {len(args)} given", kind=KernelCallError, label=_shown(fn, s)
+        )
     bound = dict(zip(s.names, args))
     for key, x in kwargs.items():
         if key in bound:
-            raise cx.fail(f"{name}() gets `{key}` twice", label=_shown(fn, s))
+            raise cx.fail(f"{name}() gets `{key}` twice", kind=KernelCallError, label=_shown(fn, s))
         if key not in s.names and key not in s.keyword_only:
-            raise cx.fail(f"{name}() has no argument `{key}`", label=_shown(fn, s))
+            raise cx.fail(
+                f"{name}() has no argument `{key}`", kind=KernelCallError, label=_shown(fn, s)
+            )
         bound[key] = x
     every = (*s.names, *s.keyword_only)
     missing = [key for key in every if key not in bound and key not in s.defaults]
     if missing:
         words = " and ".join(f"`{key}`" for key in missing)
-        raise cx.fail(f"{name}() needs {words}", label=_shown(fn, s))
+        raise cx.fail(f"{name}() needs {words}", kind=KernelCallError, label=_shown(fn, s))
     return {key: bound[key] if key in bound else s.defaults[key] for key in every}
 
 
@@ -180,21 +198,48 @@ def declare_argument(
 ) -> None:
     """Make the variable of one parameter."""
     depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
-    if is_template(note):
-        if type(x) is Slot:
-            act.blocks[-1][name] = x.var
-            return
-        kind = VARIABLE if is_target(x) else REFERENCE if isinstance(x, Value) else CONSTANT
-        act.declare(Var(name, x, kind, depth, span))
+    if isinstance(x, Receiver) or is_reference(note):
+        if isinstance(note, ref):
+            check_referred(cx, name, note, x)
+        declare_reference(act, name, x, depth, span)
         return
     if is_target(x):
         x = x.get() if isinstance(x, Slot) else x.load(cx)
+    if isinstance(note, StructType):
+        x = fit_member(cx, note, x, name, what="argument")
     t = annotated_type(cx, note)
     if t is not None:
         x = coerce(cx, x, t, name, verb="pass")
     elif not (is_plain and weak(x) is not None and not function_assigns(act.source, name)):
         x = own(cx, x)
     act.declare(Var(name, x, kind_of(x), depth, span))
+
+
+def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
+    """Raises KernelTypeError where x is no variable or element of the type that `ti.ref` asks."""
+    want = annotated_type(cx, note.tp)
+    if not is_target(x):
+        raise cx.fail(
+            f"`{name}` is passed by reference, and this call gives a value for it",
+            help="pass a variable or an element of an array",
+        )
+    if want is not None and x.type is not want:
+        raise cx.fail(
+            f"`{name}` is passed by reference as a {describe(want)}", label=describe(x.type)
+        )
+
+
+def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
+    """Make the variable of a parameter that stands for what the caller passes."""
+    is_receiver = isinstance(x, Receiver)
+    x = x.target if is_receiver else x
+    if type(x) is Slot:
+        act.blocks[-1][name] = x.var
+        return
+    kind = REFERENCE if isinstance(x, Value | Record) else CONSTANT
+    if is_target(x) or is_places(x) or (is_receiver and isinstance(x, Record)):
+        kind = VARIABLE
+    act.declare(Var(name, x, kind, depth, span))
 
 
 def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
@@ -220,7 +265,26 @@ def result_of(cx: Lowering, act: Activation) -> Any:
     )
 
 
-def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor, ...]:
+def is_real(callee: Any) -> bool:
+    """Whether a callee is a `ti.real_func`."""
+    return getattr(callee, "__vkchi_kind__", "") == "real_func"
+
+
+def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_real: bool) -> None:
+    """Raises KernelSyntaxError where a function's annotation promises a result and there is none,
+    and where a real function's result has no annotation."""
+    name = act.fn.__name__
+    if is_real and result is not None and act.returns is None:
+        raise cx.fail(
+            f"real function {name}() returns a value and has no return type",
+            kind=KernelSyntaxError,
+            help=f"def {name}(...) -> ti.f32:",
+        )
+    if result is None and act.returns is not None:
+        raise cx.fail(f"{name}() has a return type and returns no value", kind=KernelSyntaxError)
+
+
+def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructType, ...]:
     """The types of a return annotation: of one value, or of a tuple's. Raises KernelTypeError."""
     if isinstance(note, tuple):
         notes: tuple[Any, ...] = note
@@ -229,7 +293,7 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor, ...]:
     found = []
     for item in notes:
         t = cook(item)
-        if not isinstance(t, Scalar | Tensor):
+        if not isinstance(t, Scalar | Tensor | StructType):
             raise cx.fail(f"a kernel cannot return {name_of(item)}", help="annotate -> ti.f32")
         found.append(t)
     return tuple(found)
@@ -239,6 +303,8 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
     """What a function returns, converted to its return annotation."""
     if note is None:
         return x
+    if isinstance(note, StructType):
+        return fit_member(cx, note, x, cx.act.fn.__name__, what="the result of")
     types = [annotated_type(cx, item) for item in _tuple_of(note)]
     if any(t is None for t in types):
         return x

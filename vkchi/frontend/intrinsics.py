@@ -28,13 +28,15 @@ from vkchi.frontend.construct import (
     make_zero,
 )
 from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.records import make_record
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
-from vkchi.lang import atomics, complex, math, matrix, static, transforms
+from vkchi.lang import atomics, complex, indices, math, matrix, static, transforms
 from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.lang.struct import Struct
 from vkchi.types import scalar_of, u1
 
 __all__ = [
@@ -158,6 +160,7 @@ _HANDLERS: dict[object, Handler] = {
     static.block_local: _nothing,
     static.cache_read_only: _nothing,
     static.no_activate: _nothing,
+    Struct: make_record,
     ndrange: _ndrange,
     grouped: _grouped,
     **elementwise.ELEMENTWISE,
@@ -170,7 +173,7 @@ def _type_call(t: Any) -> Handler:
 
 
 def _composites() -> list[Function]:
-    modules = (math, complex, transforms)
+    modules = (math, complex, transforms, indices)
     found = [x for module in modules for x in vars(module).values() if isinstance(x, Function)]
     return [fn for fn in found if fn.is_composite]
 

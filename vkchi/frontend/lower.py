@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from vkchi.errors import InternalError, KernelSyntaxError, KernelTypeError
+from vkchi.errors import InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.context import Binding, Lowering, Tables
 from vkchi.frontend.dependencies import Dependencies
@@ -22,17 +22,19 @@ from vkchi.frontend.flow import lower_block
 from vkchi.frontend.inline import annotations_of, call_function, returned_types
 from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
+from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.refuse import refuse
-from vkchi.frontend.scope import ARGUMENT, CONSTANT, Activation, Var
+from vkchi.frontend.scope import ARGUMENT, CONSTANT, VARIABLE, Activation, Var
 from vkchi.frontend.source import source_of
 from vkchi.frontend.textures import TextureRef
+from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
 from vkchi.options import Options
-from vkchi.types import Array, Scalar, Tensor, Type, cell_of
-
 from vkchi.sites import Site
 from vkchi.structs import StructType
+from vkchi.types import Array, Scalar, Tensor, Type, cell_of
+
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 
@@ -50,12 +52,13 @@ class Lowered(NamedTuple):
     func: Func
     bindings: dict[str, Binding]
     returns: tuple[Scalar | Tensor, ...]
+    results: tuple[Scalar | Tensor | StructType, ...]
     returns_tuple: bool
     dependencies: Dependencies
+    sites: tuple[Site, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
-    sites: tuple[Site, ...] = ()
     """Lower a kernel for one set of argument types. Raises CompilationError."""
     source = source_of(fn)
     cx = Lowering(_TABLES, options)
@@ -68,7 +71,7 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
     with cx.b.region() as body, _deep_recursion():
-        cx.act.returns = declare_returns(cx, returns)
+        cx.act.returns, leaves = declare_returns(cx, returns)
         lower_block(cx, source.node.body)
         check_returned(cx, returns)
         cx.b.emit("yield")
@@ -91,12 +94,20 @@ def _deep_recursion() -> Iterator[None]:
 
 
 def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
-    """Make the variable of one kernel argument."""
+    """Make the variable of one kernel argument. A struct's is a copy, which may change."""
+    kind = {"template": CONSTANT, "self": CONSTANT, "struct": VARIABLE}.get(arg.kind, ARGUMENT)
+    cx.act.declare(Var(arg.name, make_argument(cx, arg), kind, 0, cx.b.span))
+
+
+def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
+    """What a kernel argument is in the kernel: parameters of the Func, or a compile-time value."""
     if arg.kind in ("template", "self"):
-        value = arg.value
-        cx.dependencies.root(cx.act.fn, arg.name, value)
-        cx.act.declare(Var(arg.name, value, CONSTANT, 0, cx.b.span))
-        return
+        cx.dependencies.root(cx.act.fn, arg.name, arg.value)
+        return arg.value
+    if arg.kind in ("struct", "structs", "pack"):
+        members = {m.name.rpartition(".")[2]: make_argument(cx, m) for m in arg.value}
+        methods = arg.type.methods if isinstance(arg.type, StructType) else None
+        return (ArrayRecord if arg.kind == "structs" else Record)(members, methods, arg.type)
     good = {"scalar": Scalar, "tensor": Tensor, "array": Array, "texture": Array}.get(arg.kind)
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
@@ -104,23 +115,29 @@ def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
     value: Any = ArrayRef(param) if isinstance(arg.type, Array) else param
     if arg.kind == "texture":
         value = TextureRef(cx, value, *arg.value)
-    cx.act.declare(Var(arg.name, value, ARGUMENT, 0, cx.b.span))
+    return value
 
 
-def declare_returns(cx: Lowering, returns: tuple[Scalar | Tensor, ...]) -> list[Param]:
-    """One parameter per returned value."""
-    found = []
-    for k, t in enumerate(returns):
-        slot = Param(cell_of(t), f"return.{k}")
-        found.append(cx.add_param(slot, ("return", k)))
-    return found
+def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:
+    """One parameter per returned number, vector or matrix: the trees of them, one per annotated
+    value, and their types in order."""
+    types: list[Any] = []
+
+    def slot(t: Any) -> Any:
+        if isinstance(t, StructType):
+            return Record({name: slot(m) for name, m in t.members.items()}, t.methods, t)
+        types.append(t)
+        k = len(types) - 1
+        return cx.add_param(Param(cell_of(t), f"return.{k}"), ("return", k))
+
+    return [slot(t) for t in returns], types
 
 
 def check_returned(cx: Lowering, returns: tuple[Type, ...]) -> None:
-    """Raises KernelTypeError for a kernel with a return type that does not return."""
+    """Raises KernelSyntaxError for a kernel with a return type that does not return."""
     if returns and cx.act.returned.value is not True:
         cx.locate(cx.act.source.node)
         raise cx.fail(
             f"kernel {cx.act.fn.__name__}() has a return type and no `return` at its end",
-            kind=KernelTypeError,
+            kind=KernelSyntaxError,
         )

@@ -27,8 +27,8 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
-from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
+from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import CONSTANT, Var
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
@@ -83,7 +83,8 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any) -> None:
-    """Raises KernelTypeError for operands that are likely mistakes: whole arrays, None."""
+    """Raises KernelTypeError for operands that are likely mistakes: whole arrays, None, structs."""
+    cx.at(n, lambda cx: refuse_operand(cx, x))
     if isinstance(x, ArrayRef) or is_field(x):
         raise cx.at(n, lambda cx: cx.fail("a whole array is not a number", help="index it: x[i]"))
     if x is None:
@@ -144,6 +145,8 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     """One comparison. `is` and `in` are for what is known while compiling."""
     text = _COMPARE.get(type(op))
+    refuse_operand(cx, x)
+    refuse_operand(cx, y)
     if text is not None:
         return arith.compare(cx, text, x, y)
     python = _IDENTITY[type(op)]
@@ -164,16 +167,16 @@ def _holds_values(x: Any) -> bool:
     return is_container(x) and any(isinstance(item, Value) for item in x)
 
 
-def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
-    """`a if c else b`: only one of a and b is computed, unless both cost next to nothing."""
-    test = cx.expr(n.test)
-    if isinstance(test, Value) and isinstance(test.type, Tensor):
-        return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
 def _is_in_static(cx: Lowering) -> bool:
     """Whether this is the argument of ti.static, where a kernel's variable is no number."""
     return cx.call_node is not None and is_static_call(cx, cx.call_node)
 
 
+def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
+    """`a if c else b`: only one of a and b is computed, unless both cost next to nothing."""
+    test = cx.expr(n.test)
+    if isinstance(test, Value) and isinstance(test.type, Tensor):
+        return arith.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
     cond = cx.at(n.test, lambda cx: truth(cx, test))
     if not isinstance(cond, Value):
         return cx.expr(n.body if cond else n.orelse)
@@ -232,6 +235,13 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
     return found
 
 
+def _static_key(cx: Lowering, n: ast.expr) -> Any:
+    key = cx.expr(n)
+    if isinstance(key, Value):
+        raise cx.fail("keys of a dict must be known while compiling", help="use a field")
+    return key
+
+
 def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
     """`[f(i) for i in range(3)]`, computed while compiling."""
     found: list[Any] = []
@@ -249,13 +259,6 @@ def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
 
     _comprehend(cx, n.generators, add)
     return found
-def _static_key(cx: Lowering, n: ast.expr) -> Any:
-    key = cx.expr(n)
-    if isinstance(key, Value):
-        raise cx.fail("keys of a dict must be known while compiling", help="use a field")
-    return key
-
-
 
 
 def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], None]) -> None:
@@ -329,12 +332,12 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.Tuple: lower_tuple,
     ast.Dict: lower_dict,
     ast.ListComp: lower_listcomp,
+    ast.DictComp: lower_dictcomp,
     ast.JoinedStr: lower_fstring,
     ast.FormattedValue: lower_formatted,
 }
 
 
-    ast.DictComp: lower_dictcomp,
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:
     """Whether an expression is `ti.static(...)`."""
     return is_call_of(cx, n, static)

@@ -125,8 +125,18 @@ def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
         cx, value, len(slots)
     )  # fmt: skip
     for slot, part in zip(slots, parts):
-        v = coerce(cx, part, slot.type.elem, verb="return")
-        cx.b.emit("store", cx.b.emit("elem", slot), v)
+        store_result(cx, slot, part)
+
+
+def store_result(cx: Lowering, slot: Any, x: Any) -> None:
+    """Store a returned value in its slot; of a struct, each member in its own."""
+    if isinstance(slot, Record):
+        x = fit_member(cx, slot.type, x, cx.act.fn.__name__, what="the result of")
+        for name, inner in slot.members.items():
+            store_result(cx, inner, x[name])
+        return
+    v = coerce(cx, x, slot.type.elem, verb="return")
+    cx.b.emit("store", cx.b.emit("elem", slot), v)
 
 
 def _is_single(value: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vkchi.errors import KernelTypeError
+from vkchi.frontend.trees import Record, branches
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
@@ -71,8 +72,8 @@ def is_target_class(cls: type) -> bool:
 
 def is_static(x: Any) -> bool:
     """Whether x is a Python object with no kernel value in it, known while compiling."""
-    if isinstance(x, list | tuple):
-        return all(map(is_static, x))
+    if isinstance(x, list | tuple | Record):
+        return all(map(is_static, branches(x)))
     return not isinstance(x, Value) and not is_target(x)
 
 
@@ -109,6 +110,8 @@ def name_of(x: Any) -> str:
         type(None): "None",
         complex: "a complex",
     }
+    if isinstance(x, Record) or hasattr(x, "__vkchi_type__"):
+        return "a struct"
     if type(x) in words:
         return words[type(x)]
     if isinstance(x, ArrayRef) or hasattr(x, "__vkchi_array__"):

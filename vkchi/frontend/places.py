@@ -13,15 +13,27 @@ import difflib
 from types import ModuleType
 from typing import Any
 
-from vkchi.errors import KernelIndexError, KernelNameError, KernelTypeError
+from vkchi.errors import (
+    KernelIndexError,
+    KernelIndexTypeError,
+    KernelNameError,
+    KernelTypeError,
+)
 from vkchi.frontend import arith
 from vkchi.frontend.attributes import component_indices
+from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
 from vkchi.frontend.intrinsics import ATTRIBUTES
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.records import (
+    element_of,
+    is_struct_array,
+    member_array,
+    member_of,
+    record_in,
+)
 from vkchi.frontend.targets import (
     Component,
-from vkchi.frontend.checks import guard_component, guard_indices
     ItemSlot,
     PartsTarget,
     Slot,
@@ -48,7 +60,19 @@ def lower_name(cx: Lowering, n: ast.Name) -> Any:
 
 def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
     """`x.name`, read."""
-    return attribute_of(cx, cx.ref(n.value), n.attr)
+    inner = n.value
+    if not isinstance(inner, ast.Subscript):
+        return attribute_of(cx, cx.ref(inner), n.attr)
+    return member_of_item(cx, cx.ref(inner.value), inner, n.attr)
+
+
+def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
+    """`array[...].name`; of an array of structs `array.name[...]`: no other member is reached."""
+    indices = lower_indices(cx, inner.slice)
+    member = member_array(cx, array, name) if is_struct_array(array) else None
+    if member is not None:
+        return cx.at(inner, lambda cx: item_of(cx, member, indices))
+    return attribute_of(cx, cx.at(inner, lambda cx: item_of(cx, array, indices)), name)
 
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
@@ -66,6 +90,9 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
             return cx.capture(n.id)
         return var.value if is_target(var.value) else Slot(var)
     if isinstance(n, ast.Attribute):
+        if isinstance(n.value, ast.Subscript):
+            inner, array = n.value, lvalue(cx, n.value.value)
+            return cx.at(n, lambda cx: member_of_item(cx, array, inner, n.attr))
         base = lvalue(cx, n.value)
         return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
     if isinstance(n, ast.Subscript):
@@ -79,6 +106,9 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
 
 def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
     """`base.name`, as a Target if base is one."""
+    record = record_in(base)
+    if record is not None:
+        return member_of(cx, base, record, name)
     if isinstance(base, Slot) and not isinstance(base.get(), Value):
         base = base.get()
     if isinstance(base, ArrayRef):
@@ -177,6 +207,8 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
         if is_container(held):
             return container_item(cx, base, held, indices)
         base = held
+    if is_struct_array(base):
+        return element_of(cx, base, lambda array: array_item(cx, array, indices))
     array = array_like(cx, base)
     if array is not None:
         return array_item(cx, array, indices)
@@ -197,9 +229,11 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     """An item of a Python object, read while compiling."""
     if not hasattr(type(obj), "__getitem__"):
         raise cx.fail(f"{name_of(obj)} cannot be indexed")
+    key = indices[0] if len(indices) == 1 else tuple(indices)
+    if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
+        return cx.call(type(obj).__getitem__, (obj, key), {})
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(obj))
-    key = indices[0] if len(indices) == 1 else tuple(indices)
     value = cx.run_python(obj.__getitem__, (key,))
     cx.dependencies.read_part(obj, f"[{key!r}]", value)
     return value
@@ -209,6 +243,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
     """An item of a list, tuple or dict, or a Slot for it."""
     if not all(map(_is_static_index, indices)):
         raise _not_static(cx, name_of(held))
+    key = indices[0] if len(indices) == 1 else tuple(indices)
     try:
         item = plain_number(held[key])
     except (LookupError, TypeError) as e:
@@ -229,9 +264,6 @@ def _index_words(held: Any, key: Any, error: Exception) -> str:
 
 def _not_static(cx: Lowering, what: str) -> Any:
     return cx.fail(
-    key = indices[0] if len(indices) == 1 else tuple(indices)
-    if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
-        return cx.call(type(obj).__getitem__, (obj, key), {})
         f"{what} is indexed by a value that is not known while compiling",
         kind=KernelIndexError,
         help="make it a ti.Vector, or index it in a loop over ti.static(range(...))",
@@ -306,7 +338,7 @@ def array_index(cx: Lowering, k: Any) -> Value:
     is_float = isinstance(k, float) or (isinstance(t, Scalar) and t.kind == "f")
     raise cx.fail(
         "indices of arrays must be integers",
-        kind=KernelIndexError,
+        kind=KernelIndexTypeError,
         label=describe(t) if isinstance(t, Scalar | Tensor) else name_of(k),
         help="convert it: int(i)" if is_float else "",
     )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import describe, name_of
+from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.frontend.textures import TextureRef
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
@@ -64,7 +65,7 @@ def space_of(cx: Lowering, x: Any) -> Space:
         return Space(tuple(axes), "ndrange")
     if hasattr(x, "__vkchi_space__"):  # a block of a field tree
         return Space(x.__vkchi_space__(), "array")
-    array = array_like(cx, x)
+    array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
         layout = array.type.layout
         origin = (layout.origin if layout is not None else ()) or (0,) * array.type.ndim

@@ -16,6 +16,7 @@ from vkchi.frontend.source import Source
 
 LIST_CHANGES = ("append", "extend")  # the methods that change a list in a kernel
 SOMEWHERE = -1  # the position of an argument after a starred one
+RECEIVER = "."  # the position of what a method is called on
 
 
 class Passed(NamedTuple):
@@ -164,6 +165,8 @@ def _collect(events: list[ast.AST]) -> Assigned:
 
 
 def _names_passed(n: ast.Call) -> Iterator[Passed]:
+    if isinstance(n.func, ast.Attribute):
+        yield from (Passed(n.func, RECEIVER, name) for name in bottom_names(n.func.value))
     is_counted = True
     for position, arg in enumerate(n.args):
         is_counted = is_counted and not isinstance(arg, ast.Starred)

@@ -14,6 +14,7 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.scope import Var
+from vkchi.frontend.trees import Record
 from vkchi.frontend.values import Context, Place, Target
 from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor, i32
@@ -64,6 +65,8 @@ class Slot:
     def load(self, cx: Context) -> Value:
         """The value it holds. Raises KernelTypeError if that is a list or no kernel value."""
         held = self.get()
+        if isinstance(held, Record):
+            return cx.read_all(held)  # type: ignore[attr-defined,no-any-return]
         if not isinstance(held, Value):
             raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
         return held

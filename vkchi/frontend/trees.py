@@ -1,6 +1,7 @@
-"""Compile-time values as trees: lists, tuples and dicts whose leaves may be kernel values.
+"""Compile-time values as trees: lists, tuples, dicts and structs whose leaves may be kernel values.
 
-Owns: taking leaves out, putting others in. Must not know: variables, AST classes.
+Owns: taking leaves out, putting others in; `Record`, what a struct is in a kernel. Must not know:
+variables, AST classes.
 
     >>> leaves([1, (v, w)]) == [v, w]
     True
@@ -8,29 +9,83 @@ Owns: taking leaves out, putting others in. Must not know: variables, AST classe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from vkchi.ir.core import Value
 
 
-def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
-    """The same tree with f applied to everything in it that is not a list, tuple or dict."""
-    if isinstance(tree, list):
-        return [map_leaves(item, f) for item in tree]
-    if type(tree) is tuple:
-        return tuple([map_leaves(item, f) for item in tree])
+class Record:
+    """A struct in a kernel: members by name, each a tree. `methods` are those of its type, which is
+    `type`, None of an anonymous struct."""
+
+    __slots__ = ("members", "methods", "type")
+
+    def __init__(self, members: dict[str, Any], methods: Any = None, type: Any = None) -> None:
+        self.members, self.methods, self.type = members, methods or {}, type
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.members[name]
+
+    def __setitem__(self, name: str, x: Any) -> None:
+        self.members[name] = x
+
+    def keys(self) -> Any:
+        """The members' names."""
+        return self.members.keys()
+
+    def copy(self) -> Record:
+        """The same struct, whose members can be replaced one by one."""
+        return type(self)(dict(self.members), self.methods, self.type)
+
+
+_CONTAINERS = (list, dict, Record)
+
+
+def is_container(x: Any) -> bool:
+    """Whether x is a tree with branches."""
+    return isinstance(x, _CONTAINERS) or type(x) is tuple
+
+
+def branches(tree: Any) -> list[Any]:
+    """What a container holds, in order."""
+    if isinstance(tree, Record):
+        return list(tree.members.values())
+    return list(tree.values()) if isinstance(tree, dict) else list(tree)
+
+
+def with_branches(tree: Any, items: Sequence[Any]) -> Any:
+    """A container of the same kind that holds these items."""
+    if isinstance(tree, Record):
+        return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type)
     if isinstance(tree, dict):
-        return {key: map_leaves(item, f) for key, item in tree.items()}
+        return dict(zip(tree, items))
+    return tuple(items) if type(tree) is tuple else list(items)
+
+
+def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
+    """The same tree with f applied to everything in it that has no branches."""
+    if is_container(tree):
+        return with_branches(tree, [map_leaves(item, f) for item in branches(tree)])
     return f(tree)
 
 
 def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
     """Whether `holds` is true of some leaf."""
     if is_container(tree):
-        items = tree.values() if isinstance(tree, dict) else tree
-        return any(has_leaf(item, holds) for item in items)
+        return any(has_leaf(item, holds) for item in branches(tree))
     return holds(tree)
+
+
+def records_in(tree: Any) -> Iterator[Record]:
+    """The structs in a tree, nested ones too."""
+    if isinstance(tree, Record):
+        yield tree
+    for item in branches(tree) if is_container(tree) else ():
+        yield from records_in(item)
 
 
 def leaves(tree: Any) -> list[Value]:
@@ -59,13 +114,13 @@ def is_same(a: Any, b: Any) -> bool:
     return a == b and repr(a) == repr(b) if a == a else b != b
 
 
-def is_container(x: Any) -> bool:
-    """Whether x is a tree with branches."""
-    return isinstance(x, list | dict) or type(x) is tuple
-
-
 def same_branches(a: Any, b: Any) -> bool:
     """Whether two trees are of one kind with the same keys or length."""
-    if type(a) is not type(b) or not is_container(a):
-        return False
-    return a.keys() == b.keys() if isinstance(a, dict) else len(a) == len(b)
+    if isinstance(a, dict | Record):
+        return isinstance(b, dict if isinstance(a, dict) else Record) and a.keys() == b.keys()
+    return type(a) is type(b) and is_container(a) and len(a) == len(b)
+
+
+def aligned(a: Any, b: Any) -> list[Any]:
+    """What b holds, in the order of a, which has the same branches."""
+    return [b[key] for key in a.keys()] if isinstance(a, dict | Record) else list(b)  # noqa: SIM118
