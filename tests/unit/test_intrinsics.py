@@ -439,10 +439,19 @@ def test_shared_arrays_and_barriers() -> None:
     assert cx.call_of(simt.block.global_thread_idx).type is i32
 
 
+def test_subgroups() -> None:
+    cx = Building()
+    k = cx.b.const(1, i32)
+    assert cx.call_of(simt.subgroup.FUNCTIONS["shuffle"], k, 2).type is i32
+    assert cx.call_of(simt.subgroup.FUNCTIONS["exclusive_max"], k).type is i32
+    assert cx.call_of(simt.warp.FUNCTIONS["ballot"], k).type is types.u32
+    assert cx.call_of(simt.warp.FUNCTIONS["shfl_up_f32"], -1, k, 1).type is f32
+    found = cx.kinds()
+    assert {"subgroup_shuffle", "subgroup_exclusive_max", "subgroup_ballot"} <= set(found)
+
+
 def test_what_no_device_does_yet_says_so() -> None:
     for fn in (
-        simt.subgroup.FUNCTIONS["shuffle"],
-        simt.warp.FUNCTIONS["ballot"],
         decompose.stop_grad,
     ):
         with pytest.raises(Unsupported, match="not supported yet: "):

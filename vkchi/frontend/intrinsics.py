@@ -37,7 +37,7 @@ from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
-from vkchi.types import scalar_of, u1
+from vkchi.types import scalar_of
 
 __all__ = [
     "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "component_indices", "construct",
@@ -82,7 +82,7 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
         )
     target: Target = x
     elem = scalar_of(target.type)
-    if elem is u1 or (elem.kind == "f" and kind in _BITWISE):
+    if elem.kind == ("f" if kind in _BITWISE else "b"):
         takes = "integers" if kind in _BITWISE else "numbers"
         raise cx.fail(
             f"`{name}` is for {takes}", kind=KernelTypeError, label=describe(target.type), arg=0

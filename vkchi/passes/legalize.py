@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vkchi.caps import Caps
-from vkchi.errors import DeviceError
+from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
@@ -32,7 +32,7 @@ from vkchi.ir.rebuild import rebuild
 from vkchi.passes import subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
-from vkchi.span import Span, render_carets, render_chain
+from vkchi.span import Span
 from vkchi.types import (
     SCALARS,
     Array,
@@ -143,9 +143,7 @@ def lacking_type(t: Scalar, span: Span | None, what: str = "") -> DeviceError:
 
 def render(sentence: str, span: Span | None, help: str) -> str:
     """A message with the user's line."""
-    lines = [sentence] if span is None else [f"{span.place}: {sentence}", *render_carets(span)]
-    lines += render_chain(span) if span is not None else []
-    return "\n".join([*lines, f"help: {help}"])
+    return str(CompilationError(sentence, span, help=help))
 
 
 def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:

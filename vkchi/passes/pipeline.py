@@ -49,6 +49,7 @@ ENTRIES: dict[str, Entry] = {
     "simplify_fast": Entry("simplify:simplify_fast"),
     "cse": Entry("cse:merge_equal_ops"),
     "dce": Entry("dce:remove_dead"),
+    "unread": Entry("dce:remove_unread"),
     "forward": Entry("forward:forward_memory"),
     "licm": Entry("licm:hoist_invariants"),
     "demote": Entry("demote:demote_atomics"),
@@ -56,6 +57,7 @@ ENTRIES: dict[str, Entry] = {
     "strength": Entry("strength:reduce_strength"),
     "split": Entry("split:split_dispatches"),
     "reduce": Entry("reduce:reduce", "caps"),
+    "workgroup": Entry("workgroup:fill_groups", "caps"),
     "stride": Entry("stride:stride", "caps"),
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
@@ -80,6 +82,7 @@ PER_DISPATCH: tuple[Step, ...] = (
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
     ),
     Step("forward", "and so it meets other accesses of its place", ("reduce",)),
+    Step("workgroup", "stride wants whole workgroups; bounds would not see through it"),
     Step(
         "stride", "after reduce, which makes fixed counts itself, and demote, which it would blind"
     ),

@@ -16,6 +16,7 @@ from vkchi.spirv.emitter import Emitter
 from vkchi.spirv.lower import ROWS
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import ExecutionMode
+from vkchi.spirv.survey import check_shared
 from vkchi.spirv.tools import write_dump
 from vkchi.types import f32
 
@@ -31,6 +32,7 @@ def emit(fn: Func, grid: Grid, caps: Caps, name: str) -> Shader:
     not have come here.
     """
     em = Emitter(fn, grid, caps, ROWS)
+    check_shared(fn, em.survey, caps)
     entry, slots, size_bytes, indirect = _write_function(em)
     if caps.signed_zero_inf_nan_f32 and f32 in em.types:
         em.need("signed_zero_inf_nan_f32")

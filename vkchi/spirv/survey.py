@@ -8,11 +8,14 @@ Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+from vkchi.caps import Caps
+from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, walk
 from vkchi.ir.ops import Effect, effect_of
-from vkchi.types import Ptr, scalar_of
+from vkchi.types import Array, Ptr, scalar_of, u1
 
 BITWISE_ATOMICS = frozenset({"atomic_cas", "atomic_exchange"})
 REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
@@ -87,3 +90,30 @@ def note_uses(op: Op, used: set[Value]) -> None:
     for region in op.regions:
         for inner in walk(region):
             used.update(inner.args)
+
+
+# --- workgroup memory ----------------------------------------------------------------------------
+
+
+def check_shared(fn: Func, survey: Survey, caps: Caps) -> None:
+    """Raises DeviceError if the arrays of a workgroup need more memory than the device gives it."""
+    arrays = [op for op in walk(fn.body) if op.kind == "shared"]
+    needed = sum(shared_bytes(op, survey) for op in arrays)
+    if needed > caps.shared_bytes:
+        sentence = (
+            f"the shared arrays of a workgroup take {needed} bytes, and this device has "
+            f"{caps.shared_bytes}"
+        )
+        raise DeviceError(
+            str(CompilationError(sentence, arrays[-1].span, help="make them smaller"))
+        )
+
+
+def shared_bytes(op: Op, survey: Survey) -> int:
+    """The bytes of a workgroup array; numbers kept as words, and truth values, take four each."""
+    t = op.type
+    assert isinstance(t, Array) and t.shape is not None
+    elem = scalar_of(t.elem)
+    each = max(elem.size_bytes, 4) if op in survey.as_bits or elem is u1 else elem.size_bytes
+    elements = math.prod(t.shape) + (op in survey.strays)
+    return elements * t.scalars_per_element * each

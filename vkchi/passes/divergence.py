@@ -1,0 +1,144 @@
+"""Barriers that only some invocations of a workgroup come to.
+
+A condition diverges if it surely differs within a workgroup: it is computed from the invocation's
+place in it (`local_index`, `i % n`, the place in the subgroup) and constants alone. What is read
+from memory, carried by loops or derived from the iteration's number otherwise may be the same for
+all, and is trusted: programs say `if i // 64 < n` and mean whole workgroups.
+
+Owns: this analysis and its error. Must not know: devices.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable
+from functools import reduce
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.ir.core import Op, Param, Region, Value, has_kind
+from vkchi.ir.ops import Effect, effect_of
+from vkchi.passes.match import constant_int
+from vkchi.span import Span
+
+BARRIERS = frozenset({"barrier"})
+
+
+class Spread(enum.IntEnum):
+    """How a value may differ within a workgroup; of several, the largest counts."""
+
+    SAME = 0
+    APART = 1
+    UNKNOWN = 2
+
+
+# Ops without arguments, and what they are.
+SOURCES = {
+    "const": Spread.SAME, "shape": Spread.SAME, "group_index": Spread.SAME,
+    "group_size": Spread.SAME, "grid_size": Spread.SAME, "subgroup_size": Spread.SAME,
+    "local_index": Spread.APART, "subgroup_index": Spread.APART, "subgroup_elect": Spread.APART,
+}  # fmt: skip
+REMAINDERS = frozenset({"mod", "rem"})
+# What may make one number of several.
+MERGING = frozenset({"floordiv", "truncdiv", "shr", "and", "select", "min", "max"})
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+
+
+def check_barriers(loop: Op) -> None:
+    """Raises KernelSyntaxError at a barrier of a `parallel` that some invocations surely miss."""
+    Checker(loop).check(loop.regions[0], None)
+
+
+class Checker:
+    """Judges the values of one `parallel`."""
+
+    def __init__(self, loop: Op) -> None:
+        self.index, self.block = loop.regions[0].params[0], loop.attr
+        self.inner: set[Value] = set()
+        self.found: dict[Value, Spread] = {}
+
+    def check(self, region: Region, cause: Op | None) -> None:
+        """Judge the barriers of a region; `cause` is the op around it that not all run alike."""
+        self.inner.update(region.params)
+        for op in region.ops:
+            if op.kind == "barrier" and cause is not None:
+                raise divergent(op, cause)
+            if op.regions and has_kind_inside(op):
+                here = op if self.diverges(op) else cause
+                for inner in op.regions:
+                    self.check(inner, here)
+
+    def diverges(self, op: Op) -> bool:
+        """Whether invocations surely go different ways at a control op."""
+        deciding = {"if": op.args[:1], "for": op.args[:2]}.get(op.kind, ())
+        return reduce(max, map(self.spread, deciding), Spread.SAME) is Spread.APART
+
+    def spread(self, v: Value) -> Spread:
+        """How a value differs."""
+        known = self.found.get(v)
+        if known is None:
+            known = self.found[v] = self.judge(v)
+        return known
+
+    def judge(self, v: Value) -> Spread:
+        """How a value differs, from its op."""
+        if isinstance(v, Param):
+            return Spread.UNKNOWN if v is self.index or v in self.inner else Spread.SAME
+        if not isinstance(v, Op):
+            return Spread.UNKNOWN
+        if v.kind in SOURCES:
+            return SOURCES[v.kind]
+        if v.kind in REMAINDERS and v.args[0] is self.index:
+            return self.remainder(v)
+        if effect_of(v.kind) is not Effect.PURE or not v.args:
+            return Spread.UNKNOWN
+        found = reduce(max, map(self.spread, v.args))
+        if found is Spread.APART and (v.kind in MERGING or self.is_certain(v)):
+            return Spread.UNKNOWN
+        return found
+
+    def remainder(self, op: Op) -> Spread:
+        """`i % n`: 0 everywhere for n = 1."""
+        n = constant_int(op.args[1])
+        return Spread.APART if n is not None and n > 1 else Spread.UNKNOWN
+
+    def is_certain(self, op: Op) -> bool:
+        """Whether a comparison may come out the same in all invocations: `tid < block`. It does
+        not where the first and the last place in the workgroup, or that number, differ."""
+        compare = COMPARISONS.get(op.kind)
+        if compare is None:
+            return False
+        (x, y), numbers = op.args, [constant_int(v) for v in op.args]
+        place, n = (x, numbers[1]) if numbers[0] is None else (y, numbers[0])
+        limit = self.limit(place)
+        if limit is None or n is None:
+            return True
+        ends = {0, limit - 1, min(max(n, 0), limit - 1)}
+        return len({compare(*((k, n) if place is x else (n, k))) for k in ends}) == 1
+
+    def limit(self, v: Value) -> int | None:
+        """What a place in the workgroup is below, if it is known."""
+        if not isinstance(v, Op):
+            return None
+        if v.kind == "local_index":
+            return self.block if isinstance(self.block, int) else None
+        return constant_int(v.args[1]) if v.kind in REMAINDERS else None
+
+
+def has_kind_inside(op: Op) -> bool:
+    """Whether a control op has a barrier in it."""
+    return any(has_kind(region, BARRIERS) for region in op.regions)
+
+
+def divergent(barrier: Op, cause: Op) -> KernelSyntaxError:
+    """The error for a barrier in an op that invocations run differently."""
+    where: Span | None = cause.span
+    return KernelSyntaxError(
+        "only some invocations of the workgroup come to this `sync`, and they would wait for ever",
+        barrier.span,
+        notes=(("whether they come is decided here", where),) if where else (),
+        help="put the `sync` before or behind the `if` or loop, where all come to it",
+    )

@@ -1,0 +1,159 @@
+"""Loops whose invocations wait for each other run in whole workgroups.
+
+All invocations of a workgroup must come to a barrier. Where the iterations may not fill the last
+workgroup,
+
+    parallel begin, end { (i) body }
+
+becomes a loop over whole workgroups, in which the invocations beyond the end run along as copies of
+the last iteration, without effects: what they write, combine and report is left out, and reductions
+of their subgroup do not see them. They read what that iteration reads, so nothing is out of range.
+
+Where the host cannot count the iterations, pass `stride` makes each workgroup run several, one
+after the other; a barrier at the end keeps their workgroup arrays apart.
+
+A barrier that only some invocations of a workgroup can come to is an error (`divergence`).
+
+Owns: this form. Must not know: how many workgroups run.
+
+    >>> fill_groups(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.caps import SMALLEST, Caps
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, base_of, bits_of, has_kind
+from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.passes.divergence import check_barriers
+from vkchi.passes.grid import choose_block, fills_groups, host_count
+from vkchi.passes.reduce import IDENTITIES
+from vkchi.types import Scalar, Tensor, Type, i32, scalar_of, shape_of, u1
+
+BARRIERS = frozenset({"barrier"})
+EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
+# Reductions and scans -> the identity; `subgroup_mul` has one too.
+NEUTRAL: dict[str, Callable[[Scalar], int]] = {
+    "mul": lambda t: bits_of(1, t),
+    **{kind.removeprefix("atomic_"): make for kind, make in IDENTITIES.items()},
+}
+NEUTRAL_VOTES = {"subgroup_all": True, "subgroup_any": False, "subgroup_ballot": False}
+
+
+def fill_groups(fn: Func, caps: Caps = SMALLEST) -> Func:
+    """The Func with whole workgroups where they have barriers.
+
+    Raises KernelSyntaxError at a barrier that some invocations surely do not come to.
+    """
+    wanted = {
+        op for op in fn.body.ops if op.kind == "parallel" and has_kind(op.regions[0], BARRIERS)
+    }
+    for op in wanted:
+        check_barriers(op)
+    wanted = {op for op in wanted if not is_full(op, caps)}
+    if not wanted:
+        return fn
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op not in wanted:
+            return None
+        build_full(b, op, args, caps)
+        return ()
+
+    return rebuild(fn, visit)
+
+
+def is_full(op: Op, caps: Caps) -> bool:
+    """Whether the iterations of a `parallel` are known to fill its workgroups."""
+    count = host_count(op)
+    return count is not None and fills_groups(count, block_of(op, caps))
+
+
+def block_of(op: Op, caps: Caps) -> int:
+    """The workgroup size that a `parallel` has or will get."""
+    if op.attr is not None:
+        return int(op.attr)
+    return choose_block(host_count(op) or ("unknown",), caps)
+
+
+def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
+    """Append a `parallel` with these bounds, rounded up to whole workgroups."""
+    begin, end = args
+    block = block_of(op, caps)
+    size, one = b.const(block, i32), b.const(1, i32)
+    up = b.emit("add", b.emit("sub", end, begin), b.const(block - 1, i32))
+    whole = b.emit("mul", b.emit("floordiv", up, size), size)
+    last = b.emit("sub", end, one)
+    index = Param(i32, "t")
+    (body,) = op.regions
+    with b.region(index) as padded:
+        inside = b.emit("lt", index, end)
+        copier = Copier(inside)
+        copier.b = b
+        copier.map[body.params[0]] = b.emit("min", index, last, name="i")
+        copier.ops(body.ops[:-1])
+        if host_count(op) is None:
+            b.emit("barrier")
+        b.emit("yield")
+    b.parallel(begin, b.emit("add", begin, whole), padded, block)
+
+
+class Copier(Rebuilder):
+    """Copies a body, whose effects happen only in invocations that are `inside`."""
+
+    def __init__(self, inside: Value) -> None:
+        super().__init__(self.visit_effect)
+        self.inside_value = inside
+
+    def visit_effect(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Guard what has effects; hide what a subgroup would see."""
+        if op.kind.startswith("subgroup_"):
+            return self.hide(b, op, args)
+        if effect_of(op.kind) not in EFFECTS or op.kind == "random":
+            return None
+        base = base_of(op.args[0])
+        if isinstance(base, Op) and base.kind == "local":
+            return None
+        return self.guard(b, op, args)
+
+    def guard(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
+        """The op, where it is inside; its value is zero elsewhere."""
+        with b.region() as then:
+            b.emit("yield", *self.copies(b, op, args))
+        with b.region() as orelse:
+            b.emit("yield", *(zero(b, op.type) for _ in then.yielded))
+        return b.if_(self.inside_value, then, orelse).results
+
+    def copies(self, b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The op itself; what it gives."""
+        new = b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
+        return () if op.type is None else (new,)
+
+    def hide(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """A subgroup operation that invocations beyond the end do not take part in."""
+        neutral = neutral_of(b, op)
+        if neutral is None:
+            return None
+        mine = b.emit("select", self.inside_value, args[0], neutral)
+        return [b.emit(op.kind, mine)]
+
+
+def neutral_of(b: Builder, op: Op) -> Value | None:
+    """What a subgroup operation can be given so that it changes nothing; None if it need not."""
+    if op.kind in NEUTRAL_VOTES:
+        return b.const(NEUTRAL_VOTES[op.kind], u1)
+    make = NEUTRAL.get(op.kind.rpartition("_")[2])
+    if make is None or not op.args:
+        return None
+    t = scalar_of(op.args[0].type)
+    return b.emit("const", attr=make(t), type=t)
+
+
+def zero(b: Builder, t: Type | None) -> Value:
+    """The constant zero of a type."""
+    assert isinstance(t, Scalar | Tensor)
+    bits = (0,) * t.size if shape_of(t) else 0  # type: ignore[union-attr]
+    return b.emit("const", attr=bits, type=t)
