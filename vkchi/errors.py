@@ -107,6 +107,10 @@ class ArgumentError(KernelRuntimeError, TypeError, ValueError):
     ValueError for Taichi, as it comes."""
 
 
+class DeclarationError(ArgumentError, KernelSyntaxError):
+    """A field is declared in a way that there is not; a SyntaxError for Taichi."""
+
+
 class ArgumentListError(ArgumentError, KernelSyntaxError):
     """A kernel was called with too few, too many or unknown arguments; a TypeError for Python, a
     SyntaxError for Taichi."""

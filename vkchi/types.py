@@ -22,6 +22,8 @@ from vkchi.formats import texture as texture
 
 # What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
 CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
+# What `vector(3, f32).field(shape=4)` and `.ndarray(...)` do; filled once by `vkchi`.
+FACTORIES: dict[str, Callable[..., Any]] = {}
 
 
 class Type:
@@ -115,6 +117,14 @@ class Tensor(Type):
 
     def __reduce__(self) -> Any:
         return (Tensor.of, (self.elem, self.shape))
+
+    def field(self, *args: Any, **options: Any) -> Any:
+        """A field of such vectors or matrices; arguments are those of `ti.field`."""
+        return FACTORIES["field"](self, *args, **options)
+
+    def ndarray(self, *args: Any, **options: Any) -> Any:
+        """An ndarray of such vectors or matrices; arguments are those of `ti.ndarray`."""
+        return FACTORIES["ndarray"](self, *args, **options)
 
     @property
     def n(self) -> int:
@@ -337,6 +347,14 @@ class Following:
     def type(self) -> Tensor:
         """The type it stands for now."""
         return self.resolve(Defaults.fp, Defaults.ip)
+
+    def field(self, *args: Any, **options: Any) -> Any:
+        """A field of the type it stands for now."""
+        return self.type.field(*args, **options)
+
+    def ndarray(self, *args: Any, **options: Any) -> Any:
+        """An ndarray of the type it stands for now."""
+        return self.type.ndarray(*args, **options)
 
     @property
     def n(self) -> int:

@@ -33,7 +33,7 @@ _PADDLE = "use to_numpy() and from_numpy()"
 TABLE: dict[str, str] = {
     **dict.fromkeys(("ad", "Tape", "clear_all_gradients", "grad_replaced"), _GRADIENTS),
     **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
-    **dict.fromkeys(("rescale_index", "get_addr", "sparse"), _SPARSE),
+    **dict.fromkeys(("get_addr", "sparse"), _SPARSE),
     **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), _MATRICES),
     **dict.fromkeys(("linalg.SparseMatrix", "linalg.SparseMatrixBuilder"), _MATRICES),
     **dict.fromkeys(("linalg.SparseSolver", "linalg.SparseCG"), _MATRICES),

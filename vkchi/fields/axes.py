@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, DeclarationError
 
 MOST_AXES = 8
 LETTERS = "ijklmnop"
@@ -92,25 +92,25 @@ def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
         if not hasattr(k, "__index__") or isinstance(k, bool) or abs(k) > MOST_CELLS:
             raise ArgumentError(f"offset= is made of integers, not {k!r}")
     if found and len(found) != ndim:
-        raise ArgumentError(
+        raise DeclarationError(
             f"the dimensionality of shape and offset must be the same ({ndim} != {len(found)})"
         )
     return tuple(k.__index__() for k in found) if any(found) else ()
 
 
 def order_axes(order: Any, ndim: int) -> tuple[int, ...]:
-    """The axes that `order="ji"` names, the slowest first. Raises ArgumentError."""
+    """The axes that `order="ji"` names, slowest first. Raises ArgumentError."""
     if order is None:
         return tuple(range(ndim))
     if not isinstance(order, str):
         raise ArgumentError(f"order= is a word such as 'ji', not {order!r}")
     if len(order) != ndim:
-        raise ArgumentError(
+        raise DeclarationError(
             f"the dimensionality of shape and order must be the same ({ndim} != {len(order)})"
         )
     if len(set(order)) < ndim:
-        raise ArgumentError(f"the axes in order={order!r} must be different")
+        raise DeclarationError(f"the axes in order={order!r} must be different")
     for letter in order:
         if letter not in LETTERS[:ndim]:
-            raise ArgumentError(f"order={order!r} names the axis {letter}, which is not there")
+            raise DeclarationError(f"order={order!r} names the axis {letter}, which is not there")
     return tuple(LETTERS.index(letter) for letter in order)

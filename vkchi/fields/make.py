@@ -12,7 +12,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.fields.axes import cook_offset, order_axes
 from vkchi.fields.builder import root_of
 from vkchi.fields.field import Field, MatrixField, ScalarField, cook_shape, tensor_type
@@ -104,11 +104,11 @@ def make_field(
 
 
 def refuse_without_shape(**options: Any) -> None:
-    """Raises ArgumentError for options that only fields with a shape take."""
+    """Raises DeclarationError for options that only fields with a shape take."""
     for key, value in options.items():
         if value is not None:
             help = ": give it to place()" if key == "offset" else ""
-            raise ArgumentError(f"{key}= is for fields that are made with shape={help}")
+            raise DeclarationError(f"{key}= is for fields that are made with shape={help}")
 
 
 def give_place(

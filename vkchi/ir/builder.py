@@ -64,6 +64,11 @@ class Builder:
         """The op list that is being appended to."""
         return self._stack[-1].ops
 
+    @property
+    def current(self) -> Region:
+        """The region that is being appended to."""
+        return self._stack[-1]
+
     def region(self, *params: Param) -> _Open:
         """Open a region with these parameters; what is built inside the `with` goes there."""
         return _Open(self._stack, Region(params, []))

@@ -23,19 +23,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Result, Value, base_of
+from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.carried import FIXED_ARGS, slimmed_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
+HIDDEN = ("scratch.", "save.")  # arrays that nobody but their kernel sees, by their names
 PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.ALLOC)
 
 
 def remove_dead(fn: Func) -> Func:
     """The Func without what nothing needs; `fn` itself if all is needed."""
-    needs = Needs(fn)
+    return sweep(fn, Needs(fn))
+
+
+def remove_unread(fn: Func) -> Func:
+    """The same for a whole kernel's Func, whose arrays of its own are private places too: copies
+    and saved values that gradients make (HIDDEN) and do not read."""
+    hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
+    made = sweep(fn, Needs(fn, hidden))
+    used = {v for op in walk(made.body) for v in op.args}
+    params = tuple(p for p in made.params if p not in hidden or p in used)
+    return made if params == made.params else Func(fn.name, params, made.body, fn.span)
+
+
+def sweep(fn: Func, needs: Needs) -> Func:
+    """The Func with what is needed only."""
     if needs.all_needed():
         return fn
     body = Sweeper(needs).region(fn.body)
@@ -45,7 +60,8 @@ def remove_dead(fn: Func) -> Func:
 class Needs:
     """What is needed in a Func: `ops`, and `values` of results and region parameters."""
 
-    def __init__(self, fn: Func) -> None:
+    def __init__(self, fn: Func, hidden: frozenset[Value] = frozenset()) -> None:
+        self.hidden = hidden
         self.ops: set[Op] = set()
         self.values: set[Value] = set()
         self.parents: dict[Op, Op | None] = {}
@@ -79,7 +95,8 @@ class Needs:
     def scan_effect(self, op: Op) -> None:
         """An op with an effect: needed, unless it only writes a private place."""
         base = base_of(op.args[0]) if op.args else None
-        if isinstance(base, Op) and base.kind in PRIVATE:
+        if base in self.hidden or (isinstance(base, Op) and base.kind in PRIVATE):
+            assert base is not None
             self.writers.setdefault(base, []).append(op)
         else:
             self.need_op(op)
@@ -109,6 +126,10 @@ class Needs:
             self.need_op(v)
         elif isinstance(v, Result):
             self.need_result(v.op, v.index)
+        elif v in self.hidden and v not in self.values:
+            self.values.add(v)
+            for writer in self.writers.get(v, ()):
+                self.need_op(writer)
         elif v in self.owners and v not in self.values:
             self.values.add(v)
             op, slot = self.owners[v]

@@ -1,0 +1,148 @@
+"""Gradients in the interpreter, and what they should be by differences.
+
+check(fn, x=np.ones(4), loss=np.zeros(()))    # fn: a plain function with ndarray arguments
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vkchi.autodiff.buffers import Save
+from vkchi.autodiff.forward import forward
+from vkchi.autodiff.reverse import Gradient, reverse
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.lower import lower_kernel
+from vkchi.ir.core import Func, Param
+from vkchi.ir.interp import run
+from vkchi.ir.verify import verify
+from vkchi.options import Options
+from vkchi.passes.pipeline import PASSES
+from vkchi.types import Array, Tensor, f64, scalar_of_dtype
+
+Arrays = dict[str, Any]
+
+
+def lower(fn: Callable[..., Any], args: Arrays) -> Func:
+    """The kernel's Func, simplified, for arguments of these types."""
+    specs = [ArgSpec(name, *kind_of(fn, name, args[name])) for name in args]
+    func = lower_kernel(fn, tuple(specs), Options(default_fp=f64)).func  # type: ignore[arg-type]
+    return PASSES["dce"](PASSES["simplify"](func))  # type: ignore[return-value, arg-type]
+
+
+def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
+    """How an argument is passed; `name: Tensor` in the annotation gives elements."""
+    if not isinstance(value, np.ndarray):
+        t = f64 if isinstance(value, float) else scalar_of_dtype(np.int32)
+        return "scalar", t
+    elem: Any = scalar_of_dtype(value.dtype)
+    note = inspect.signature(fn, eval_str=True).parameters[name].annotation
+    inner = getattr(note, "dtype", None)
+    if isinstance(inner, Tensor):
+        elem = inner
+        return "array", Array.of(elem, value.ndim - len(inner.shape))
+    return "array", Array.of(elem, value.ndim)
+
+
+def differentiate(fn: Callable[..., Any], args: Arrays) -> Gradient:
+    """The gradient's Func by all arrays of floats, what is unread removed."""
+    func = lower(fn, args)
+    names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
+    made = reverse(func, frozenset(names))
+    verify(made.func)
+    return made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
+
+
+def backward(made: Gradient, args: Arrays, seeds: Arrays) -> Arrays:
+    """The adjoints of all arrays after a run with these adjoints of what the kernel wrote."""
+    adjoints = {name: np.array(seeds.get(name, np.zeros_like(args[name])))
+                for name in made.adjoints}  # fmt: skip
+    bound = {k: np.array(v) for k, v in args.items()}
+    cells = count_cells(made, bound)
+    bound |= {made.adjoints[name]: v for name, v in adjoints.items()}
+    names = {p.name for p in made.func.params}
+    bound |= {k: np.array(args[v]) for k, v in made.copies.items() if k in names}
+    for save in made.saves:
+        if save.param.name in names:
+            bound[save.param.name] = make_buffer(save, cells[save.cell], 64)
+    run(made.func, bound)
+    return adjoints
+
+
+def count_cells(made: Gradient, bound: Arrays) -> Arrays:
+    if made.counting is None:
+        return {}
+    cells = {s.cell: np.zeros((), np.int32) for s in made.saves}
+    scratch = {k: np.array(bound[v]) for k, v in made.counting.copies.items()}
+    run(made.counting.func, {**{k: np.array(v) for k, v in bound.items()}, **scratch, **cells})
+    return cells
+
+
+def make_buffer(save: Save, positions: Any, invocations: int) -> Any:
+    t = save.param.type
+    assert isinstance(save.param, Param) and isinstance(t, Array)
+    inner = t.elem.shape if isinstance(t.elem, Tensor) else ()
+    elem = t.elem.elem if isinstance(t.elem, Tensor) else t.elem
+    return np.zeros((int(positions), invocations, *inner), elem.dtype)
+
+
+def differences(fn: Callable[..., Any], args: Arrays, seeds: Arrays, step: float) -> Arrays:
+    """The same by central differences of sum(seeds * results)."""
+    func = lower(fn, args)
+
+    def value(changed: Arrays) -> float:
+        out = run(func, {k: np.array(v) for k, v in changed.items()})
+        return sum(float(np.sum(seeds[k] * out[k])) for k in seeds)
+
+    found = {}
+    for name, x in args.items():
+        if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
+            continue
+        slope = np.zeros(x.shape)
+        for place in np.ndindex(x.shape):
+            more, less = (np.array(x) for _ in range(2))
+            more[place] += step
+            less[place] -= step
+            slope[place] = (value({**args, name: more}) - value({**args, name: less})) / 2 / step
+        found[name] = slope
+    return found
+
+
+def check(fn: Callable[..., Any], *, seeds: Arrays | None = None, step: float = 1e-5,
+          tolerance: float = 1e-6, **args: Any) -> Arrays:  # fmt: skip
+    """Compare both for every array of floats; the gradients."""
+    random = np.random.default_rng(7)
+    arrays = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
+    seeds = seeds or {k: np.asarray(random.normal(size=args[k].shape)) for k in arrays}
+    found = backward(differentiate(fn, args), args, seeds)
+    expected = differences(fn, args, seeds, step)
+    for name in arrays:
+        got = found.get(name, seeds.get(name))
+        np.testing.assert_allclose(got, expected[name], tolerance, tolerance, err_msg=name)
+    return found
+
+
+def check_forward(fn: Callable[..., Any], *, tolerance: float = 1e-6, step: float = 1e-5,
+                  **args: Any) -> None:  # fmt: skip
+    """Compare derivatives along a random direction, of every array, with differences."""
+    random = np.random.default_rng(11)
+    func = lower(fn, args)
+    names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
+    made = forward(func, frozenset(names))
+    verify(made)
+    along = {k: np.asarray(random.normal(size=args[k].shape)) for k in names}
+    bound = {k: np.array(v) for k, v in args.items()}
+    duals = {f"{k}.dual": np.array(v) for k, v in along.items()}
+    run(made, {**bound, **duals})
+
+    def moved(sign: float) -> Arrays:
+        changed = {k: np.asarray(args[k] + sign * step * along[k]) for k in names}
+        return run(func, {**{k: np.array(v) for k, v in args.items()}, **changed})
+
+    more, less = moved(1), moved(-1)
+    for name in names:
+        want = (more[name] - less[name]) / (2 * step)
+        np.testing.assert_allclose(duals[f"{name}.dual"], want, tolerance, tolerance, err_msg=name)

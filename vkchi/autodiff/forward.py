@@ -1,0 +1,309 @@
+"""Forward mode: a kernel that carries, beside every active value, its derivative along a direction.
+
+The specification. The result runs the kernel as it is, on the same memory; of every differentiable
+array NAME there is an array NAME.dual, of the same type, with the derivative of what stands in
+NAME. A store stores the derivative beside the value, an atomic addition adds it. Tangents of
+values follow the rules of `rules.py`; None stands for zero. It applies to gradients as well:
+forward over reverse gives products with the Hessian.
+
+Must not know: devices, launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.autodiff.number import Number
+from vkchi.autodiff.primal import INDEX_PARAMS, WRITES, Activity
+from vkchi.autodiff.rules import (
+    MINUS,
+    NONDIFF,
+    ONE,
+    Bilinear,
+    Linear,
+    Partials,
+    rule_of,
+)
+from vkchi.autodiff.sweep import place_in, zero
+from vkchi.errors import GradientError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
+from vkchi.types import Ptr
+
+Tangent = "Value | None"
+
+
+def forward(fn: Func, differentiable: frozenset[str]) -> Func:
+    """The Func with derivatives along the duals of these arrays. Raises GradientError."""
+    return Forward(fn, Activity(fn, differentiable)).build()
+
+
+class Forward:
+    """Builds the Func. `map` leads from old values to new ones, `tangents` to their derivatives;
+    `duals` from memory to the memory of its derivatives."""
+
+    def __init__(self, fn: Func, active: Activity) -> None:
+        self.fn, self.active = fn, active
+        self.b = Builder()
+        self.map: dict[Value, Value] = {}
+        self.tangents: dict[Value, Value | None] = {}
+        self.duals: dict[Value, Value] = {
+            p: Param(p.type, f"{p.name}.dual") for p in fn.params if p in active.sources
+        }
+        self.is_parallel = False
+
+    def build(self) -> Func:
+        """The whole Func."""
+        duals = tuple(v for v in self.duals.values() if isinstance(v, Param))
+        body = self.region(self.fn.body, ())
+        with self.b.within(body):
+            self.b.emit("yield")
+        return Func(f"{self.fn.name}.dual", (*self.fn.params, *duals), body, self.fn.span)
+
+    def get(self, v: Value) -> Value:
+        """What stands for an old value."""
+        return self.map.get(v, v)
+
+    def tangent(self, v: Value) -> Value:
+        """The derivative of an old value, zero spelled out."""
+        return self.tangents.get(v) or zero(self.b, v.type)
+
+    def region(self, region: Region, params: Sequence[Param]) -> Region:
+        """The ops of a region, with new parameters; still without a yield."""
+        with self.b.region(*params) as new:
+            for op in region.ops:
+                self.b.span = op.span
+                if op.kind != "yield":
+                    self.op(op)
+        return new
+
+    def op(self, op: Op) -> None:
+        """One op and its derivative."""
+        if op.regions:
+            _CONTROL[op.kind](self, op)
+        elif op.kind == "load":
+            self.load(op)
+        elif op.kind in WRITES:
+            self.write(op)
+        else:
+            self.plain(op)
+
+    def plain(self, op: Op) -> None:
+        """An op on values, or one that makes a place."""
+        args = tuple([self.get(v) for v in op.args])
+        new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
+        if op.results:
+            self.map[op] = new
+        if op.kind == "local" and op in self.active.roots:
+            self.duals[op] = self.b.emit("local", self.tangent(op.args[0]), name="dual")
+        if op in self.active and not isinstance(op.type, Ptr):
+            self.tangents[op] = self.derive(op)
+
+    # --- values
+
+    def derive(self, op: Op) -> Value | None:
+        """The derivative of a result by the op's rule."""
+        rule = rule_of(op)
+        changing = [k for k, v in enumerate(op.args) if self.tangents.get(v) is not None]
+        if not changing or rule is NONDIFF:
+            return None
+        if isinstance(rule, Partials):
+            return self.chain(op, rule, changing)
+        if isinstance(rule, Linear):
+            of = range(len(op.args)) if rule.of is None else rule.of
+            return self.apply(op, set(of))
+        if isinstance(rule, Bilinear):
+            return self.total([self.apply(op, {k}) for k in changing])
+        raise refuse(op)
+
+    def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
+        """The sum of partial derivatives times tangents."""
+        site = ForwardSite(self, op)
+        terms = []
+        for k in changing:
+            partial, t = rule.partials[k], Number(self.b, self.tangent(op.args[k]))
+            if partial is ONE:
+                terms.append(t.v)
+            elif partial is MINUS:
+                terms.append((-t).v)
+            elif partial is not None:
+                terms.append((t * partial(site)).v)  # type: ignore[operator]
+        return self.total(terms)
+
+    def apply(self, op: Op, of: set[int]) -> Value:
+        """The op on the tangents of some operands and the values of the others."""
+        args = [self.tangent(v) if k in of else self.get(v) for k, v in enumerate(op.args)]
+        return self.b.emit(op.kind, *args, attr=op.attr, type=op.type)
+
+    def total(self, terms: Sequence[Value]) -> Value | None:
+        """The sum of tangents."""
+        result: Value | None = None
+        for t in terms:
+            result = t if result is None else self.b.emit("add", result, t)
+        return result
+
+    # --- memory
+
+    def places(self, ptr: Value) -> tuple[Value, Value | None]:
+        """The place of a value, and that of its derivative."""
+        root = base_of(ptr)
+        dual = self.duals.get(root)
+        here = place_in(self.b, ptr, self.get(root), self.get)
+        return here, place_in(self.b, ptr, dual, self.get) if dual is not None else None
+
+    def load(self, op: Op) -> None:
+        """The value and its derivative."""
+        place, dual = self.places(op.args[0])
+        self.map[op] = self.b.emit("load", place, name=op.name)
+        if dual is not None and op in self.active:
+            self.tangents[op] = self.b.emit("load", dual)
+
+    def write(self, op: Op) -> None:
+        """A store or atomic, and what it does to the derivative."""
+        place, dual = self.places(op.args[0])
+        values = [self.get(v) for v in op.args[1:]]
+        if dual is not None and op.kind in ("atomic_min", "atomic_max", "atomic_mul"):
+            self.map[op] = self.as_store(op, place, dual)
+            return
+        new = self.b.emit(op.kind, place, *values, attr=op.attr)
+        if op.results:
+            self.map[op] = new
+        if dual is None:
+            return
+        if op.kind not in ("store", "atomic_add", "atomic_exchange"):
+            raise refuse(op)
+        t = self.b.emit(op.kind, dual, self.tangent(op.args[1]))
+        if op.results:
+            self.tangents[op] = t
+
+    def as_store(self, op: Op, place: Value, dual: Value) -> Value:
+        """An atomic as load, operation and store, where no other invocation comes between."""
+        if self.is_parallel and isinstance(base_of(op.args[0]), Param):
+            raise refuse(op)
+        old, change = self.b.emit("load", place), self.b.emit("load", dual)
+        plain = Op(op.kind.removeprefix("atomic_"), (op, op.args[1]), None, op.type, op.span)
+        self.map[op], self.tangents[op] = old, change
+        rule = rule_of(plain)
+        assert isinstance(rule, Partials)
+        self.map[plain] = self.b.emit(plain.kind, old, self.get(op.args[1]))
+        changing = [k for k in (0, 1) if self.tangents.get(plain.args[k]) is not None]
+        t = self.chain(plain, rule, changing)
+        self.b.emit("store", place, self.map[plain])
+        self.b.emit("store", dual, t or zero(self.b, plain.type))
+        return old
+
+    # --- control
+
+    def ends(self, region: Region, active: Sequence[int]) -> list[Value]:
+        """What a region yields: values, then tangents."""
+        values = [self.get(v) for v in region.yielded]
+        return values + [self.tangent(region.yielded[k]) for k in active]
+
+    def bind(self, olds: Sequence[Value], news: Sequence[Value], active: Sequence[int]) -> None:
+        """Values, then tangents, stand for the old values."""
+        self.map.update(zip(olds, news))
+        for k, t in zip(active, news[len(olds) :]):
+            self.tangents[olds[k]] = t
+
+    def active_results(self, op: Op) -> list[int]:
+        return [k for k, r in enumerate(op.results) if r in self.active]
+
+    def if_(self, op: Op) -> None:
+        """Both arms, with derivatives."""
+        active = self.active_results(op)
+        arms = []
+        for region in op.regions:
+            new = self.region(region, ())
+            with self.b.within(new):
+                self.b.emit("yield", *self.ends(region, active))
+            arms.append(new)
+        made = self.b.if_(self.get(op.args[0]), *arms)
+        self.bind(op.results, made.results, active)
+
+    def carried(self, region: Region, active: Sequence[int], skip: int) -> list[Param]:
+        """New parameters of a loop's region: the old ones, then tangents."""
+        params = [Param(p.type, p.name) for p in region.params]
+        slots = region.params[skip:]
+        tangents = [Param(slots[k].type, "tangent") for k in active]
+        self.map.update(zip(region.params, params))
+        for k, t in zip(active, tangents):
+            self.tangents[slots[k]] = t
+        return params + tangents
+
+    def for_(self, op: Op) -> None:
+        """A loop that carries derivatives too."""
+        active = self.active_results(op)
+        first = [self.get(v) for v in op.args[2:]]
+        first += [self.tangent(op.args[2 + k]) for k in active]
+        (body,) = op.regions
+        new = self.region(body, self.carried(body, active, 1))
+        with self.b.within(new):
+            self.b.emit("yield", *self.ends(body, active))
+        made = self.b.for_(self.get(op.args[0]), self.get(op.args[1]), first, new)
+        self.bind(op.results, made.results, active)
+
+    def while_(self, op: Op) -> None:
+        """The same under a condition."""
+        active = self.active_results(op)
+        first = [self.get(v) for v in op.args] + [self.tangent(op.args[k]) for k in active]
+        cond, body = op.regions
+        test = self.region(cond, self.carried(cond, active, 0))
+        with self.b.within(test):
+            self.b.emit("yield", self.get(cond.yielded[0]))
+        new = self.region(body, self.carried(body, active, 0))
+        with self.b.within(new):
+            self.b.emit("yield", *self.ends(body, active))
+        self.bind(op.results, self.b.while_(first, test, new).results, active)
+
+    def parallel(self, op: Op) -> None:
+        """All iterations."""
+        (body,) = op.regions
+        self.is_parallel = True
+        new = self.region(body, self.carried(body, (), INDEX_PARAMS["parallel"]))
+        self.is_parallel = False
+        with self.b.within(new):
+            self.b.emit("yield")
+        self.b.parallel(self.get(op.args[0]), self.get(op.args[1]), new, op.attr)
+
+
+_CONTROL = {
+    "if": Forward.if_,
+    "for": Forward.for_,
+    "while": Forward.while_,
+    "parallel": Forward.parallel,
+}
+
+
+class ForwardSite:
+    """An op whose derivative is built: gives rules the values they ask for."""
+
+    def __init__(self, forward: Forward, op: Op) -> None:
+        self.forward, self.op = forward, op
+
+    def operand(self, k: int) -> Number:
+        """The value of operand k."""
+        return Number(self.forward.b, self.forward.get(self.op.args[k]))
+
+    @property
+    def x(self) -> Number:
+        """The first operand."""
+        return self.operand(0)
+
+    @property
+    def y(self) -> Number:
+        """The second operand."""
+        return self.operand(1)
+
+    @property
+    def out(self) -> Number:
+        """The result."""
+        return Number(self.forward.b, self.forward.get(self.op))
+
+    def is_active(self, k: int) -> bool:
+        """Whether operand k has a derivative."""
+        return self.forward.tangents.get(self.op.args[k]) is not None
+
+
+def refuse(op: Op) -> GradientError:
+    """The error for an op that has no derivative."""
+    return GradientError("forward mode has no derivative for this operation", op.span)

@@ -1,0 +1,121 @@
+"""Memory in gradients: copies of what segments change, and the arrays of adjoints.
+
+Owns: `Versions` (which array holds a root's contents, segment by segment) and `Adjoints`. Must not
+know: values, rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vkchi.autodiff.primal import WRITES, Primal
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Param, Value, base_of, walk
+from vkchi.types import Array, i32
+
+
+class Versions:
+    """The roots that the kernel writes, and what holds their contents now. A copy is made for every
+    segment that writes one; those never read are removed later."""
+
+    def __init__(self, b: Builder, primal: Primal) -> None:
+        self.b, self.primal = b, primal
+        self.now: dict[Value, Value] = {}
+        self.copies: dict[str, str] = {}
+        self.params: list[Param] = []
+
+    def advance(self, ops: Iterable[Op]) -> dict[Value, Value]:
+        """Copies of the roots that these ops write, which hold the contents from now on."""
+        late = self.copy_written(ops, self.now)
+        self.now.update(late)
+        return late
+
+    def copy_for(self, op: Op, found: dict[Value, Value]) -> dict[Value, Value]:
+        """Copies of the roots that a loop writes, for its reverse to change."""
+        return self.copy_written((op,), found)
+
+    def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
+        late = {}
+        for root in written_by(ops):
+            is_outer = isinstance(root, Param) or root in found
+            if is_outer:
+                late[root] = self.copy(root, found.get(root, root))
+        return late
+
+    def copy(self, root: Value, source: Value) -> Value:
+        """A copy of what `source` holds, in new memory."""
+        if isinstance(root, Op):
+            return self.b.emit("local", self.b.emit("load", source), name=root.name)
+        assert isinstance(root, Param)
+        param = Param(root.type, f"scratch.{len(self.copies)}")
+        self.copies[param.name] = root.name
+        self.params.append(param)
+        copy_array(self.b, source, param)
+        return param
+
+
+def written_by(ops: Iterable[Op]) -> list[Value]:
+    """The roots that ops write, in order."""
+    found = dict.fromkeys(
+        base_of(x.args[0]) for op in ops for x in walk_with(op) if x.kind in WRITES
+    )
+    return list(found)
+
+
+def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
+    """The kinds of ops that write each root."""
+    found: dict[Value, set[str]] = {}
+    for op in ops:
+        for x in walk_with(op):
+            if x.kind in WRITES:
+                found.setdefault(base_of(x.args[0]), set()).add(x.kind)
+    return found
+
+
+def walk_with(op: Op) -> Iterable[Op]:
+    """The op and those inside."""
+    yield op
+    for region in op.regions:
+        yield from walk(region)
+
+
+def copy_array(b: Builder, source: Value, target: Value) -> None:
+    """Copy all elements, in a loop of its own."""
+    t = source.type
+    assert isinstance(t, Array)
+    if t.ndim == 0:
+        b.emit("store", b.emit("elem", target), b.emit("load", b.emit("elem", source)))
+        return
+    extents = [b.emit("shape", source, attr=k) for k in range(t.ndim)]
+    count = extents[0]
+    for extent in extents[1:]:
+        count = b.emit("mul", count, extent)
+    index = Param(i32, "t")
+    with b.region(index) as body:
+        keys: list[Value] = []
+        rest: Value = index
+        for k in range(t.ndim - 1, -1, -1):
+            keys.insert(0, b.emit("rem", rest, extents[k]) if k else rest)
+            rest = b.emit("truncdiv", rest, extents[k])
+        if t.layout is not None and t.layout.origin:
+            keys = [b.emit("add", v, b.const(o, i32)) for v, o in zip(keys, t.layout.origin)]
+        place = b.emit("elem", target, *keys)
+        b.emit("store", place, b.emit("load", b.emit("elem", source, *keys)))
+        b.emit("yield")
+    b.parallel(b.const(0, i32), count, body)
+
+
+class Adjoints:
+    """The adjoint of every differentiable array: a parameter of its type, `NAME.adjoint`."""
+
+    def __init__(self, primal: Primal) -> None:
+        self.primal = primal
+        self.arrays: dict[Param, Param] = {}
+
+    def array(self, root: Param) -> Param | None:
+        """The array of adjoints, or None for an array without gradient."""
+        if root not in self.primal.active.sources:
+            return None
+        if root not in self.arrays:
+            self.arrays[root] = Param(root.type, f"{root.name}.adjoint")
+        return self.arrays[root]

@@ -1,0 +1,219 @@
+"""What differentiation must know of a kernel before it starts: where values stand, what memory it
+changes, which values carry derivatives.
+
+Owns: `Primal`, an unsplit Func (the frontend's, simplified) with the answers. Words used here:
+- a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
+- a *segment* is a maximal serial stretch of the Func's body, or one `parallel`;
+- an *invocation* is the Func's body itself, or the body of a `parallel`;
+- a load is *early* if nothing in its invocation's segment can have changed its root before it: it
+  sees what stood there when the segment began;
+- a value is *active* if it may depend, smoothly, on memory that has a gradient.
+
+Must not know: how adjoints are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
+from vkchi.ir.ops import ATOMICS, TABLE, Effect
+from vkchi.types import Array, Scalar, Tensor, i32
+
+WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
+LOOPS = ("for", "while")
+INDEX_PARAMS = {"for": 1, "parallel": 1, "while": 0, "if": 0}
+
+
+class Segment(NamedTuple):
+    """Ops of the body that run together; `loop` is the `parallel` if it is one."""
+
+    number: int
+    ops: tuple[Op, ...]
+    loop: Op | None
+
+
+class Primal:
+    """A Func and what is known of it. `differentiable` names the arrays with gradients."""
+
+    def __init__(self, fn: Func, differentiable: frozenset[str]) -> None:
+        self.fn, self.differentiable = fn, differentiable
+        self.home: dict[Value, Region] = {}
+        self.owner: dict[Region, Op] = {}
+        self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved
+        self.trips: dict[Op, Param] = {}  # while -> how often it went round
+        self.stands: dict[Op, Region] = {}  # control op -> the region it is in
+        self._place(fn.body, is_in_loop=False)
+        self.segments = find_segments(fn)
+        self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
+        self.late = {op for s in self.segments for op in find_late(s.ops)}
+        self.active = Activity(fn, differentiable)
+
+    def _place(self, region: Region, *, is_in_loop: bool) -> None:
+        self.home.update(dict.fromkeys(region.params, region))
+        for op in region.ops:
+            for v in op.results:
+                self.home[v] = region
+            if op.kind in LOOPS and is_in_loop:
+                self.base[op] = self._count(f"base.{len(self.base)}", region)
+            if op.kind == "while":
+                self.trips[op] = self._count(f"trips.{len(self.trips)}", region)
+            for inner in op.regions:
+                self.owner[inner], self.stands[op] = op, region
+                self._place(inner, is_in_loop=op.kind in LOOPS or (is_in_loop and op.kind == "if"))
+
+    def _count(self, name: str, region: Region) -> Param:
+        param = Param(i32, name)
+        self.home[param] = region
+        return param
+
+    def is_fixed(self, root: Value) -> bool:
+        """Whether the kernel leaves this memory as it is."""
+        return root not in self.written and isinstance(root, Param)
+
+    def is_repeatable(self, v: Value) -> bool:
+        """Whether a value can be computed again, later, from its operands."""
+        op = v.op if isinstance(v, Result) else v
+        return isinstance(op, Op) and self.can_repeat(op)
+
+    def can_repeat(self, op: Op) -> bool:
+        """Whether the op gives the same again: pure, or a load of memory that stays."""
+        if op.kind == "load":
+            return self.is_fixed(base_of(op.args[0]))
+        if op.kind == "if":
+            return all(self.can_repeat(x) for r in op.regions for x in r.ops if x.kind != "yield")
+        return TABLE[op.kind].effect is Effect.PURE
+
+    def loop_of(self, region: Region | None) -> Op | None:
+        """The innermost `for` or `while` around what stands in a region, up to the invocation."""
+        while region is not None:
+            op = self.owner.get(region)
+            if op is None or op.kind == "parallel":
+                return None
+            if op.kind in LOOPS:
+                return op
+            region = self.stands[op]
+        return None
+
+
+def find_segments(fn: Func) -> tuple[Segment, ...]:
+    """The body in pieces: a `parallel` each, and what stands between."""
+    found: list[Segment] = []
+    run: list[Op] = []
+    for op in fn.body.ops:
+        if op.kind not in ("parallel", "yield"):
+            run.append(op)
+            continue
+        if run:
+            found.append(Segment(len(found), tuple(run), None))
+            run = []
+        if op.kind == "parallel":
+            found.append(Segment(len(found), (op,), op))
+    return tuple(found)
+
+
+def find_late(ops: Sequence[Op]) -> set[Op]:
+    """The loads before which a write of the same root may have come, in the same invocation."""
+    late: set[Op] = set()
+    find_late_in(ops, set(), late)
+    return late
+
+
+def find_late_in(ops: Sequence[Op], dirty: set[Value], late: set[Op]) -> None:
+    """Go through ops in order; `dirty` are the roots written so far."""
+    for op in ops:
+        if op.kind in LOOPS:  # an iteration may read what another one wrote
+            dirty |= {base_of(x.args[0]) for r in op.regions for x in walk(r) if x.kind in WRITES}
+        if op.kind == "load" and base_of(op.args[0]) in dirty:
+            late.add(op)
+        if op.kind in WRITES:
+            dirty.add(base_of(op.args[0]))
+        if op.kind == "local":
+            dirty.add(op)
+        before = set(dirty)
+        for inner in op.regions:
+            arm = set(before)
+            find_late_in(inner.ops, arm, late)
+            dirty |= arm
+
+
+class Activity:
+    """Which values and roots are active; by the fixed point of forward propagation.
+
+    `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
+    active value is put into all the same, to the op that does so.
+    """
+
+    def __init__(self, fn: Func, sources: frozenset[str]) -> None:
+        self.values: set[Value] = set()
+        self.roots: set[Value] = {p for p in fn.params if p.name in sources and is_smooth_array(p)}
+        self.sources = frozenset(self.roots)
+        self.escapes: dict[str, Op] = {}
+        before = -1
+        while before != len(self.values) + len(self.roots):
+            before = len(self.values) + len(self.roots)
+            self._spread(fn.body)
+
+    def __contains__(self, v: Value) -> bool:
+        return v in self.values
+
+    def _spread(self, region: Region) -> None:
+        for op in region.ops:
+            if op.regions:
+                self._control(op)
+            elif op.kind in ("load", *WRITES, "local"):
+                self._memory(op)
+            elif self._may_be_active(op) and not self.values.isdisjoint(op.args):
+                self.values.add(op)
+
+    def _may_be_active(self, op: Op) -> bool:
+        return bool(op.results) and is_smooth(op) and rule_of(op) not in (NONDIFF, MEMORY)
+
+    def _memory(self, op: Op) -> None:
+        if op.kind == "local":
+            if op.args[0] in self.values:
+                self.roots.add(op)
+            return
+        root = base_of(op.args[0])
+        if not self.values.isdisjoint(op.args[1:]):
+            if isinstance(root, Op) or root in self.sources:
+                self.roots.add(root)
+            elif isinstance(root, Param):
+                self.escapes.setdefault(root.name, op)
+        if root in self.roots and op.results and is_smooth(op):
+            self.values.add(op)
+
+    def _control(self, op: Op) -> None:
+        if op.kind in LOOPS:
+            skip = 2 if op.kind == "for" else 0
+            self._carry(op, op.args[skip:])
+        for inner in op.regions:
+            self._spread(inner)
+        if op.kind == "if":
+            self._results(op, [r.yielded for r in op.regions])
+        elif op.kind in LOOPS:
+            self._carry(op, op.regions[-1].yielded)
+
+    def _carry(self, op: Op, values: Sequence[Value]) -> None:
+        """What a loop carries is active from the start if it becomes so."""
+        skip = INDEX_PARAMS[op.kind]
+        for k, v in enumerate(values):
+            if v in self.values:
+                self.values.add(op.results[k])
+                self.values.update(r.params[skip + k] for r in op.regions)
+
+    def _results(self, op: Op, yields: Sequence[Sequence[Value]]) -> None:
+        for values in yields:
+            self.values.update(r for r, v in zip(op.results, values) if v in self.values)
+
+
+def is_smooth_array(p: Param) -> bool:
+    """Whether a parameter is an array of floats."""
+    return isinstance(p.type, Array) and p.type.stored.kind == "f"
+
+
+def is_number(v: Value) -> bool:
+    """Whether v is a value that can be saved: not a place, not an array."""
+    return isinstance(v.type, Scalar | Tensor)

@@ -1,0 +1,491 @@
+"""Reverse mode: from a kernel to the kernel that adds to the gradients of what it read.
+
+The specification. Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
+is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
+launcher binds a copy where that has changed since), plus one array `NAME.adjoint` per
+differentiable array NAME:
+
+1. Segments 1 … n-1 are done again on copies of what they write (`scratch.N`), a copy per segment,
+   so that every segment's memory stands ready as it was when the segment began. A last serial
+   segment is done again too.
+2. Segments n … 1 are reversed. A serial one: its ops in reverse order, each op's adjoints given to
+   its operands by its rule. A `parallel`: a `parallel` over the same indices, in which an
+   iteration is first done again (`sweep`), then reversed.
+
+Adjoints. An adjoint of a value is summed up in SSA where it is used in its own region, in a private
+place where it is used deeper; between invocations by atomics. Memory: a load adds to the adjoint of
+its place; a store takes the place's adjoint and leaves 0 there, for what stood there before has no
+influence any more; `atomic_add` reads the adjoint and leaves it.
+
+Primal values. A rule asks its site for them. What stands in the invocation's own region is there
+from the forward sweep; in an arm of an `if` or a loop's body it is computed again from operands
+where that gives the same (`primal.is_repeatable`), otherwise kept by the sweep (`sweep.Kept`).
+Which values are asked for turns out only while reversing, so the whole is built twice: `Kept` is
+empty the first time and complete the second.
+
+All of step 1 and every kept value that turn out not to be read are removed by the pass `unread`.
+What cannot be done again (random numbers, the order of atomics) is refused if it is still there
+then (`refusals`). Nothing is refused here but what has no gradient by its kind.
+
+Must not know: devices, launches, which snapshots exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
+from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
+from vkchi.autodiff.number import Number
+from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.rules import MEMORY, MINUS, ONE, Partials, Special, rule_of
+from vkchi.autodiff.scopes import Scope, Scopes
+from vkchi.autodiff.sweep import (
+    Kept,
+    Memory,
+    Replay,
+    Sweep,
+    as_i32,
+    place_in,
+    trip_count,
+    zero,
+)
+from vkchi.errors import GradientError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.types import Array, Ptr, Scalar, Tensor, i32
+
+
+class Gradient(NamedTuple):
+    """`func` as specified; `counting` finds the cells that `saves` name; `copies` maps `scratch.*`
+    parameters to the primal array of the same type and shape; `adjoints` maps array names to the
+    names of their adjoints."""
+
+    func: Func
+    counting: Counting | None
+    saves: tuple[Save, ...]
+    copies: dict[str, str]
+    adjoints: dict[str, str]
+    primal: Primal
+
+
+EXTREMES = {"atomic_min", "atomic_max"}
+
+
+def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
+    """The gradient of an unsplit Func by its arrays with these names. Raises GradientError."""
+    primal = Primal(fn, differentiable)
+    kept = Kept(primal)
+    Reverse(primal, kept).build()  # finds what must be kept
+    made = Reverse(primal, kept)
+    func = made.build()
+    saves = tuple(describe_saves(primal, kept))
+    counting = build_counting(primal, kept, saves)
+    adjoints = {p.name: q.name for p, q in made.adjoints.arrays.items()}
+    return Gradient(func, counting, saves, made.versions.copies, adjoints, primal)
+
+
+class State(NamedTuple):
+    """Which array holds a root's contents as a segment found them, and as it left them."""
+
+    found: dict[Value, Value]
+    left: dict[Value, Value]
+
+
+class Reverse:
+    """Builds the gradient of one Func."""
+
+    def __init__(self, primal: Primal, kept: Kept) -> None:
+        self.primal, self.kept = primal, kept
+        self.b = Builder()
+        self.versions = Versions(self.b, primal)
+        self.adjoints = Adjoints(primal)
+        self.scopes = Scopes(self.b, primal, kept)
+        self.kinds: dict[Value, set[str]] = {}  # of the loop being reversed: root -> its writes
+        self.after: dict[Value, Value] = {}  # and what it left there
+
+    def build(self) -> Func:
+        """The whole Func, unsplit."""
+        fn, b = self.primal.fn, self.b
+        with b.region() as body:
+            b.span = fn.span
+            zero_ = b.const(0, i32)
+            sweep = Sweep(b, self.primal, self.kept, Memory({}, {}), zero_)
+            states = [self.repeat(sweep, s) for s in self.primal.segments]
+            with self.scopes.open(fn.body, sweep=sweep):
+                for segment, state in reversed(list(zip(self.primal.segments, states))):
+                    if segment.loop is None:
+                        self.ops(segment.ops)
+                    else:
+                        self.parallel(segment.loop, state)
+            b.emit("yield")
+        return Func(f"{fn.name}.grad", (*fn.params, *self.new_params(body)), body, fn.span)
+
+    def new_params(self, body: Region) -> list[Param]:
+        """The parameters used that the primal Func has not."""
+        old = set(self.primal.fn.params)
+        used = (v for op in walk(body) for v in op.args if isinstance(v, Param))
+        outer = dict.fromkeys(v for v in used if v not in old and isinstance(v.type, Array))
+        return list(outer)
+
+    def repeat(self, sweep: Sweep, segment: Segment) -> State:
+        """Do a segment again, if something may need what it does."""
+        found = dict(self.versions.now)
+        is_last = segment.number == len(self.primal.segments) - 1
+        kinds = kinds_of_writes(segment.ops)
+        if segment.loop is not None and is_last and not EXTREMES & set().union(*kinds.values()):
+            return State(found, found)
+        late = self.versions.advance(segment.ops)
+        memory = Memory(found, late)
+        sweep.memory = memory
+        if segment.loop is None:
+            sweep.run(segment.ops)
+            self.versions.now.update(memory.late)
+            return State(found, found)
+        op = segment.loop
+        (region,) = op.regions
+        index = Param(region.params[0].type, region.params[0].name)
+        with self.b.region(index) as body:
+            inner = Replay(self.b, self.primal, self.kept, memory, index)
+            inner.map = {**sweep.map, region.params[0]: index}
+            inner.run(region.ops)
+            self.b.emit("yield")
+        self.b.parallel(sweep.get(op.args[0]), sweep.get(op.args[1]), body, op.attr)
+        return State(found, dict(self.versions.now))
+
+    # --- ops in reverse
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost open scope."""
+        return self.scopes.current
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Reverse these ops, which stand in the current scope's region."""
+        for op in reversed(ops):
+            self.b.span = op.span
+            if op.kind == "yield":
+                continue
+            if op.regions:
+                _CONTROL[op.kind](self, op)
+            elif rule_of(op) is MEMORY:
+                _MEMORY.get(op.kind, Reverse.nothing)(self, op)
+            elif op.results and op in self.primal.active:
+                self.pure(op)
+
+    def nothing(self, op: Op) -> None:
+        """Places have no adjoints of their own."""
+
+    def pure(self, op: Op) -> None:
+        """Give an op's adjoint to its operands by its rule."""
+        g = self.scopes.take(op)
+        if g is None:
+            return
+        site = ReverseSite(self, op)
+        rule = rule_of(op)
+        if isinstance(rule, Partials):
+            given = [multiply(site, Number(self.b, g), p, k) for k, p in enumerate(rule.partials)]
+        elif isinstance(rule, Special):
+            raise refuse(op)
+        else:
+            given = rule.vjp(site, Number(self.b, g))
+        for v, x in zip(op.args, given, strict=True):
+            if x is not None:
+                self.scopes.give(v, x.v)
+
+    # --- memory
+
+    def adjoint_place(self, ptr: Value) -> Value | None:
+        """Where the adjoint of what stands at a place is; None if it has none."""
+        root = base_of(ptr)
+        array = self.adjoints.array(root) if isinstance(root, Param) else self.local_place(root)
+        return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
+
+    def local_place(self, root: Value) -> Value | None:
+        """The place with the adjoint of a `local`."""
+        if isinstance(root, Op) and root.kind != "local":
+            raise refuse(root)
+        return self.scopes.place(root) if root in self.primal.active.roots else None
+
+    def is_shared(self, ptr: Value) -> bool:
+        """Whether other invocations may reach the place."""
+        return self.scopes.is_outside_invocation(base_of(ptr))
+
+    def load(self, op: Op) -> None:
+        """What was read gets the adjoint."""
+        g = self.scopes.take(op)
+        place = self.adjoint_place(op.args[0]) if g is not None else None
+        if g is not None and place is not None:
+            self.scopes.add_to(place, g, is_shared=self.is_shared(op.args[0]))
+
+    def store(self, op: Op) -> None:
+        """What was written takes the adjoint of the place, and what stood there before has none."""
+        place = self.adjoint_place(op.args[0])
+        if place is None:
+            return
+        self.scopes.give(op.args[1], self.take_from(place, op.args[0]))
+
+    def take_from(self, place: Value, ptr: Value) -> Value:
+        """The adjoint at a place, which is 0 from now on."""
+        b = self.b
+        assert isinstance(place.type, Ptr)
+        t = place.type.elem
+        if self.is_shared(ptr):  # of iterations that write the same, one may have the adjoint
+            return exchange(b, place, t)
+        g = b.emit("load", place)
+        b.emit("store", place, zero(b, t))
+        return g
+
+    def atomic_add(self, op: Op) -> None:
+        """What was added has the adjoint of the sum."""
+        place = self.adjoint_place(op.args[0])
+        if place is None:
+            return
+        self.refuse_order(op)
+        g = self.b.emit("load", place)
+        self.scopes.give(op.args[1], g)
+        old = self.scopes.take(op)
+        if old is not None:
+            self.scopes.add_to(place, old, is_shared=False)
+
+    def atomic_exchange(self, op: Op) -> None:
+        """A store, behind a load."""
+        place = self.adjoint_place(op.args[0])
+        if place is None:
+            return
+        self.refuse_order(op)
+        self.scopes.give(op.args[1], self.take_from(place, op.args[0]))
+        old = self.scopes.take(op)
+        if old is not None:
+            self.scopes.add_to(place, old, is_shared=False)
+
+    def refuse_order(self, op: Op) -> None:
+        """Raises GradientError for an atomic whose old value carries a derivative while other
+        invocations may come between."""
+        if self.scopes.has_adjoint(op) and self.is_shared(op.args[0]):
+            raise GradientError(
+                "the old value of an atomic operation depends on the order of iterations: it has "
+                "no gradient", op.span, help="use what the operation returns outside the gradient, "
+                "or ti.stop_grad(...)",
+            )  # fmt: skip
+
+    def atomic_other(self, op: Op) -> None:
+        """Multiplications, minima and maxima: as load, operation and store where no other
+        invocation comes between."""
+        place = self.adjoint_place(op.args[0])
+        if place is None:
+            return
+        if self.is_shared(op.args[0]):
+            self.extreme(op, place)
+            return
+        g = self.take_from(place, op.args[0])
+        plain = Op(op.kind.removeprefix("atomic_"), (op, op.args[1]), None, op.type, op.span)
+        site = PlainSite(self, plain)
+        rule = rule_of(plain)
+        assert isinstance(rule, Partials)
+        by_old, by_new = (multiply(site, Number(self.b, g), p, None) for p in rule.partials)
+        if by_new is not None:
+            self.scopes.give(op.args[1], by_new.v)
+        old = self.scopes.take(op)
+        for x in (by_old.v if by_old is not None else None, old):
+            if x is not None:
+                self.scopes.add_to(place, x, is_shared=False)
+
+    def extreme(self, op: Op, place: Value) -> None:
+        """A minimum or maximum over invocations: the adjoint goes to one that gave the result, or
+        stays with what stood there before."""
+        root = base_of(op.args[0])
+        if op.kind not in EXTREMES or self.kinds.get(root) != {op.kind}:
+            raise refuse(op)
+        self.refuse_order(op)
+        result = self.b.emit(
+            "load", place_in(self.b, op.args[0], self.after[root], self.scopes.get)
+        )
+        v = self.scopes.get(op.args[1])
+        if isinstance(v.type, Scalar):
+            self.scopes.give(op.args[1], self.claim(v, result, place))
+            return
+        assert isinstance(v.type, Tensor)
+        parts = [
+            self.claim(
+                self.b.emit("extract", v, attr=k),
+                self.b.emit("extract", result, attr=k),
+                self.b.emit("member", place, attr=k),
+            )
+            for k in range(v.type.size)
+        ]
+        self.scopes.give(op.args[1], self.b.emit("pack", *parts, type=v.type))
+
+    def claim(self, v: Value, result: Value, place: Value) -> Value:
+        """All that is left of the adjoint at a place if v is the result, else 0."""
+        assert isinstance(v.type, Scalar)
+        with self.b.region() as hit:
+            self.b.emit("yield", exchange(self.b, place, v.type))
+        with self.b.region() as miss:
+            self.b.emit("yield", zero(self.b, v.type))
+        return self.b.if_(self.b.emit("eq", v, result), hit, miss).results[0]
+
+    def local(self, op: Op) -> None:
+        """The first value has the adjoint that is left in the place."""
+        place = self.scopes.find_place(op)
+        if place is not None:
+            self.scopes.give(op.args[0], self.b.emit("load", place))
+
+    # --- control
+
+    def if_(self, op: Op) -> None:
+        """The arms in reverse, under the same condition."""
+        given = [self.scopes.take(r) if r in self.primal.active else None for r in op.results]
+        cond = self.scopes.get(op.args[0])
+        arms = []
+        for region in op.regions:
+            with self.b.region() as arm, self.scopes.open(region):
+                self.seed(region, given)
+                self.ops(region.ops)
+                self.b.emit("yield")
+            arms.append(arm)
+        self.b.if_(cond, *arms)
+
+    def seed(self, region: Region, given: Sequence[Value | None]) -> None:
+        """What a region yields has the adjoints of the results."""
+        for v, g in zip(region.yielded, given):
+            if g is not None:
+                self.scopes.give(v, g)
+
+    def for_(self, op: Op) -> None:
+        """The iterations from last to first."""
+        begin, end = self.scopes.get(op.args[0]), self.scopes.get(op.args[1])
+        trips = trip_count(self.b, begin, end)
+        self.loop(op, trips, first=begin, skip=2)
+
+    def while_(self, op: Op) -> None:
+        """As many iterations as there were, from last to first."""
+        self.loop(op, self.scopes.get(self.primal.trips[op]), first=None, skip=0)
+
+    def loop(self, op: Op, trips: Value, *, first: Value | None, skip: int) -> None:
+        """Reverse a loop that went round `trips` times; `first` is its first index, if it has
+        indices; `skip` are the arguments before the carried ones."""
+        b, active = self.b, self.primal.active
+        body = op.regions[-1]
+        carried = [k for k, r in enumerate(op.results) if r in active]
+        given = [self.scopes.take(op.results[k]) for k in carried]
+        starts = [zero(b, op.results[k].type) if g is None else g for k, g in zip(carried, given)]
+        base = self.scopes.get(self.primal.base[op]) if op in self.primal.base else None
+        t = trips.type
+        assert isinstance(t, Scalar)
+        params = [Param(t, "back"), *(Param(v.type, "adjoint") for v in starts)]
+        index_params = body.params[: 1 if first is not None else 0]
+        with b.region(*params) as region:
+            step = b.emit("sub", b.emit("sub", trips, b.const(1, t)), params[0])
+            with self.scopes.open(body, loop=op) as scope:
+                position = as_i32(b, step)
+                scope.position = position if base is None else b.emit("add", base, position)
+                for p in index_params:
+                    assert first is not None
+                    scope.values[p] = b.emit("add", first, step)
+                for k, p in zip(carried, params[1:]):
+                    self.scopes.give(body.yielded[k], p)
+                self.ops(body.ops)
+                slots = [body.params[len(index_params) + k] for k in carried]
+                ends = [self.scopes.take(p) or zero(b, p.type) for p in slots]
+            b.emit("yield", *ends)
+        made = b.for_(b.const(0, t), trips, starts, region)
+        for k, g in zip(carried, made.results):
+            self.scopes.give(op.args[skip + k], g)
+
+    def parallel(self, op: Op, state: State) -> None:
+        """Each iteration again, then in reverse."""
+        b, scopes, found = self.b, self.scopes, state.found
+        self.kinds, self.after = kinds_of_writes((op,)), state.left
+        (region,) = op.regions
+        begin, end = (scopes.get(v) for v in op.args)
+        late = self.versions.copy_for(op, found)
+        index = Param(region.params[0].type, region.params[0].name)
+        top = scopes.current
+        with b.region(index) as body:
+            number = b.emit("sub", index, begin)
+            sweep = Sweep(b, self.primal, self.kept, Memory(dict(found), late), number)
+            assert top.sweep is not None
+            sweep.map = dict(top.sweep.map)
+            sweep.map[region.params[0]] = index
+            sweep.run(region.ops)
+            with scopes.open(region, sweep=sweep):
+                self.ops(region.ops)
+            b.emit("yield")
+        b.parallel(begin, end, body, None)
+
+
+_CONTROL = {"if": Reverse.if_, "for": Reverse.for_, "while": Reverse.while_}
+_MEMORY = {
+    "load": Reverse.load,
+    "store": Reverse.store,
+    "local": Reverse.local,
+    "atomic_add": Reverse.atomic_add,
+    "atomic_exchange": Reverse.atomic_exchange,
+    **dict.fromkeys(("atomic_min", "atomic_max", "atomic_mul"), Reverse.atomic_other),
+}
+
+
+class ReverseSite:
+    """An op being reversed: gives rules the primal values they ask for."""
+
+    def __init__(self, reverse: Reverse, op: Op) -> None:
+        self.reverse, self.op = reverse, op
+
+    def operand(self, k: int) -> Number:
+        """The primal value of operand k."""
+        return Number(self.reverse.b, self.reverse.scopes.get(self.op.args[k]))
+
+    @property
+    def x(self) -> Number:
+        """The first operand."""
+        return self.operand(0)
+
+    @property
+    def y(self) -> Number:
+        """The second operand."""
+        return self.operand(1)
+
+    @property
+    def out(self) -> Number:
+        """The result."""
+        return Number(self.reverse.b, self.reverse.scopes.get(self.op))
+
+    def is_active(self, k: int) -> bool:
+        """Whether operand k wants an adjoint."""
+        return self.op.args[k] in self.reverse.primal.active
+
+
+def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
+    """What stands at a place, and 0 instead, in one step per component."""
+    if isinstance(t, Scalar):
+        return b.emit("atomic_exchange", place, zero(b, t))
+    parts = [b.emit("member", place, attr=k) for k in range(t.size)]
+    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)
+
+
+class PlainSite(ReverseSite):
+    """An op that stands for what an atomic does; its result is not there yet."""
+
+    @property
+    def out(self) -> Number:
+        """The result."""
+        return Number(self.reverse.b, self.reverse.b.emit(self.op.kind, self.x.v, self.y.v))
+
+
+def multiply(site: ReverseSite, g: Number, partial: object, k: int | None) -> Number | None:
+    """The adjoint that operand k gets: g times the partial derivative."""
+    if partial is None or (k is not None and not site.is_active(k)):
+        return None
+    if partial is ONE:
+        return g
+    return -g if partial is MINUS else g * partial(site)  # type: ignore[operator]
+
+
+def refuse(op: Op) -> GradientError:
+    """The error for an op that has no gradient."""
+    return GradientError(
+        "no gradient flows through this operation", op.span,
+        help="move it to a kernel without gradients, or put ti.stop_grad(...) around its value",
+    )  # fmt: skip

@@ -1,0 +1,315 @@
+"""How every op is differentiated: one row per op, as the op table has one row per op.
+
+Owns: `RULES`. A row is
+- `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
+  constants, None means zero). Reverse mode multiplies the incoming adjoint with them, forward mode
+  the operands' tangents.
+- `Linear`: an op that is linear in some operands together: forward mode applies the op to their
+  tangents; `vjp` says what each operand receives.
+- `Bilinear`: linear in each operand alone.
+- NONDIFF: constant almost everywhere, or no number comes of it: nothing flows through.
+- MEMORY, CONTROL: `reverse` and `forward` treat them themselves.
+- SHARED: orders or combines what several invocations do; a gradient that would flow through it is
+  refused. A rule asks a `Site` for operands and result: what it asks for is computed again, or
+  saved, by whoever made the site. So no list says which op needs what.
+
+Conventions at kinks: abs'(0) = 0; at a tie `min` and `max` give all to their first operand;
+`x**0` has the derivative 0 in x; `0**y` in y.
+
+Must not know: where primal values come from, regions, memory.
+
+    >>> RULES["sin"].partials[0](site)      # cos(x)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from vkchi.autodiff.number import Number
+from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import TABLE, Effect
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+
+
+class Site(Protocol):
+    """An op that is being differentiated: its operands and result, when asked for."""
+
+    op: Op
+
+    @property
+    def x(self) -> Number: ...
+    @property
+    def y(self) -> Number: ...
+    @property
+    def out(self) -> Number: ...
+    def operand(self, k: int) -> Number:
+        """The primal value of operand k."""
+        ...
+
+    def is_active(self, k: int) -> bool:
+        """Whether a derivative by operand k is wanted."""
+        ...
+
+
+Partial = Callable[[Site], Number]
+Vjp = Callable[[Site, Number], "list[Number | None]"]
+
+
+class Constant(NamedTuple):
+    """A partial derivative that is the same everywhere."""
+
+    sign: int
+
+
+ONE, MINUS = Constant(1), Constant(-1)
+
+
+class Partials(NamedTuple):
+    """d result / d operand k, elementwise; None: zero."""
+
+    partials: tuple[Partial | Constant | None, ...]
+
+
+class Linear(NamedTuple):
+    """Linear in the operands `of` together; the others only choose."""
+
+    of: tuple[int, ...] | None  # None: all
+    vjp: Vjp
+
+
+class Bilinear(NamedTuple):
+    """Linear in each of two operands."""
+
+    vjp: Vjp
+
+
+class Special(NamedTuple):
+    """Treated elsewhere, or not at all."""
+
+    name: str
+
+
+NONDIFF, MEMORY, CONTROL, SHARED = map(Special, ("nondiff", "memory", "control", "shared"))
+Rule = Partials | Linear | Bilinear | Special
+
+# --- elementwise ---------------------------------------------------------------------------------
+
+
+def _pow_base(s: Site) -> Number:
+    slope = s.y * s.x.pow(s.y - 1)
+    return (s.y == 0).where(s.y * 0, slope)
+
+
+def _pow_exponent(s: Site) -> Number:
+    is_zero = s.x == 0
+    return s.out * is_zero.where(s.x + 1, s.x).call("log")
+
+
+def _is_first(s: Site, yes: float, no: float) -> Number:
+    """`yes` where the result is the first operand, else `no`."""
+    return (s.out == s.x).where(s.out.of(yes), no)
+
+
+def _cast_is_smooth(op: Op) -> bool:
+    kinds = {scalar_of(t).kind for t in (op.args[0].type, op.type)}
+    return kinds == {"f"}
+
+
+_ELEMENTWISE: dict[str, tuple[Partial | Constant | None, ...]] = {
+    "add": (ONE, ONE),
+    "sub": (ONE, MINUS),
+    "mul": (lambda s: s.y, lambda s: s.x),
+    "div": (lambda s: 1 / s.y, lambda s: -s.out / s.y),
+    "mod": (ONE, lambda s: -(s.x / s.y).call("floor")),
+    "rem": (ONE, lambda s: -(s.x / s.y).call("trunc")),
+    "neg": (MINUS,),
+    "abs": (lambda s: s.x.call("sign"),),
+    "min": (lambda s: _is_first(s, 1.0, 0.0), lambda s: _is_first(s, 0.0, 1.0)),
+    "max": (lambda s: _is_first(s, 1.0, 0.0), lambda s: _is_first(s, 0.0, 1.0)),
+    "pow": (_pow_base, _pow_exponent),
+    "sqrt": (lambda s: 0.5 / s.out,),
+    "rsqrt": (lambda s: -0.5 * s.out * s.out * s.out,),
+    "exp": (lambda s: s.out,),
+    "exp2": (lambda s: s.out * math.log(2),),
+    "log": (lambda s: 1 / s.x,),
+    "log2": (lambda s: 1 / math.log(2) / s.x,),
+    "sin": (lambda s: s.x.call("cos"),),
+    "cos": (lambda s: -s.x.call("sin"),),
+    "tan": (lambda s: 1 + s.out * s.out,),
+    "asin": (lambda s: (1 - s.x * s.x).call("rsqrt"),),
+    "acos": (lambda s: -(1 - s.x * s.x).call("rsqrt"),),
+    "atan": (lambda s: 1 / (1 + s.x * s.x),),
+    "atan2": (lambda s: s.y / (s.x * s.x + s.y * s.y), lambda s: -s.x / (s.x * s.x + s.y * s.y)),
+    "sinh": (lambda s: s.x.call("cosh"),),
+    "cosh": (lambda s: s.x.call("sinh"),),
+    "tanh": (lambda s: 1 - s.out * s.out,),
+}
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+def _select(s: Site, g: Number) -> list[Number | None]:
+    zero = g.zero()
+    chosen = s.operand(0)
+    return [None, chosen.where(g, zero), chosen.where(zero, g)]
+
+
+def _cast(s: Site, g: Number) -> list[Number | None]:
+    return [g.cast(scalar_of(s.op.args[0].type))]
+
+
+def _splat(s: Site, g: Number) -> list[Number | None]:
+    return [g.call("sum")]
+
+
+def _pack(s: Site, g: Number) -> list[Number | None]:
+    return [g.part(k) if s.is_active(k) else None for k in range(len(s.op.args))]
+
+
+def _extract(s: Site, g: Number) -> list[Number | None]:
+    return [g.zero(s.op.args[0].type).with_part(s.op.attr, g)]
+
+
+def _extract_at(s: Site, g: Number) -> list[Number | None]:
+    t = s.op.args[0].type
+    assert isinstance(t, Tensor)
+    k = s.operand(1).at_least(0).at_most(t.size - 1)  # as the op clamps it
+    return [g.zero(t).with_part_at(k, g), None]
+
+
+def _insert(s: Site, g: Number) -> list[Number | None]:
+    return [g.with_part(s.op.attr, g.part(s.op.attr) * 0), g.part(s.op.attr)]
+
+
+def _insert_at(s: Site, g: Number) -> list[Number | None]:
+    t, k = s.op.args[0].type, s.operand(2)
+    assert isinstance(t, Tensor)
+    is_inside = (k >= 0) & (k <= t.size - 1)
+    given = g.part_at(k)
+    return [g.with_part_at(k, given.zero()), is_inside.where(given, given.zero()), None]
+
+
+def _transpose(s: Site, g: Number) -> list[Number | None]:
+    return [g.call("transpose")]
+
+
+def _sum(s: Site, g: Number) -> list[Number | None]:
+    return [g.splat(s.op.args[0].type)]
+
+
+def _matmul(s: Site, g: Number) -> list[Number | None]:
+    is_vector = len(shape_of(s.op.args[1].type)) == 1
+    left = right = None
+    if s.is_active(0):
+        left = g.outer(s.y) if is_vector else g.matmul(s.y.call("transpose"))
+    if s.is_active(1):
+        right = s.x.call("transpose").matmul(g)
+    return [left, right]
+
+
+def _outer(s: Site, g: Number) -> list[Number | None]:
+    left = g.matmul(s.y) if s.is_active(0) else None
+    return [left, g.call("transpose").matmul(s.x) if s.is_active(1) else None]
+
+
+_TENSORS: dict[str, Rule] = {
+    "select": Linear((1, 2), _select),
+    "cast": Linear((0,), _cast),
+    "splat": Linear((0,), _splat),
+    "pack": Linear(None, _pack),
+    "extract": Linear((0,), _extract),
+    "extract_at": Linear((0,), _extract_at),
+    "insert": Linear((0, 1), _insert),
+    "insert_at": Linear((0, 1), _insert_at),
+    "transpose": Linear((0,), _transpose),
+    "sum": Linear((0,), _sum),
+    "matmul": Bilinear(_matmul),
+    "outer": Bilinear(_outer),
+}
+
+# --- the rest ------------------------------------------------------------------------------------
+
+_NONDIFF = [
+    "floordiv",
+    "truncdiv",
+    "sign",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "shl",
+    "shr",
+    "popcnt",
+    "clz",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "isnan",
+    "isinf",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "const",
+    "bitcast",
+    "shape",
+    "random",
+    "stop_grad",
+    "thread_index",
+    "local_index",
+    "group_index",
+    "group_size",
+    "grid_size",
+]
+_MEMORY = [
+    "elem",
+    "member",
+    "member_at",
+    "local",
+    "load",
+    "store",
+    "atomic_add",
+    "atomic_min",
+    "atomic_max",
+    "atomic_mul",
+    "atomic_and",
+    "atomic_or",
+    "atomic_xor",
+    "atomic_exchange",
+    "atomic_cas",
+]
+_CONTROL = ["if", "for", "while", "parallel", "yield"]
+
+
+def _is_shared(kind: str) -> bool:
+    """Whether the op is about other invocations of the workgroup."""
+    return TABLE[kind].effect is Effect.SYNC or kind == "shared" or kind.startswith("subgroup_")
+
+
+RULES: dict[str, Rule] = {
+    **{kind: Partials(partials) for kind, partials in _ELEMENTWISE.items()},
+    **_TENSORS,
+    **dict.fromkeys(_NONDIFF, NONDIFF),
+    **dict.fromkeys(_MEMORY, MEMORY),
+    **dict.fromkeys(_CONTROL, CONTROL),
+    **{kind: SHARED for kind in TABLE if _is_shared(kind)},
+    **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
+}
+
+
+def rule_of(op: Op) -> Rule:
+    """The op's rule. A cast from or to an integer is a NONDIFF. Raises KeyError."""
+    if op.kind == "cast" and not _cast_is_smooth(op):
+        return NONDIFF
+    return RULES[op.kind]
+
+
+def is_smooth(v: Value) -> bool:
+    """Whether a value has a derivative at all: it is made of floats."""
+    t: Any = v.type
+    return isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f"

@@ -1,0 +1,187 @@
+"""What is known while reversing: primal values by region, and adjoints summed up so far.
+
+Owns: `Scopes`, a stack of one `Scope` per region being reversed. Must not know: rules, memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vkchi.autodiff.primal import Primal
+from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
+from vkchi.errors import InternalError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Param, Region, Result, Value, base_of
+from vkchi.types import Ptr
+
+
+class Scope:
+    """A region being reversed. `region` is the primal one, `out` the one being built; `values` are
+    primal values available in it, `sums` adjoints in SSA, `places` adjoints in private places.
+    An invocation's scope has its forward `sweep`; a loop's the `position` of its saved values."""
+
+    def __init__(self, region: Region, out: Region, sweep: Sweep | None, loop: Op | None) -> None:
+        self.region, self.out, self.sweep, self.loop = region, out, sweep, loop
+        self.values: dict[Value, Value] = {}
+        self.sums: dict[Value, Value] = {}
+        self.places: dict[Value, Value] = {}
+        self.position: Value | None = None
+
+
+class Scopes:
+    """The stack; the first is the Func's body."""
+
+    def __init__(self, b: Builder, primal: Primal, kept: Kept) -> None:
+        self.b, self.primal, self.kept = b, primal, kept
+        self.stack: list[Scope] = []
+
+    @property
+    def current(self) -> Scope:
+        """The innermost one."""
+        return self.stack[-1]
+
+    @contextmanager
+    def open(
+        self, region: Region, *, sweep: Sweep | None = None, loop: Op | None = None
+    ) -> Iterator[Scope]:
+        """A scope for the region that `b` is appending to."""
+        scope = Scope(region, self.b.current, sweep, loop)
+        self.stack.append(scope)
+        yield scope
+        self.stack.pop()
+
+    def depth_of(self, v: Value) -> int:
+        """Which scope of the stack a primal value stands in."""
+        home = self.primal.home[v]
+        for k in range(len(self.stack) - 1, -1, -1):
+            if self.stack[k].region is home:
+                return k
+        raise InternalError(f"a value of type {v.type} is asked for where it is not known")
+
+    def invocation_of(self, depth: int) -> int:
+        """The scope of the invocation that the scope belongs to."""
+        while self.stack[depth].sweep is None:
+            depth -= 1
+        return depth
+
+    def is_outside_invocation(self, root: Value) -> bool:
+        """Whether memory may be reached by other invocations than the current one."""
+        if self.invocation_of(len(self.stack) - 1) == 0:
+            return False
+        return root not in self.primal.home or self.depth_of(root) == 0
+
+    # --- primal values
+
+    def get(self, v: Value) -> Value:
+        """What stands for a primal value in the current scope."""
+        if v not in self.primal.home:
+            return v  # a parameter of the Func
+        return self.find(v, self.depth_of(v))
+
+    def find(self, v: Value, depth: int) -> Value:
+        """The same, for a value of the scope at `depth`."""
+        scope = self.stack[depth]
+        if v in scope.values:
+            return scope.values[v]
+        if isinstance(v.type, Ptr):
+            with self.b.within(scope.out):
+                scope.values[v] = place_in(self.b, v, base_of(v), self.get)
+            return scope.values[v]
+        if scope.sweep is not None:
+            return scope.sweep.map[v]
+        if self.primal.is_repeatable(v):
+            with self.b.within(scope.out):
+                self.repeat(v, scope)
+        else:
+            scope.values[v] = self.find_kept(v, depth)
+        return scope.values[v]
+
+    def find_kept(self, v: Value, depth: int) -> Value:
+        """A value from the forward sweep: out of a buffer, or a result of an `if`."""
+        self.kept.keep(v)
+        while self.stack[depth].sweep is None:
+            scope = self.stack[depth]
+            if scope.loop is not None:
+                return self.load_saved(v, depth)
+            depth -= 1
+        sweep = self.stack[depth].sweep
+        assert sweep is not None
+        return sweep.map.get(v) or Param(v.type, "unknown")  # in the first of the two builds
+
+    def load_saved(self, v: Value, depth: int) -> Value:
+        """What the buffer holds for the current iteration."""
+        scope = self.stack[depth]
+        sweep = self.stack[self.invocation_of(depth)].sweep
+        assert scope.position is not None and sweep is not None
+        with self.b.within(scope.out):
+            place = self.b.emit("elem", self.kept.buffer(v), scope.position, sweep.invocation)
+            return self.b.emit("load", place)
+
+    def repeat(self, v: Value, scope: Scope) -> None:
+        """Compute a value again, from the operands of its op."""
+        op = v.op if isinstance(v, Result) else v
+        assert isinstance(op, Op)
+        new = self.copy(op, scope.values)
+        scope.values.update(zip(op.results, new.results, strict=True))
+
+    def copy(self, op: Op, local: dict[Value, Value]) -> Op:
+        """The op again, with all that stands in its regions. `local` are values known besides."""
+        args = tuple([local[v] if v in local else self.get(v) for v in op.args])
+        regions = []
+        for region in op.regions:
+            inner = dict(local)
+            with self.b.region() as new:
+                for x in region.ops[:-1]:
+                    inner.update(zip(x.results, self.copy(x, inner).results, strict=True))
+                ends = [inner[v] if v in inner else self.get(v) for v in region.yielded]
+                self.b.emit("yield", *ends)
+            regions.append(new)
+        types = tuple(r.type for r in op.results) if op.regions else ()
+        made = Op(op.kind, args, op.attr, op.type, op.span, op.name, tuple(regions), types)
+        return self.b.insert(made)
+
+    # --- adjoints
+
+    def give(self, v: Value, g: Value) -> None:
+        """Add to the adjoint of a value."""
+        if v not in self.primal.active or v not in self.primal.home:
+            return
+        scope = self.stack[self.depth_of(v)]
+        if scope is self.current:
+            old = scope.sums.get(v)
+            scope.sums[v] = g if old is None else self.b.emit("add", old, g)
+            return
+        self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
+
+    def add_to(self, place: Value, g: Value, *, is_shared: bool) -> None:
+        """Add to what stands at a place."""
+        if is_shared:
+            self.b.emit("atomic_add", place, g)
+            return
+        self.b.emit("store", place, self.b.emit("add", self.b.emit("load", place), g))
+
+    def place(self, v: Value) -> Value:
+        """The private place of a value's adjoint (of what stands in it, for a `local`)."""
+        scope = self.stack[self.depth_of(v)]
+        if v not in scope.places:
+            t = v.type.elem if isinstance(v.type, Ptr) else v.type
+            with self.b.within(scope.out):
+                scope.places[v] = self.b.emit("local", zero(self.b, t), name="adjoint")
+        return scope.places[v]
+
+    def find_place(self, v: Value) -> Value | None:
+        """The place of an adjoint if there is one."""
+        return self.stack[self.depth_of(v)].places.get(v)
+
+    def has_adjoint(self, v: Value) -> bool:
+        """Whether something was given to a value of the current scope."""
+        return v in self.current.sums or v in self.current.places
+
+    def take(self, v: Value) -> Value | None:
+        """All that was given to a value of the current scope; None for nothing."""
+        g, place = self.current.sums.get(v), self.current.places.get(v)
+        if place is None:
+            return g
+        stored = self.b.emit("load", place)
+        return stored if g is None else self.b.emit("add", g, stored)

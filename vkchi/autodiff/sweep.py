@@ -1,0 +1,288 @@
+"""The forward sweep: a kernel's code done again where its gradient is computed, on memory of its
+own, keeping what the reverse sweep will ask for.
+
+Owns: `Sweep`, one run of an invocation's ops. What it keeps (`kept`, values the reverse sweep could
+not compute again) becomes
+- an extra result of every `if` around the value, up to the loop or invocation they stand in;
+- in a loop, one entry per iteration of a buffer `save.N[position, invocation]`: position is the
+  loop's `base`, how often it went round before in this invocation, plus the iteration's number.
+Buffers are sized from trip counts at launch; `count.N` cells, which `CountingSweep` fills, say how
+many there are.
+
+Must not know: adjoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from vkchi.autodiff.primal import LOOPS, WRITES, Primal
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Param, Region, Value, base_of
+from vkchi.ir.ops import Effect, effect_of
+from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
+
+
+class Kept:
+    """The primal values that must outlive the forward sweep, and their buffers."""
+
+    def __init__(self, primal: Primal) -> None:
+        self.primal = primal
+        self.in_loop: dict[Op, list[Value]] = {}
+        self.in_if: dict[Op, list[Value]] = {}
+        self.buffers: dict[Value, Param] = {}
+        self.values: dict[Value, None] = {}
+
+    def keep(self, v: Value) -> None:
+        """Note that v is asked for outside the region it stands in."""
+        if v in self.values:
+            return
+        self.values[v] = None
+        region = self.primal.home[v]
+        while True:
+            op = self.primal.owner.get(region)
+            if op is None or op.kind == "parallel":
+                return
+            if op.kind in LOOPS:
+                self.in_loop.setdefault(op, []).append(v)
+                return
+            self.in_if.setdefault(op, []).append(v)
+            region = self.primal.stands[op]
+
+    def buffer(self, v: Value) -> Param:
+        """Where v of every iteration is saved."""
+        found = self.buffers.get(v)
+        if found is None:
+            t = saved_type(v.type)
+            found = self.buffers[v] = Param(t, f"save.{len(self.buffers)}")
+        return found
+
+
+def saved_type(t: Type) -> Array:
+    """Of a buffer of such values: [positions, invocations]."""
+    assert isinstance(t, Scalar | Tensor)
+    return Array.of(t, 2, stored=u32 if scalar_of(t) is u1 else None)
+
+
+class Memory:
+    """Which array stands for a root in a sweep: `early` as the segment found it, `late` after."""
+
+    def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
+        self.early, self.late = early, late
+
+
+class Sweep:
+    """One run through an invocation's ops, appended to the region open in `b`. `map` leads from
+    primal values to what stands for them; `invocation` is its number among all."""
+
+    def __init__(
+        self, b: Builder, primal: Primal, kept: Kept, memory: Memory, invocation: Value
+    ) -> None:
+        self.b, self.primal, self.kept, self.memory = b, primal, kept, memory
+        self.invocation = invocation
+        self.map: dict[Value, Value] = {}
+        self.counters: dict[Op, Value] = {}
+        self.region = b.current
+
+    def get(self, v: Value) -> Value:
+        """What stands for a primal value here."""
+        return self.map.get(v, v)
+
+    def run(self, ops: Iterable[Op]) -> None:
+        """Do these ops."""
+        for op in ops:
+            self.b.span = op.span
+            if op.kind == "yield" or effect_of(op.kind) is Effect.REPORT:
+                continue  # what was printed and checked once is not again
+            act = _ACTS.get(op.kind, Sweep.copy)
+            act(self, op)
+
+    # --- plain ops and memory
+
+    def copy(self, op: Op) -> None:
+        """An op without regions, on the values that stand for its arguments."""
+        if op.kind in ("elem", "member", "member_at"):
+            return  # places are made where they are used
+        args = tuple([self.get(v) for v in op.args])
+        new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
+        if op.results:
+            self.map[op] = new
+
+    def local(self, op: Op) -> None:
+        """A private place."""
+        place = self.b.emit("local", self.get(op.args[0]), name=op.name)
+        self.map[op] = self.memory.early[op] = self.memory.late[op] = place
+
+    def access(self, op: Op) -> None:
+        """A load, store or atomic."""
+        root = base_of(op.args[0])
+        is_early = op.kind == "load" and op not in self.primal.late
+        arrays = self.memory.early if is_early else self.memory.late
+        place = self.place(op.args[0], arrays.get(root, root))
+        args = tuple([self.get(v) for v in op.args[1:]])
+        new = self.b.insert(Op(op.kind, (place, *args), op.attr, op.type, op.span, op.name))
+        if op.results:
+            self.map[op] = new
+
+    def place(self, ptr: Value, root: Value) -> Value:
+        """The place in `root` that corresponds to a primal place."""
+        return place_in(self.b, ptr, root, self.get)
+
+    # --- control
+
+    def inside(self, region: Region, *params: Param) -> Region:
+        """The ops of a region with new parameters for its own, still without a yield."""
+        self.map.update(zip(region.params, params, strict=True))
+        with self.b.region(*params) as new:
+            self.run(region.ops)
+        return new
+
+    def end(self, region: Region, values: Sequence[Value]) -> None:
+        """Close a region."""
+        with self.b.within(region):
+            self.b.emit("yield", *values)
+
+    def if_(self, op: Op) -> None:
+        """An `if`; what is kept from its arms are results of their own."""
+        kept = self.kept.in_if.get(op, [])
+        arms = []
+        for region in op.regions:
+            arm = self.inside(region)
+            with self.b.within(arm):
+                given = [self.map.get(v) or zero(self.b, v.type) for v in kept]
+            self.end(arm, [*map(self.get, region.yielded), *given])
+            for v in kept:
+                self.map.pop(v, None)
+            arms.append(arm)
+        new = self.b.if_(self.get(op.args[0]), *arms)
+        self.map.update(zip((*op.results, *kept), new.results, strict=True))
+
+    def for_(self, op: Op) -> None:
+        """A loop over indices."""
+        begin, end, *first = map(self.get, op.args)
+        base = self.base(op)
+        (body,) = op.regions
+        params = [Param(p.type, p.name) for p in body.params]
+        new = self.inside(body, *params)
+        with self.b.within(new):
+            step = self.b.emit("sub", params[0], begin)
+            self.save(op, base, step)
+        self.end(new, [self.get(v) for v in body.yielded])
+        made = self.b.for_(begin, end, first, new)
+        self.map.update(zip(op.results, made.results, strict=True))
+        self.count(op, base, trip_count(self.b, begin, end))
+
+    def while_(self, op: Op) -> None:
+        """A loop under a condition, which counts how often it goes round."""
+        b, base = self.b, self.base(op)
+        cond, body = op.regions
+        first = [*map(self.get, op.args), b.const(0, i32)]
+        test_params = [Param(p.type, p.name) for p in cond.params]
+        test = self.inside(cond, *test_params)
+        with self.b.within(test):
+            b.emit("yield", self.get(cond.yielded[0]))
+        test.params = (*test_params, Param(i32, "trips"))
+        params = [Param(p.type, p.name) for p in body.params]
+        step = Param(i32, "trips")
+        new = self.inside(body, *params)
+        new.params = (*params, step)
+        with b.within(new):
+            self.save(op, base, step)
+            following = b.emit("add", step, b.const(1, i32))
+        self.end(new, [*map(self.get, body.yielded), following])
+        made = b.while_(first, test, new)
+        self.map.update(zip((*op.results, self.primal.trips[op]), made.results, strict=True))
+        self.count(op, base, made.results[-1])
+
+    # --- saving
+
+    def base(self, op: Op) -> Value:
+        """How often a loop went round before in this invocation."""
+        pseudo = self.primal.base.get(op)
+        if pseudo is None:
+            return self.b.const(0, i32)
+        if op not in self.counters:
+            with self.b.within(self.region):
+                self.counters[op] = self.b.emit("local", self.b.const(0, i32), name="rounds")
+        self.map[pseudo] = self.b.emit("load", self.counters[op])
+        return self.map[pseudo]
+
+    def count(self, op: Op, base: Value, trips: Value) -> None:
+        """Note that a loop has gone round so often."""
+        if op in self.primal.base:
+            total = self.b.emit("add", base, as_i32(self.b, trips))
+            self.b.emit("store", self.counters[op], total)
+
+    def save(self, op: Op, base: Value, step: Value) -> None:
+        """Put what is kept of an iteration into its buffers."""
+        for v in self.kept.in_loop.get(op, []):
+            position = self.b.emit("add", base, as_i32(self.b, step))
+            place = self.b.emit("elem", self.kept.buffer(v), position, self.invocation)
+            self.b.emit("store", place, self.get(v))
+
+
+class Replay(Sweep):
+    """A sweep that saves nothing: for what it does to memory."""
+
+    def save(self, op: Op, base: Value, step: Value) -> None:
+        """Nothing."""
+
+
+class CountingSweep(Replay):
+    """A replay that finds how large the buffers of some loops must be."""
+
+    def __init__(
+        self,
+        b: Builder,
+        primal: Primal,
+        kept: Kept,
+        memory: Memory,
+        cells: dict[Op, Param],
+    ) -> None:
+        super().__init__(b, primal, kept, memory, invocation=b.const(0, i32))
+        self.cells = cells
+
+    def count(self, op: Op, base: Value, trips: Value) -> None:
+        """The most that any invocation needs."""
+        super().count(op, base, trips)
+        if op in self.cells:
+            total = self.b.emit("add", base, as_i32(self.b, trips))
+            self.b.emit("atomic_max", self.b.emit("elem", self.cells[op]), total)
+
+
+_ACTS: dict[str, Callable[[Sweep, Op], None]] = {
+    "local": Sweep.local,
+    "load": Sweep.access,
+    **dict.fromkeys(WRITES, Sweep.access),
+    "if": Sweep.if_,
+    "for": Sweep.for_,
+    "while": Sweep.while_,
+}
+
+
+def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
+    """The place in `root` at a primal place's indices and component."""
+    if not isinstance(ptr, Op) or ptr.kind not in ("elem", "member", "member_at"):
+        return root
+    inner = place_in(b, ptr.args[0], root, get)
+    indices = [get(v) for v in ptr.args[1:]]
+    return b.emit(ptr.kind, inner, *indices, attr=ptr.attr, name=ptr.name)
+
+
+def trip_count(b: Builder, begin: Value, end: Value) -> Value:
+    """How often a `for` goes round."""
+    assert isinstance(begin.type, Scalar)
+    zero_ = b.const(0, begin.type)
+    runs = b.emit("gt", end, begin)
+    return b.emit("select", runs, b.emit("sub", end, begin), zero_)
+
+
+def as_i32(b: Builder, v: Value) -> Value:
+    """An integer as i32."""
+    return v if v.type is i32 else b.emit("cast", v, type=i32)
+
+
+def zero(b: Builder, t: Type) -> Value:
+    """Zero of a type."""
+    assert isinstance(t, Scalar | Tensor)
+    return b.const(0, t)

@@ -1,0 +1,29 @@
+"""Functions of indices: `ti.rescale_index`, in both scopes.
+
+>>> rescale_index(coarse, fine, Vector([1, 3]))       # shapes (2, 4) and (4, 8)
+[2 6]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.lang.function import composite
+from vkchi.lang.matrix import pack
+
+
+@composite
+def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
+    """The index of field or block b that lies, in proportion, where index I of a does: along axes
+    that are k times as long as the other's, an index is multiplied or divided by k."""
+    shapes = [getattr(x, "shape", None) for x in (a, b)]
+    if not all(isinstance(shape, tuple) for shape in shapes):
+        raise KernelTypeError("rescale_index takes two fields or blocks, and an index")
+    parts = list(I) if isinstance(I, list | tuple) else [I[k] for k in range(I.n)]
+    for k, (old, new) in enumerate(zip(*shapes)):
+        if k < len(parts) and old > new:
+            parts[k] = parts[k] // (old // new)
+        elif k < len(parts) and old < new:
+            parts[k] = parts[k] * (new // old)
+    return pack(parts)
