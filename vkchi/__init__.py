@@ -82,6 +82,7 @@ from vkchi.lang.indices import rescale_index
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.random import randn, random
+from vkchi.lang.simt.block import global_thread_idx
 from vkchi.lang.static import (
     assume_in_range,
     block_local,
