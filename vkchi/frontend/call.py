@@ -14,10 +14,11 @@ Handler = Callable[..., Any]
 
 
 class Call(NamedTuple):
-    """`handler` gets the context and compile-time values, those at `targets` unread (Targets)."""
+    """`handler` gets the context and compile-time values, those at `targets` (positions and
+    keywords) unread (Targets)."""
 
     handler: Handler
-    targets: frozenset[int] = frozenset()
+    targets: frozenset[int | str] = frozenset()
 
 
 # A function object, type or Python builtin -> how a kernel calls it.

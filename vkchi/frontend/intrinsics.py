@@ -181,4 +181,4 @@ def _composites() -> list[Function]:
 CALLS.update({fn: Call(handler) for fn, handler in _HANDLERS.items()})
 CALLS.update({t: Call(_type_call(t)) for t in FOLLOWING})
 CALLS.update({fn: Call(traced(fn.python)) for fn in _composites()})
-CALLS.update({fn: Call(atomic(fn), frozenset({0})) for fn in atomics.ATOMICS})
+CALLS.update({fn: Call(atomic(fn), frozenset({0, "x"})) for fn in atomics.ATOMICS})
