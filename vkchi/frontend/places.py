@@ -18,6 +18,7 @@ from vkchi.errors import (
     KernelIndexTypeError,
     KernelNameError,
     KernelTypeError,
+    Unsupported,
 )
 from vkchi.frontend import arith
 from vkchi.frontend.attributes import component_indices
@@ -154,6 +155,8 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """An attribute of a Python object, read while compiling."""
     try:
         value = plain_number(getattr(obj, name))
+    except Unsupported as e:  # a name of Taichi's that is not there
+        raise Unsupported(f"{cx.span.place}: {e}") from None
     except AttributeError:
         close = difflib.get_close_matches(name, dir(obj), 1)
         raise cx.fail(

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.root.dense("ij", 4)

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.field(ti.i32, shape=4, needs_grad=True)

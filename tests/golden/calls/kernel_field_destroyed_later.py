@@ -1,0 +1,17 @@
+import vkchi as ti
+
+x = ti.field(ti.f32)
+fb = ti.FieldsBuilder()
+fb.dense(ti.i, 4).place(x)
+tree = fb.finalize()
+
+
+@ti.kernel
+def k():
+    for i in x:
+        x[i] = 1.0
+
+
+k()
+tree.destroy()
+k()

@@ -1,0 +1,8 @@
+import vkchi as ti
+
+x = ti.field(ti.f32)
+fb = ti.FieldsBuilder()
+fb.dense(ti.i, 4).place(x)
+tree = fb.finalize()
+tree.destroy()
+x.to_numpy()

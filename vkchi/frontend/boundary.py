@@ -1,0 +1,31 @@
+"""Indices outside an array whose annotation says `boundary="clamp"`: the nearest inside, by axis.
+
+Must not know: AST classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.frontend import arith
+from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.core import Value
+from vkchi.types import Scalar
+
+
+def clamp_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> list[Value]:
+    """The indices of the element that is meant."""
+    rows = zip(indices, array.shape(cx), strict=True)
+    return [clamp_index(cx, k, extent) for k, extent in rows]
+
+
+def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:
+    """max(0, min(k, extent - 1)), of k's type."""
+    t = k.type
+    assert isinstance(t, Scalar)
+    if isinstance(extent, int):
+        last: Value = cx.b.const(extent - 1, t)
+    else:
+        last = cx.b.emit("sub", arith.cast(cx, extent, t), cx.b.const(1, t))
+    k = cx.b.emit("min", k, last)
+    return k if t.kind == "u" else cx.b.emit("max", k, cx.b.const(0, t))

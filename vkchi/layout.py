@@ -1,0 +1,51 @@
+"""How an array's indices map to memory, counted in scalars. Must not know: types, devices.
+
+>>> row_major((2, 3), 1).axes
+((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class AxisTerm(NamedTuple):
+    """One digit of an index: `((index // divisor) % modulus) * stride`; modulus 0: no `%`."""
+
+    divisor: int
+    modulus: int
+    stride: int
+
+
+class Layout(NamedTuple):
+    """Where an element of a statically shaped array lies, counted in scalars from its pointer.
+
+    `axes[k]` are the terms of index k, `components` the offset of each tensor component (one 0 for
+    a scalar), `size` the scalars from the pointer to the end of what may be touched. `origin` is
+    subtracted from the indices first (Taichi's `offset=`).
+    """
+
+    axes: tuple[tuple[AxisTerm, ...], ...]
+    components: tuple[int, ...]
+    size: int
+    origin: tuple[int, ...] = ()
+
+
+WIDE_FROM = 1 << 31  # scalars
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as one word for the text form: axes, components, size, origin."""
+    axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in layout.axes)
+    origin = ":".join(map(str, layout.origin))
+    return f"({axes};{','.join(map(str, layout.components))};{layout.size};{origin})"
+
+
+def row_major(shape: tuple[int, ...], components: int) -> Layout:
+    """The layout of a statically shaped row-major array with tensor components innermost."""
+    strides, step = [], components
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
+    return Layout(axes, tuple(range(components)), step)
