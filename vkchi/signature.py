@@ -38,6 +38,7 @@ from vkchi.types import (
     cook,
     f64,
     ndarray,
+    scalar_of,
     scalar_of_dtype,
     shape_of,
     template,
@@ -209,6 +210,10 @@ class ArrayParameter(Parameter):
     def __init__(self, name: str, annotation: ndarray) -> None:
         super().__init__(name, None)
         self.annotation = annotation
+        self.dtype = annotation.dtype
+        known = shape_of(self.dtype) if isinstance(self.dtype, Tensor) else ()
+        self._needs_grad = bool(annotation.needs_grad)
+        self._element_axes = len(known) or annotation.element_dim or 0
         self._seen: dict[Any, Array] = {}
         self._alike: dict[tuple[Array, str], Array] = {}
 
@@ -226,16 +231,13 @@ class ArrayParameter(Parameter):
             view = host.view_of(arg)
             if view is None:
                 raise self.refuse(f"an array is needed, not {describe(arg)}")
-            inner = view.shape[max(0, view.ndim - self._element_axes()) :]
+            inner = view.shape[max(0, view.ndim - self._element_axes) :]
             key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
         try:
             return self._seen[key]
         except KeyError:
             t = self._seen[key] = self._array_type(key)
             return t
-
-    def _element_axes(self) -> int:
-        return len(shape_of(self.annotation.dtype)) if self.annotation.dtype else 0
 
     def _array_type(self, key: Any) -> Array:
         if isinstance(key, Array):
@@ -246,7 +248,9 @@ class ArrayParameter(Parameter):
             scalar = scalar_of_dtype(dtype)
             if scalar is None:
                 raise self.refuse(f"kernels have no type for numpy's {dtype}")
-            inner = inner if self._element_axes() else ()
+            inner = inner if self._element_axes else ()
+            if 0 in inner:
+                raise self.refuse(f"elements of shape {inner} have no numbers")
             elem = with_shape(scalar, inner)
             stored = choose_stored(current().device, scalar)
             t = Array.of(elem, ndim - len(inner), stored=stored, wide=wide)
@@ -254,20 +258,25 @@ class ArrayParameter(Parameter):
         return t
 
     def _check(self, elem: Scalar | Tensor, ndim: int) -> None:
-        want = self.annotation
-        if want.dtype is not None and want.dtype is not elem:
-            raise self.refuse(f"an array of {want.dtype} is needed, not of {elem}")
+        want, inner = self.annotation, shape_of(elem)
+        is_element = isinstance(self.dtype, Tensor) or not self._element_axes
+        if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
+            raise self.refuse(f"an array of {self.dtype} is needed, not of {elem}")
         if want.ndim is not None and want.ndim != ndim:
             raise self.refuse(f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
-        axes = want.element_dim
-        if axes is not None and axes != len(shape_of(elem)):
-            raise self.refuse(f"elements of {axes} axes are needed, not {elem}")
+        if want.element_dim is not None and want.element_dim != len(inner):
+            axes = axes_text(want.element_dim)
+            raise self.refuse(f"elements of {axes} are needed, not {elem}")
+        if want.element_shape is not None and want.element_shape != inner:
+            raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
-        return ArgSpec(self.name, "array", signed)
+        return ArgSpec(self.name, "array", signed, self.annotation.boundary)
 
     def bind(self, arg: Any, bound: Bound) -> None:
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
+        if self._needs_grad and array is arg and array.grad is None:
+            raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
         if array.device is not bound.runtime.device:
             array.check_alive()
             raise self.refuse("the array belongs to another device")

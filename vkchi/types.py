@@ -1,7 +1,7 @@
 """Interned types, promotion, and the annotations users write (`ti.types`).
 
-Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, how an
-array's indices map to memory (`Layout`), the annotation objects `ndarray` and `template`.
+Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, the
+annotation objects `ndarray` and `template`. Gives out the names of `layout` too.
 Must not know: ops, devices, values.
 
     >>> vector(3, f32) is Tensor.of(f32, (3,))
@@ -13,12 +13,17 @@ Must not know: ops, devices, values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.formats import rw_texture as rw_texture
 from vkchi.formats import texture as texture
+from vkchi.layout import WIDE_FROM as WIDE_FROM
+from vkchi.layout import AxisTerm as AxisTerm
+from vkchi.layout import Layout as Layout
+from vkchi.layout import layout_text as layout_text
+from vkchi.layout import row_major as row_major
 
 # What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
 CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
@@ -136,30 +141,19 @@ class Tensor(Type):
         """Columns of a matrix, 1 for a vector."""
         return self.shape[1] if len(self.shape) == 2 else 1
 
+    @property
+    def ndim(self) -> int:
+        """1 for vectors, 2 for matrices."""
+        return len(self.shape)
 
-class AxisTerm(NamedTuple):
-    """One digit of an index: `((index // divisor) % modulus) * stride`; modulus 0: no `%`."""
+    @property
+    def dtype(self) -> Scalar:
+        """The type of its numbers."""
+        return self.elem
 
-    divisor: int
-    modulus: int
-    stride: int
-
-
-class Layout(NamedTuple):
-    """Where an element of a statically shaped array lies, counted in scalars from its pointer.
-
-    `axes[k]` are the terms of index k, `components` the offset of each tensor component (one 0 for
-    a scalar), `size` the scalars from the pointer to the end of what may be touched. `origin` is
-    subtracted from the indices first (Taichi's `offset=`).
-    """
-
-    axes: tuple[tuple[AxisTerm, ...], ...]
-    components: tuple[int, ...]
-    size: int
-    origin: tuple[int, ...] = ()
-
-
-WIDE_FROM = 1 << 31  # scalars
+    def get_shape(self) -> tuple[int, ...]:
+        """The same as `shape`."""
+        return self.shape
 
 
 class Array(Type):
@@ -247,23 +241,6 @@ def cell_of(t: Scalar | Tensor) -> Array:
     count = t.size if isinstance(t, Tensor) else 1
     stored = u32 if scalar_of(t) is u1 else None
     return Array.of(t, 0, (), row_major((), count), stored=stored)
-
-
-def layout_text(layout: Layout) -> str:
-    """A layout as one word for the text form: axes, components, size, origin."""
-    axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in layout.axes)
-    origin = ":".join(map(str, layout.origin))
-    return f"({axes};{','.join(map(str, layout.components))};{layout.size};{origin})"
-
-
-def row_major(shape: tuple[int, ...], components: int) -> Layout:
-    """The layout of a statically shaped row-major array with tensor components innermost."""
-    strides, step = [], components
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
-    return Layout(axes, tuple(range(components)), step)
 
 
 def scalar_of(t: Type) -> Scalar:
@@ -356,18 +333,16 @@ class Following:
         """An ndarray of the type it stands for now."""
         return self.type.ndarray(*args, **options)
 
-    @property
-    def n(self) -> int:
-        """Rows of a matrix, length of a vector."""
-        return self.type.n
-
-    @property
-    def m(self) -> int:
-        """Columns of a matrix, 1 for a vector."""
-        return self.type.m
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.type, name)
 
     def __repr__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> Any:
+        return (Following, (self.name, self.kind, self.shape))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.type(*args, **kwargs)
@@ -436,8 +411,11 @@ class ref:
 class ndarray:
     """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
 
-    dtype: scalar, vector or matrix type, or None for any; ndim: axes, or None for any.
-    Source: Taichi's `ti.types.ndarray`.
+    dtype: scalar, vector, matrix or struct type, or None for any; ndim: axes, or None for any.
+    element_dim, element_shape: of the elements, where dtype does not say. needs_grad: whether it
+    must have a gradient. boundary: `unsafe`, or `clamp`, where indices outside mean the nearest
+    element. `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`.
+    Source: Taichi's `ti.types.ndarray`. Raises TypeError, ValueError.
     """
 
     def __init__(
@@ -450,13 +428,26 @@ class ndarray:
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> None:
-        self.dtype = cook(dtype)
-        self.ndim = ndim if ndim is not None else field_dim
-        if isinstance(self.dtype, Scalar) and element_shape:
-            self.dtype = Tensor.of(self.dtype, tuple(element_shape))
+        if boundary not in ("unsafe", "clamp"):
+            raise ValueError(f"boundary= is 'unsafe' or 'clamp', not {boundary!r}")
+        self._dtype, self.ndim = dtype, ndim if ndim is not None else field_dim
+        self.element_shape = None if element_shape is None else tuple(element_shape)
         self.element_dim = element_dim if element_shape is None else len(element_shape)
-        self.element_shape = element_shape
         self.needs_grad, self.boundary = needs_grad, boundary
+        if dtype is not None and not isinstance(self.dtype, Type):
+            raise TypeError(f"ti.types.ndarray: dtype is a type such as ti.f32, not {dtype!r}")
+
+    @property
+    def dtype(self) -> Any:
+        """The type of an element, under the present defaults; None for any."""
+        t = cook(self._dtype)
+        return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
+
+    def __class_getitem__(cls, items: Any) -> ndarray:
+        return cls(*items) if isinstance(items, tuple) else cls(items)
+
+    def __repr__(self) -> str:
+        return f"ti.types.ndarray(dtype={self.dtype}, ndim={self.ndim})"
 
 
 def is_tensor(t: Any) -> bool:

@@ -25,7 +25,7 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = ("errors span env",)
-L1 = ("types structs caps shader options formats sites",)
+L1 = ("types layout structs caps shader options formats sites",)
 L2 = ("ir",)
 L3 = ("passes", "autodiff", "spirv")
 DEVICE = ("device vk runtime reports",)

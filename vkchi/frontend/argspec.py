@@ -16,7 +16,8 @@ from vkchi.types import Type
 class ArgSpec(NamedTuple):
     """A kernel argument as far as its code depends on it.
 
-    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array),
+    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array,
+    `value` its boundary: `unsafe` or `clamp`),
     `texture` (its texels as an `array`, `value` its annotation and format), `template` (the
     compile-time `value`), `self` (the object whose method the kernel is). Of several members, whose
     specs are the `value`, named by their paths: `struct` (by value), `structs` (an array of

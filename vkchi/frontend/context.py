@@ -27,6 +27,7 @@ from vkchi.errors import (
 )
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.operands import is_target
+from vkchi.frontend.reports import Reports
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, REFERENCE, VARIABLE, Activation, Var
 from vkchi.frontend.trees import has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
@@ -34,7 +35,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
 from vkchi.options import Options
 from vkchi.span import Span
-from vkchi.frontend.reports import Reports
 from vkchi.types import u32
 
 Binding = tuple[Any, ...]
@@ -70,6 +70,7 @@ class Lowering:
         self.config = LoopConfig()
         self.call_node: ast.Call | None = None
         self.dependencies = Dependencies()
+        self.reports = Reports()
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
@@ -77,7 +78,6 @@ class Lowering:
     # --- lowering one node -------------------------------------------------------------------
 
     def ref(self, n: ast.expr) -> Any:
-        self.reports = Reports()
         """An expression's compile-time value; a Target where it is a place in memory."""
         cls = type(n)
         leaf = self.tables.leaves.get(cls)
@@ -270,8 +270,9 @@ class Lowering:
         key = f"{array.value.name}.grad"
         for param in self.params:
             if param.name == key:
-                return ArrayRef(param)
-        return ArrayRef(self.add_param(Param(array.type, key), ("grad", array.value.name)))
+                return ArrayRef(param, clamps=array.clamps)
+        param = self.add_param(Param(array.type, key), ("grad", array.value.name))
+        return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:
         """Note that the kernel draws random numbers (adds the Func parameter `seed`)."""

@@ -112,7 +112,9 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
     param = cx.add_param(Param(arg.type, arg.name), ("arg", arg.name))
-    value: Any = ArrayRef(param) if isinstance(arg.type, Array) else param
+    value: Any = param
+    if isinstance(arg.type, Array):
+        value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
         value = TextureRef(cx, value, *arg.value)
     return value

@@ -22,6 +22,7 @@ from vkchi.errors import (
 )
 from vkchi.frontend import arith
 from vkchi.frontend.attributes import component_indices
+from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
 from vkchi.frontend.intrinsics import ATTRIBUTES
@@ -288,6 +289,8 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
             help=_right_index(array, ndim),
         )
     places = [array_index(cx, k) for k in flat]
+    if array.clamps:
+        places = clamp_indices(cx, array, places)
     if cx.options.debug:
         guard_indices(cx, array, places)
     element = cx.b.emit("elem", array.value, *places)

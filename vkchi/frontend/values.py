@@ -106,13 +106,22 @@ class ArrayRef:
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
     `value` has an Array type; `source` is the Python object it stands for, if it is a captured one.
-    `component`: only this component of each element is meant.
+    `component`: only this component of each element is meant. `clamps`: an index outside means the
+    nearest inside.
     """
 
-    __slots__ = ("component", "source", "value")
+    __slots__ = ("clamps", "component", "source", "value")
 
-    def __init__(self, value: Value, source: Any = None, component: int | None = None) -> None:
+    def __init__(
+        self,
+        value: Value,
+        source: Any = None,
+        component: int | None = None,
+        *,
+        clamps: bool = False,
+    ) -> None:
         assert isinstance(value.type, Array)
+        self.clamps = clamps
         self.value, self.source, self.component = value, source, component
 
     @property
