@@ -70,8 +70,9 @@ def _encoded(texel: Texel, name: str, c: Any) -> Any:
     t = SCALARS[texel.scalar]
     most = most_of(t)
     if texel.kind == "int":
-        return max(min(c, largest_f32(most)), 0.0 if t.kind == "u" else -most - 1.0)
-    c = max(min(c, 1.0), 0.0)
+        low = 0.0 if t.kind == "u" else -most - 1.0
+        return min(max(c, low), largest_f32(most))
+    c = min(max(c, 0.0), 1.0)  # in this order, what is no number becomes 0
     return round((to_srgb(c) if texel.kind == "srgb" and name != "a" else c) * most)
 
 

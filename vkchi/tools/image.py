@@ -45,11 +45,13 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """
     if values.dtype == np.uint8:
         return values
+    scaled: np.ndarray[Any, Any] | None = None
     if values.dtype.kind == "f":
-        clipped = np.clip(np.nan_to_num(values, nan=0.0), 0, 1).astype(np.float64)
-        return (clipped * 255.0).astype(np.uint8)
-    if values.dtype.kind == "u":
-        scaled: np.ndarray[Any, Any] = values // (np.iinfo(values.dtype).max // 255)
+        wide = values.astype(np.result_type(values, np.float32))
+        scaled = np.clip(np.nan_to_num(wide), 0, 1) * np.float32(255)
+    elif values.dtype.kind == "u":
+        scaled = values // (np.iinfo(values.dtype).max // 255)
+    if scaled is not None:
         return scaled.astype(np.uint8)
     raise ToolError(
         f"an image is made of floats from 0 to 1 or unsigned integers, not of {values.dtype}: "
