@@ -43,7 +43,6 @@ from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 IN_KERNELS = (ArrayRef, TextureRef)  # what only code inlined into a kernel can use
-IN_KERNELS = (ArrayRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
 
