@@ -208,7 +208,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """`base[indices]`, as a Target if base is in memory or a variable."""
     if isinstance(base, Slot) and not isinstance(base.get(), Value):
         held = base.get()
-        if is_container(held):
+        if is_container(held) and not is_struct_array(held):
             return container_item(cx, base, held, indices)
         base = held
     if is_struct_array(base):

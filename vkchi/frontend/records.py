@@ -192,7 +192,7 @@ def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
     """
     if name in held.members:
         item = held[name]
-        is_value = not is_target(item) and not isinstance(item, ArrayRef)
+        is_value = not is_target(item) and not isinstance(item, ArrayRef | ArrayRecord)
         return ItemSlot(base, name) if isinstance(base, Slot) and is_value else item
     if name in held.methods:
         return method_of(cx, base, held, name)
