@@ -33,6 +33,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler",)
 L6 = ("kernel launch signature groups autodiff.tape autodiff.check profiler gui texture tools",)
+ALGORITHMS = ("algorithms linalg",)
 L7 = ("__init__ __main__ aliases unsupported",)
 
 UP_TO_1 = (*L0, *L1)
@@ -50,7 +51,8 @@ TABLE = (
     Row(LANGUAGE, UP_TO_2),
     Row(L5, UP_TO_4),
     Row(L6, UP_TO_5),
-    Row(L7, (*UP_TO_5, *L6)),
+    Row(ALGORITHMS, (*UP_TO_5, *L6)),
+    Row(L7, (*UP_TO_5, *L6, *ALGORITHMS)),
 )
 
 # Third-party packages, and the units that may import them. numpy: every row but the first.
@@ -60,6 +62,7 @@ THIRD_PARTY = {
     "jax": "interop",
     "cuda": "interop",
     "pygame": "gui",
+    "scipy": "linalg",
     "PIL": "gui tools",
     "rich": "cache __main__",
     "typer": "cache __main__",

@@ -1,0 +1,6 @@
+"""Algorithms on whole arrays, written as kernels: prefix sums, sorting."""
+
+from vkchi.algorithms.scan import PrefixSumExecutor
+from vkchi.algorithms.sort import parallel_sort
+
+__all__ = ["PrefixSumExecutor", "parallel_sort"]

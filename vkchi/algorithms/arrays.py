@@ -1,0 +1,72 @@
+"""Kernels of ours that take fields and ndarrays alike, and the arrays they need to work in.
+
+Owns: `on_arrays`, `make_like`. Must not know: any algorithm.
+
+    @on_arrays(n=i32)
+    def add_one(x: Any, n: Any) -> None:
+        for i in range(n):
+            x[i] += 1
+
+    add_one(field, 3); add_one(ndarray, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.field import Field
+from vkchi.fields.make import field
+from vkchi.kernel import Kernel, kernel
+from vkchi.ndarray import Ndarray, ndarray
+from vkchi.types import Scalar, template
+from vkchi.types import ndarray as ndarray_argument
+
+
+class ArrayKernel:
+    """A function of arrays and numbers: one kernel for each way that its arguments are arrays."""
+
+    def __init__(self, fn: FunctionType, numbers: dict[str, Scalar], returns: Scalar | None):
+        self.fn, self.numbers, self.returns = fn, numbers, returns
+        names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        self.arrays = {k: name for k, name in enumerate(names) if name not in numbers}
+        self.kernels: dict[tuple[bool, ...], Kernel] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        key = tuple(isinstance(args[k], Ndarray) for k in self.arrays)
+        if key not in self.kernels:
+            self.kernels[key] = self._make(key)
+        return self.kernels[key](*args)
+
+    def _make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
+        fn = self.fn
+        copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
+        notes: dict[str, Any] = dict(self.numbers)
+        for name, is_ndarray in zip(self.arrays.values(), are_ndarrays):
+            notes[name] = ndarray_argument() if is_ndarray else template()
+        if self.returns is not None:
+            notes["return"] = self.returns
+        copy.__annotations__ = notes
+        made: Kernel = kernel(copy)
+        return made
+
+
+def on_arrays(returns: Scalar | None = None, **numbers: Scalar) -> Callable[[Any], ArrayKernel]:
+    """Decorator: a kernel whose parameters in `numbers` have those types, and the rest are arrays,
+    each a field or an ndarray."""
+    return lambda fn: ArrayKernel(fn, numbers, returns)
+
+
+def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
+    """Raises ArgumentError unless x is a field or an ndarray, of `ndim` axes if given."""
+    if not isinstance(x, Field | Ndarray):
+        raise ArgumentError(f"{who}: `{name}` must be a field or an ndarray, not {x!r}")
+    if ndim is not None and len(x.shape) != ndim:
+        raise ArgumentError(f"{who}: `{name}` must have {ndim} axis, not {len(x.shape)}")
+
+
+def make_like(x: Field | Ndarray) -> Any:
+    """A new array of x's kind, number type and shape, zero."""
+    return ndarray(x.dtype, x.shape) if isinstance(x, Ndarray) else field(x.dtype, x.shape)

@@ -1,0 +1,105 @@
+"""Prefix sums of one-dimensional arrays.
+
+Owns: `PrefixSumExecutor`. Must not know: what the sums are for.
+
+    total = ti.field(ti.i32, n)
+    ti.algorithms.PrefixSumExecutor(n).run(total)       # total[i] becomes total[0] + ... + total[i]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.algorithms.arrays import check_array, on_arrays
+from vkchi.errors import ArgumentError
+from vkchi.ndarray import ndarray
+from vkchi.runtime import Runtime, current
+from vkchi.types import Scalar, i32
+
+# Elements that one invocation adds up.
+CHUNK = 32
+
+
+@on_arrays(n=i32, chunks=i32)
+def sum_chunks(x: Any, sums: Any, n: Any, chunks: Any) -> None:
+    """sums[c]: of chunk c of x."""
+    for c in range(chunks):
+        total = x[c * CHUNK]
+        for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
+            total += x[i]
+        sums[c] = total
+
+
+@on_arrays(n=i32, chunks=i32)
+def scan_chunks(x: Any, sums: Any, n: Any, chunks: Any) -> None:
+    """The prefix sums of x, those of its chunks' sums being known."""
+    for c in range(chunks):
+        total = x[c * CHUNK]
+        if c > 0:
+            total += sums[c - 1]
+        x[c * CHUNK] = total
+        for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
+            total += x[i]
+            x[i] = total
+
+
+@on_arrays(n=i32)
+def scan_at_once(x: Any, n: Any) -> None:
+    """The prefix sums of x, by one invocation."""
+    for _ in range(1):
+        total = x[0]
+        for i in range(1, n):
+            total += x[i]
+            x[i] = total
+
+
+class PrefixSumExecutor:
+    """Inclusive prefix sums, in place, of the first `length` elements of arrays.
+
+    `run(array)` takes fields and ndarrays of integers (sums wrap) or floats, one-dimensional and
+    not shorter than `length`. Raises ArgumentError.
+    """
+
+    def __init__(self, length: int) -> None:
+        if not isinstance(length, int) or length < 0:
+            raise ArgumentError(f"PrefixSumExecutor: a length is needed, not {length!r}")
+        self.length = length
+        self._runtime: Runtime | None = None
+        self._sums: dict[Scalar, list[Any]] = {}
+
+    def run(self, input_arr: Any) -> None:
+        """Replace the first elements by their prefix sums."""
+        check_array("PrefixSumExecutor.run", "input_arr", input_arr, 1)
+        t = input_arr.elem
+        if not isinstance(t, Scalar) or t.kind == "b":
+            raise ArgumentError(f"PrefixSumExecutor.run: numbers are added, not {t}")
+        if input_arr.shape[0] < self.length:
+            raise ArgumentError(
+                f"PrefixSumExecutor.run: {self.length} elements are to be added up, and the array "
+                f"has {input_arr.shape[0]}"
+            )
+        if self.length > 0:
+            self._scan(input_arr, self.length, self._levels(t))
+
+    def _levels(self, t: Scalar) -> list[Any]:
+        """The arrays of chunks' sums, of their chunks' sums, and so on; kept for the next run."""
+        runtime = current()
+        if runtime is not self._runtime:
+            self._runtime, self._sums = runtime, {}
+        if t not in self._sums:
+            counts, n = [], self.length
+            while n > CHUNK:
+                n = -(-n // CHUNK)
+                counts.append(n)
+            self._sums[t] = [ndarray(t, count) for count in counts]
+        return self._sums[t]
+
+    def _scan(self, x: Any, n: int, levels: list[Any]) -> None:
+        if not levels:
+            scan_at_once(x, n)
+            return
+        sums = levels[0]
+        chunks = sums.shape[0]
+        sum_chunks(x, sums, n, chunks)
+        self._scan(sums, chunks, levels[1:])
+        scan_chunks(x, sums, n, chunks)

@@ -1,0 +1,73 @@
+"""Sorting of one-dimensional arrays.
+
+Owns: `parallel_sort`. Must not know: what is sorted.
+
+    ti.algorithms.parallel_sort(keys)
+    ti.algorithms.parallel_sort(keys, values)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.algorithms.arrays import check_array, on_arrays
+from vkchi.errors import ArgumentError
+from vkchi.lang.math import isnan
+from vkchi.types import Scalar, i32
+
+
+@on_arrays(n=i32, p=i32, k=i32, count=i32)
+def exchange(keys: Any, n: Any, p: Any, k: Any, count: Any) -> None:
+    """One stage of the network: exchange those pairs at distance k that are out of order."""
+    for t in range(count):
+        i = k % p + t // k * 2 * k + t % k
+        j = i + k
+        if j < n and i // (2 * p) == j // (2 * p):
+            a, b = keys[i], keys[j]
+            if a > b or (isnan(a) and not isnan(b)):
+                keys[i] = b
+                keys[j] = a
+
+
+@on_arrays(n=i32, p=i32, k=i32, count=i32)
+def exchange_both(keys: Any, values: Any, n: Any, p: Any, k: Any, count: Any) -> None:
+    """The same; values go with their keys."""
+    for t in range(count):
+        i = k % p + t // k * 2 * k + t % k
+        j = i + k
+        if j < n and i // (2 * p) == j // (2 * p):
+            a, b = keys[i], keys[j]
+            if a > b or (isnan(a) and not isnan(b)):
+                keys[i] = b
+                keys[j] = a
+                first, second = values[i], values[j]
+                values[i] = second
+                values[j] = first
+
+
+def parallel_sort(keys: Any, values: Any = None) -> None:
+    """Sort a one-dimensional field or ndarray of numbers, ascending, nan last, in place; `values`,
+    an array at least as long, is put in the same order. Equal keys may change places.
+
+    Raises ArgumentError. Source: K. E. Batcher, "Sorting networks and their applications", 1968, in
+    the form for any length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
+    """
+    check_array("parallel_sort", "keys", keys, 1)
+    n = keys.shape[0]
+    if not isinstance(keys.elem, Scalar):
+        raise ArgumentError(f"parallel_sort: keys are numbers, not {keys.elem}")
+    if values is not None:
+        check_array("parallel_sort", "values", values, 1)
+        if values.shape[0] < n:
+            raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
+    p = 1
+    while p < n:
+        k = p
+        while k >= 1:
+            count = -(-(n - k % p) // (2 * k)) * k
+            if values is None:
+                exchange(keys, n, p, k, count)
+            else:
+                exchange_both(keys, values, n, p, k, count)
+            k //= 2
+        p *= 2

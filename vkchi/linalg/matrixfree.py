@@ -1,0 +1,196 @@
+"""Iterative solvers for linear systems whose matrix is a kernel.
+
+Owns: `LinearOperator`, `MatrixFreeCG`, `MatrixFreeBICGSTAB`. Vectors are fields or ndarrays of f32
+or f64, of any number of axes. Must not know: any matrix.
+
+    @ti.kernel
+    def twice(v: ti.template(), Av: ti.template()):
+        for i in v:
+            Av[i] = 2 * v[i]
+
+    MatrixFreeCG(LinearOperator(twice), b, x)           # True: x solves 2 x = b
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
+from vkchi.errors import KernelRuntimeError, KernelTypeError
+from vkchi.lang.ndrange import grouped
+from vkchi.types import Scalar, f32, f64
+
+
+class LinearOperator:
+    """The matrix that `matvec_kernel(x, Ax)` multiplies by: it sets Ax to A @ x."""
+
+    def __init__(self, matvec_kernel: Callable[[Any, Any], Any]) -> None:
+        self._matvec = matvec_kernel
+
+    def matvec(self, x: Any, Ax: Any) -> None:
+        """Set Ax to A @ x. Raises KernelRuntimeError where their shapes differ."""
+        if x.shape != Ax.shape:
+            raise KernelRuntimeError(
+                f"LinearOperator: x has the shape {x.shape}, and Ax {Ax.shape}"
+            )
+        self._matvec(x, Ax)
+
+
+# --- vectors -------------------------------------------------------------------------------------
+
+
+class Vectors(NamedTuple):
+    """What the solvers do with vectors of one number type."""
+
+    dot: ArrayKernel  # (x, y): the sum of products
+    add: ArrayKernel  # (y, x, a): y += a x
+    scale_add: ArrayKernel  # (y, x, a): y = x + a y
+    subtract: ArrayKernel  # (y, b, x): y = b - x
+
+
+@cache
+def vectors_of(t: Scalar) -> Vectors:
+    """The kernels for number type t."""
+
+    @on_arrays(returns=t)
+    def dot(x: Any, y: Any) -> Any:
+        total = t(0.0)
+        for i in grouped(x):
+            total += x[i] * y[i]
+        return total
+
+    @on_arrays(a=t)
+    def add(y: Any, x: Any, a: Any) -> None:
+        for i in grouped(y):
+            y[i] += a * x[i]
+
+    @on_arrays(a=t)
+    def scale_add(y: Any, x: Any, a: Any) -> None:
+        for i in grouped(y):
+            y[i] = x[i] + a * y[i]
+
+    @on_arrays()
+    def subtract(y: Any, b: Any, x: Any) -> None:
+        for i in grouped(y):
+            y[i] = b[i] - x[i]
+
+    return Vectors(dot, add, scale_add, subtract)
+
+
+def _check(who: str, b: Any, x: Any) -> Vectors:
+    """The kernels for b and x. Raises KernelTypeError, KernelRuntimeError."""
+    for name, array in (("b", b), ("x", x)):
+        check_array(who, name, array)
+    if b.elem is not x.elem or b.elem not in (f32, f64):
+        raise KernelTypeError(
+            f"{who}: b and x must be both f32 or both f64, not {b.elem} and {x.elem}"
+        )
+    if b.shape != x.shape:
+        raise KernelRuntimeError(f"{who}: b has the shape {b.shape}, and x {x.shape}")
+    return vectors_of(b.elem)
+
+
+class _Log:
+    """What a solver says of its iterations, unless it is quiet."""
+
+    def __init__(self, who: str, quiet: bool) -> None:
+        self.who, self.quiet = who, quiet
+
+    def __call__(self, text: str) -> None:
+        if not self.quiet:
+            print(f">>> {self.who}: {text}")
+
+    def iteration(self, k: int, residual: float) -> None:
+        self(f"iteration {k}, residual {residual:e}")
+
+
+# --- the solvers ---------------------------------------------------------------------------------
+
+
+def MatrixFreeCG(
+    A: LinearOperator,
+    b: Any,
+    x: Any,
+    tol: float = 1e-6,
+    maxiter: int = 5000,
+    quiet: bool = True,
+) -> bool:
+    """Solve A x = b for a symmetric positive definite A by conjugate gradients, from the x given;
+    True if the residual's norm got below `tol` (absolute) in `maxiter` iterations.
+
+    Raises KernelTypeError, KernelRuntimeError for arrays that do not fit. Source: M. R. Hestenes
+    and E. Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+    """
+    v, log = _check("MatrixFreeCG", b, x), _Log("MatrixFreeCG", quiet)
+    r, p, Ap = make_like(x), make_like(x), make_like(x)
+    A.matvec(x, Ap)
+    v.subtract(r, b, Ap)
+    p.copy_from(r)
+    square = v.dot(r, r)
+    log(f"initial residual {math.sqrt(square):e}")
+    for k in range(maxiter):
+        if math.sqrt(square) < tol:
+            log(f"converged after {k} iterations")
+            return True
+        A.matvec(p, Ap)
+        curvature = v.dot(p, Ap)
+        if curvature == 0.0:
+            break
+        alpha = square / curvature
+        v.add(x, p, alpha)
+        v.add(r, Ap, -alpha)
+        square, before = v.dot(r, r), square
+        log.iteration(k + 1, math.sqrt(square))
+        v.scale_add(p, r, square / before)
+    return bool(math.sqrt(square) < tol)
+
+
+def MatrixFreeBICGSTAB(
+    A: LinearOperator,
+    b: Any,
+    x: Any,
+    tol: float = 1e-6,
+    maxiter: int = 5000,
+    quiet: bool = True,
+) -> bool:
+    """Solve A x = b for any regular A by stabilised biconjugate gradients, from the x given; True
+    if the residual's norm got below `tol` (absolute) in `maxiter` iterations.
+
+    Raises KernelTypeError, KernelRuntimeError for arrays that do not fit. Source: H. A. van der
+    Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
+    """
+    v, log = _check("MatrixFreeBICGSTAB", b, x), _Log("MatrixFreeBICGSTAB", quiet)
+    r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
+    A.matvec(x, Ap)
+    v.subtract(r, b, Ap)
+    shadow.copy_from(r)
+    p.copy_from(r)
+    square = rho = v.dot(r, r)
+    log(f"initial residual {math.sqrt(square):e}")
+    for k in range(maxiter):
+        if math.sqrt(square) < tol:
+            log(f"converged after {k} iterations")
+            return True
+        A.matvec(p, Ap)
+        overlap = v.dot(shadow, Ap)
+        if overlap == 0.0 or rho == 0.0:
+            break
+        alpha = rho / overlap
+        v.add(r, Ap, -alpha)
+        A.matvec(r, Ar)
+        length = v.dot(Ar, Ar)
+        omega = v.dot(Ar, r) / length if length > 0.0 else 0.0
+        v.add(x, p, alpha)
+        v.add(x, r, omega)
+        v.add(r, Ar, -omega)
+        square = v.dot(r, r)
+        log.iteration(k + 1, math.sqrt(square))
+        rho, before = v.dot(shadow, r), rho
+        if omega == 0.0:
+            break
+        v.add(p, Ap, -omega)
+        v.scale_add(p, r, rho / before * alpha / omega)
+    return bool(math.sqrt(square) < tol)
