@@ -18,7 +18,7 @@ from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.frontend.textures import TextureRef
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
-from vkchi.types import Scalar, Tensor, i32, i64
+from vkchi.types import Array, Scalar, Tensor, i32, i64
 
 Bound = int | Value
 _INT32 = range(-(1 << 31), 1 << 31)
@@ -32,13 +32,24 @@ class RangeOf(NamedTuple):
     step: Any = 1
 
 
+class Digit(NamedTuple):
+    """A part of an axis's index: `weight` times a number below `count`."""
+
+    axis: int
+    count: int
+    weight: int
+
+
 class Space(NamedTuple):
-    """Axes (begin, end). `step` only of a range. `name` is what the user wrote, for messages."""
+    """Axes (begin, end). `step` only of a range. `name` is what the user wrote, for messages.
+    `digits`, the slowest first, say how iterations are counted where the last axis is not the
+    fastest: as the array lies in memory."""
 
     axes: tuple[tuple[Bound, Bound], ...]
     name: str
     step: Bound = 1
     is_grouped: bool = False
+    digits: tuple[Digit, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -73,8 +84,22 @@ def space_of(cx: Lowering, x: Any) -> Space:
         if array.type.wide:
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [_axis(start, extent) for start, extent in zip(origin, extents)]
-        return Space(tuple(axes), "array")
+        return Space(tuple(axes), "array", digits=memory_order(array.type))
     raise cannot_loop(cx, x)
+
+
+def memory_order(t: Array) -> tuple[Digit, ...]:
+    """The digits of an array's indices by falling stride; () where one per axis, in the axes'
+    order, is that. Neighbouring invocations reach neighbouring elements so."""
+    if t.layout is None or t.shape is None or t.ndim < 2:
+        return ()
+    terms = [(axis, term) for axis, found in enumerate(t.layout.axes) for term in found]
+    terms.sort(key=lambda pair: -pair[1].stride)
+    digits = tuple(
+        Digit(axis, term.modulus or -(-t.shape[axis] // term.divisor), term.divisor)
+        for axis, term in terms
+    )
+    return () if [d.axis for d in digits] == list(range(t.ndim)) else digits
 
 
 def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
@@ -188,7 +213,8 @@ def linear_bounds(cx: Lowering, space: Space) -> Linear:
         extents: tuple[Bound, ...] = ()
         total = stepped_count(cx, space)
     else:
-        extents = tuple([extent_of(cx, axis) for axis in space.axes])
+        extents = tuple([d.count for d in space.digits])
+        extents = extents or tuple([extent_of(cx, axis) for axis in space.axes])
         total = product(cx, extents)
     t = index_type(total)
     return Linear(cx.b.const(0, t), materialise(cx, total, t), extents)
@@ -225,8 +251,20 @@ def indices_of(cx: Lowering, space: Space, k: Value, extents: tuple[Bound, ...])
             assert isinstance(k.type, Scalar)
             size = materialise(cx, extent, k.type)
             index, k = cx.b.emit("rem", k, size), cx.b.emit("truncdiv", k, size)
-        found.append(shift(cx, index, space.axes[axis][0]))
-    return found[::-1]
+        found.append(index)
+    found = join_digits(cx, space, found[::-1]) if space.digits else found[::-1]
+    return [shift(cx, index, ends[0]) for index, ends in zip(found, space.axes)]
+
+
+def join_digits(cx: Lowering, space: Space, values: list[Value]) -> list[Value]:
+    """The indices, counted from 0, whose digits have these values."""
+    found: dict[int, Value] = {}
+    for digit, v in zip(space.digits, values):
+        assert isinstance(v.type, Scalar)
+        if digit.weight != 1:
+            v = cx.b.emit("mul", v, cx.b.const(digit.weight, v.type))
+        found[digit.axis] = cx.b.emit("add", found[digit.axis], v) if digit.axis in found else v
+    return [found[axis] for axis in range(len(space.axes))]
 
 
 def shift(cx: Lowering, index: Value, begin: Bound) -> Value:
