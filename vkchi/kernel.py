@@ -43,6 +43,8 @@ class Kernel:
         self._is_method = looks_like_method(fn)
         self._parameters: list[Parameter] | None = None
         self._signature = inspect.signature(fn)
+        if not any(isinstance(note, str) for note in fn.__annotations__.values()):
+            read_parameters(fn, self._is_method)  # a wrong one is told here, where it stands
         kinds = [p.kind for p in self._signature.parameters.values()]
         self._in_order = -1 if inspect.Parameter.KEYWORD_ONLY in kinds else len(kinds)
         self._runtime: Runtime | None = None
@@ -117,6 +119,10 @@ class Func:
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
+        if fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            from vkchi.frontend.inline import signature_of  # not before it is needed: 0.1 s
+
+            signature_of(fn)  # raises
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__vkchi_func__.__name__

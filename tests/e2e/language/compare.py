@@ -1,0 +1,43 @@
+"""What a conformance test compares: results of any kind as plain lists, floats within a tolerance.
+
+Must not know: which of the two `ti` made them.
+
+    check(kernel(), [1, 2.5]); check(field, [[0, 1], [2, 3]])
+"""
+
+from typing import Any
+
+import numpy as np
+
+RELATIVE = 1e-4  # of f32 results: some functions are that exact on GPUs
+
+
+def plain(x: Any) -> Any:
+    """Fields, arrays, vectors and matrices as nested lists of Python numbers."""
+    if hasattr(x, "to_numpy"):
+        x = x.to_numpy()
+    if isinstance(x, dict):
+        return {key: plain(item) for key, item in x.items()}
+    if isinstance(x, list | tuple):
+        return [plain(item) for item in x]
+    return x.tolist() if isinstance(x, np.ndarray | np.generic) else x
+
+
+def check(got: Any, want: Any, rtol: float = RELATIVE) -> None:
+    """Raises AssertionError where got, as plain numbers, is not want."""
+    assert_near(plain(got), want, rtol, plain(got))
+
+
+def assert_near(got: Any, want: Any, rtol: float, whole: Any) -> None:
+    """One level of `check`; `whole` is shown if it fails."""
+    if isinstance(want, dict):
+        assert isinstance(got, dict) and got.keys() == want.keys(), whole
+        got, want = list(got.values()), list(want.values())
+    if isinstance(want, list):
+        assert isinstance(got, list) and len(got) == len(want), whole
+        for a, b in zip(got, want):
+            assert_near(a, b, rtol, whole)
+    elif isinstance(want, float):
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-30, err_msg=str(whole))
+    else:
+        assert got == want, whole

@@ -1,0 +1,240 @@
+"""What kernels take over from Python: globals, closures, constants, objects, lists of fields."""
+
+import enum
+import math
+import types
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.language.compare import check
+
+
+def test_global_change() -> None:
+    global G
+    G = 3
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return G
+
+    r = [run()]
+    G = 4
+    r.append(run())
+    check(r, [3, 3])
+
+
+def test_enum_value() -> None:
+    class F(enum.Enum):
+        A = 3
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return F.A.value
+
+    check(run(), 3)
+
+
+def test_consts() -> None:
+    @ti.kernel
+    def run() -> ti.f32:
+        return math.pi + np.pi + math.e + ti.math.pi
+
+    check(run(), 12.14306)
+
+
+def test_np_consts() -> None:
+    a = np.float32(1.5)
+    b = np.int64(3)
+    c = np.bool_(True)
+
+    @ti.kernel
+    def run() -> ti.f32:
+        r = a + b
+        if c:
+            r += 1
+        return r
+
+    check(run(), 5.5)
+
+
+def test_np_array_captured() -> None:
+    a = np.array([1, 2, 3])
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return a[1]
+
+    check(run(), 2)
+
+
+def test_vec_captured() -> None:
+    a = ti.Vector([1, 2, 3])
+
+    @ti.kernel
+    def run() -> ti.i32:
+        b = a * 2
+        return b[2] + a[0]
+
+    check(run(), 7)
+
+
+@pytest.mark.ours("captured-vectors")
+def test_vec_captured_assign() -> None:
+    a = ti.Vector([1, 2, 3])
+
+    @ti.kernel
+    def run() -> ti.i32:
+        a[0] = 5
+        return a[0]
+
+    with pytest.raises(ti.TaichiCompilationError):
+        run()
+
+
+def test_list_captured() -> None:
+    a = [1, 2, 3]
+
+    @ti.kernel
+    def run() -> ti.i32:
+        s = 0
+        for i in ti.static(range(3)):
+            s += a[i]
+        return s
+
+    check(run(), 6)
+
+
+def test_list_captured_dynamic() -> None:
+    a = [1, 2, 3]
+
+    @ti.kernel
+    def run() -> ti.i32:
+        s = 0
+        for i in range(3):
+            s += a[i]
+        return s
+
+    with pytest.raises(ti.TaichiCompilationError):
+        run()
+
+
+def test_dict_captured() -> None:
+    a = {"k": 4, 3: 5}
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return a["k"] + a[3]
+
+    check(run(), 9)
+
+
+def test_fields_list() -> None:
+    xs = [ti.field(ti.i32, 3) for _ in range(3)]
+
+    @ti.kernel
+    def run():
+        for j in ti.static(range(3)):
+            for i in xs[j]:
+                xs[j][i] = i * j
+
+    run()
+    check(xs, [[0, 0, 0], [0, 1, 2], [0, 2, 4]])
+
+
+def test_closure_loop() -> None:
+    ks = []
+    for n in range(3):
+
+        @ti.kernel
+        def k() -> ti.i32:
+            return n
+
+        ks.append(k)
+    check([k() for k in ks], [2, 2, 2])
+
+
+def test_closure_maker() -> None:
+    def make(n):
+        @ti.kernel
+        def k() -> ti.i32:
+            return n * 10
+
+        return k
+
+    check([make(i)() for i in range(3)], [0, 10, 20])
+
+
+def test_closure_rebind() -> None:
+    n = 1
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return n
+
+    r = [k()]
+    n = 2
+    r.append(k())
+    check(r, [1, 1])
+
+
+def test_captured_module() -> None:
+    @ti.kernel
+    def k() -> ti.f32:
+        return ti.math.sqrt(4.0) + math.floor(2.5)
+
+    check(k(), 4.0)
+
+
+def test_captured_class_const() -> None:
+    class C:
+        N = 4
+        V = ti.Vector([1, 2])
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return C.N + C.V[1]
+
+    check(k(), 6)
+
+
+def test_namespace() -> None:
+    c = types.SimpleNamespace(a=3, b=ti.field(ti.i32, 2))
+
+    @ti.kernel
+    def k() -> ti.i32:
+        c.b[0] = 2
+        return c.a + c.b[0]
+
+    check(k(), 5)
+
+
+def test_global_assign() -> None:
+    global GG
+    GG = 1
+
+    @ti.kernel
+    def k() -> ti.i32:
+        GG = 5
+        return GG
+
+    check([k(), GG], [5, 1])
+
+
+@pytest.mark.ours("isinstance")
+def test_isinstance_static() -> None:
+    @ti.func
+    def f(x):
+        r = 0
+        if ti.static(isinstance(x, ti.Matrix)):
+            r = 1
+        else:
+            r = 2
+        return r
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return f(ti.Vector([1, 2])) * 10 + f(3)
+
+    check(k(), 12)

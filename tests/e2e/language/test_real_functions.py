@@ -1,0 +1,330 @@
+"""`@ti.real_func`: typed arguments by value, `ti.ref`, results, serial loops."""
+
+import pytest
+
+import vkchi as ti
+from tests.e2e.language.compare import check
+
+
+def test_real_func() -> None:
+    @ti.real_func
+    def f(a: ti.i32, b: ti.f32) -> ti.f32:
+        if a > 2:
+            return b
+        return b * 2
+
+    @ti.kernel
+    def k(a: ti.i32) -> ti.f32:
+        return f(a, 1.5)
+
+    check([k(1), k(4)], [3.0, 1.5])
+
+
+def test_exp_real_func() -> None:
+    @ti.experimental.real_func
+    def f(a: ti.i32) -> ti.i32:
+        return a + 1
+
+    @ti.kernel
+    def k(a: ti.i32) -> ti.i32:
+        return f(a)
+
+    check([k(1), k(4)], [2, 5])
+
+
+@pytest.mark.ours("runtime-recursion")
+def test_real_func_recursion() -> None:
+    @ti.real_func
+    def fact(a: ti.i32) -> ti.i32:
+        r = 1
+        if a > 1:
+            r = a * fact(a - 1)
+        return r
+
+    @ti.kernel
+    def k(a: ti.i32) -> ti.i32:
+        return fact(a)
+
+    with pytest.raises(ti.TaichiCompilationError):
+        [k(1), k(4)]
+
+
+def test_real_func_ref() -> None:
+    @ti.real_func
+    def f(a: ti.ref(ti.i32)):
+        a = a + 1
+
+    @ti.kernel
+    def k(a: ti.i32) -> ti.i32:
+        b = a
+        f(b)
+        return b
+
+    check([k(1), k(4)], [2, 5])
+
+
+def test_real_func_castarg() -> None:
+    @ti.real_func
+    def f(a: ti.i32) -> ti.f32:
+        return a * 1.5
+
+    @ti.kernel
+    def k(a: ti.f32) -> ti.f32:
+        return f(a)
+
+    check([k(1.9), k(4)], [1.5, 6.0])
+
+
+def test_real_func_vec() -> None:
+    v3 = ti.types.vector(3, ti.f32)
+
+    @ti.real_func
+    def f(a: v3, s: ti.f32) -> v3:
+        return a * s
+
+    @ti.kernel
+    def k() -> v3:
+        return f(v3(1, 2, 3), 2)
+
+    check(list(k()), [2.0, 4.0, 6.0])
+
+
+def test_real_func_noann() -> None:
+    with pytest.raises(ti.TaichiSyntaxError):
+
+        @ti.real_func
+        def f(a) -> ti.i32:
+            return a
+
+
+def test_addone() -> None:
+    @ti.real_func
+    def add_one(a: ti.ref(ti.i32)):
+        a += 1
+
+    @ti.kernel
+    def foo() -> ti.i32:
+        a = 1
+        add_one(a)
+        return a
+
+    check(foo(), 2)
+
+
+@pytest.mark.ours("references", run=False)
+def test_ref_elem() -> None:
+    x = ti.field(ti.i32, 3)
+
+    @ti.real_func
+    def add_one(a: ti.ref(ti.i32)):
+        a += 1
+
+    @ti.kernel
+    def foo():
+        for i in x:
+            add_one(x[i])
+
+    foo()
+    check(x, [1, 1, 1])
+
+
+def test_ref_value() -> None:
+    @ti.real_func
+    def add_one(a: ti.ref(ti.i32)):
+        a += 1
+
+    @ti.kernel
+    def foo():
+        add_one(3)
+
+    with pytest.raises(ti.TaichiCompilationError):
+        foo()
+
+
+@pytest.mark.ours("references", run=False)
+def test_ref_wrong() -> None:
+    @ti.real_func
+    def add_one(a: ti.ref(ti.i32)):
+        a += 1
+
+    @ti.kernel
+    def foo() -> ti.f32:
+        a = 1.5
+        add_one(a)
+        return a
+
+    with pytest.raises(Exception):
+        foo()
+
+
+@pytest.mark.ours("references")
+def test_ref_vec() -> None:
+    v2 = ti.types.vector(2, ti.f32)
+
+    @ti.real_func
+    def add_one(a: ti.ref(v2)):
+        a[0] += 1
+
+    @ti.kernel
+    def foo() -> ti.f32:
+        a = v2(1, 2)
+        add_one(a)
+        return a[0]
+
+    check(foo(), 2.0)
+
+
+def test_rf_noret() -> None:
+    @ti.real_func
+    def f(a: ti.i32):
+        return a
+
+    @ti.kernel
+    def foo() -> ti.i32:
+        return f(1)
+
+    with pytest.raises(ti.TaichiSyntaxError):
+        foo()
+
+
+def test_rf_template() -> None:
+    x = ti.field(ti.i32, 3)
+
+    @ti.real_func
+    def f(x: ti.template(), i: ti.i32, v: ti.i32):
+        x[i] = v
+
+    @ti.kernel
+    def foo():
+        f(x, 1, 5)
+
+    foo()
+    check(x, [0, 5, 0])
+
+
+def test_rf_loop() -> None:
+    @ti.real_func
+    def f(n: ti.i32) -> ti.i32:
+        s = 0
+        for i in range(n):
+            if i == 5:
+                break
+            s += i
+        return s
+
+    @ti.kernel
+    def foo(n: ti.i32) -> ti.i32:
+        return f(n)
+
+    check([foo(3), foo(100)], [3, 10])
+
+
+def test_rf_order() -> None:
+    x = ti.field(ti.i32, 10)
+
+    @ti.real_func
+    def f(n: ti.i32):
+        for i in range(1, n):
+            x[i] = x[i - 1] + 1
+
+    @ti.kernel
+    def foo():
+        f(10)
+
+    foo()
+    check(x, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+
+
+def test_rf_ret_tuple() -> None:
+    @ti.real_func
+    def f(n: ti.i32) -> (ti.i32, ti.f32):
+        return n, n * 1.5
+
+    @ti.kernel
+    def foo() -> ti.f32:
+        a, b = f(3)
+        return a + b
+
+    check(foo(), 7.5)
+
+
+def test_rf_in_do() -> None:
+    @ti.data_oriented
+    class A:
+        def __init__(self):
+            self.k = 3
+
+        @ti.real_func
+        def f(self, x: ti.i32) -> ti.i32:
+            return x * self.k
+
+        @ti.kernel
+        def run(self) -> ti.i32:
+            return self.f(4)
+
+    check(A().run(), 12)
+
+
+@pytest.mark.ours("runtime-recursion")
+def test_rf_sum() -> None:
+    @ti.real_func
+    def sum_func(n: ti.i32) -> ti.i32:
+        if n == 0:
+            return 0
+        return sum_func(n - 1) + n
+
+    @ti.kernel
+    def sum(n: ti.i32) -> ti.i32:
+        return sum_func(n)
+
+    with pytest.raises(ti.TaichiCompilationError):
+        sum(100)
+
+
+def test_rf_default() -> None:
+    @ti.real_func
+    def f(n: ti.i32, m: ti.i32 = 4) -> ti.i32:
+        return n * m
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return f(2) + f(2, 3)
+
+    check(k(), 14)
+
+
+def test_rf_kw() -> None:
+    @ti.real_func
+    def f(n: ti.i32, m: ti.i32) -> ti.i32:
+        return n * 10 + m
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return f(m=2, n=3)
+
+    check(k(), 32)
+
+
+@pytest.mark.ours("real-function-arguments")
+def test_rf_arg_assign() -> None:
+    @ti.real_func
+    def f(n: ti.i32) -> ti.i32:
+        n += 1
+        return n
+
+    @ti.kernel
+    def k() -> ti.i32:
+        a = 3
+        b = f(a)
+        return a * 10 + b
+
+    check(k(), 34)
+
+
+def test_rf_python() -> None:
+    @ti.real_func
+    def f(n: ti.i32) -> ti.i32:
+        return n
+
+    with pytest.raises(ti.TaichiSyntaxError):
+        f(2)
