@@ -9,10 +9,10 @@ know: kernels, devices.
 from __future__ import annotations
 
 import base64
+import html
 import os
 import sys
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def grid_text(name: str, values: np.ndarray[Any, Any]) -> str:
         'header_type="UInt64">',
         f'<RectilinearGrid WholeExtent="{extent}">',
         f'<Piece Extent="{extent}">',
-        f"<CellData Scalars={quoteattr(name)}>",
+        f'<CellData Scalars="{html.escape(name)}">',
         data_array(name, values.ravel(order="F")),
         "</CellData>",
         "<Coordinates>",
@@ -69,4 +69,4 @@ def data_array(name: str, values: np.ndarray[Any, Any]) -> str:
     kind = f"{_NAMES[values.dtype.kind]}{values.dtype.itemsize * 8}"
     raw = values.tobytes()
     text = base64.b64encode(np.uint64(len(raw)).tobytes() + raw).decode("ascii")
-    return f'<DataArray Name={quoteattr(name)} type="{kind}" format="binary">{text}</DataArray>'
+    return f'<DataArray Name="{html.escape(name)}" type="{kind}" format="binary">{text}</DataArray>'
