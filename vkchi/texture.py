@@ -43,6 +43,8 @@ class Texture:
     without colours, KernelRuntimeError before `init`.
     """
 
+    __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # which kernels cannot use
+
     def __init__(self, fmt: Any, arr_shape: Any) -> None:
         if not isinstance(fmt, Format):
             raise ArgumentError(f"ti.Texture: a format such as ti.Format.r32f, not {fmt!r}")
@@ -57,7 +59,7 @@ class Texture:
         self.storage = Ndarray(runtime, elem, self.shape[::-1])
 
     def __repr__(self) -> str:
-        return f"<ti.Texture of {self.fmt}, shape {self.shape}>"
+        return f"<ti.Texture of ti.{self.fmt}, shape {self.shape}>"
 
     # --- contents --------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class Texture:
             return values
         if values.dtype.kind != "f":
             raise ArgumentError(
-                f"{who}: a texture of {self.fmt} takes {own} or floats, not {values.dtype}"
+                f"{who}: a texture of ti.{self.fmt} takes {own} or floats, not {values.dtype}"
             )
         channels = values.astype(np.float32).reshape(-1, self.texel.channels)
         given = dict(zip(self.texel.order, channels.T))
@@ -133,7 +135,7 @@ class Texture:
         if self.num_dims != 2 or self.fmt is not Format.rgba8:
             raise ArgumentError(
                 f"{who} is for textures of two axes of ti.Format.rgba8; this has "
-                f"{axes_text(self.num_dims)} of {self.fmt}"
+                f"{axes_text(self.num_dims)} of ti.{self.fmt}"
             )
 
 
@@ -157,7 +159,7 @@ class TextureParameter(Parameter):
             wanted = axes_text(self.note.num_dimensions)
             raise self.refuse(f"a texture of {wanted} is needed, this has {arg.num_dims}")
         if isinstance(self.note, rw_texture) and arg.fmt is not self.note.fmt:
-            raise self.refuse(f"a texture of {self.note.fmt} is needed, not of {arg.fmt}")
+            raise self.refuse(f"a texture of ti.{self.note.fmt} is needed, not of ti.{arg.fmt}")
         return (arg.fmt, arg.storage.argument_type)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:

@@ -121,6 +121,8 @@ def name_of(x: Any) -> str:
     if callable(x) and hasattr(x, "__name__"):
         return f"`{x.__name__}`"
     word = type(x).__name__
+    if hasattr(type(x), "__vkchi_name__"):
+        return str(x.__vkchi_name__)
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 

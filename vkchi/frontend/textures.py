@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from vkchi.errors import KernelTypeError
 from vkchi.formats import rw_texture, texel_of, texture
 from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call
@@ -54,6 +53,7 @@ class TextureRef:
     first axis of a texture runs fastest in memory."""
 
     __slots__ = ("_array", "_cx", "_format", "_note")
+    __vkchi_name__ = "a texture"
 
     def __init__(self, cx: Lowering, array: ArrayRef, note: texture | rw_texture, fmt: Any) -> None:
         self._cx, self._array, self._note, self._format = cx, array, note, fmt
@@ -90,7 +90,7 @@ class TextureRef:
         if isinstance(self._note, kind):
             return
         name = self._array.value.name
-        fmt = f", fmt={self._format}" if kind is rw_texture else ""
+        fmt = f", fmt=ti.{self._format}" if kind is rw_texture else ""
         wrong = type(self._note).__name__
         raise self._cx.fail(
             f"`{fn.__name__}` is for ti.types.{kind.__name__}, and `{name}` is a ti.types.{wrong}",
@@ -108,6 +108,7 @@ class TextureRef:
                 f"`{self._array.value.name}` has {count} {axes}: {what} of {count} needed",
                 label=describe(own),
                 arg=0,
+                help=f"write ti.Vector([{', '.join('ijk'[:count])}])" if count > 1 else "",
             )
         if t is i32 and scalar_of(own).kind == "f":
             raise self._cx.fail(
@@ -221,7 +222,7 @@ def _check_level(cx: Lowering, lod: Any, t: Scalar) -> Any:
     own = own_type(cx, operand(cx, lod))
     if shape_of(own) != () or (t is i32 and scalar_of(own).kind == "f"):
         kind = "an integer" if t is i32 else "a number"
-        raise cx.fail(f"the level of detail is {kind}", kind=KernelTypeError, label=describe(own))
+        raise cx.fail(f"the level of detail is {kind}", label=describe(own), arg=1)
     return level
 
 

@@ -1,0 +1,5 @@
+import numpy as np
+
+import vkchi as ti
+
+ti.tools.imwrite(np.zeros((4, 4, 2), np.uint8), "never.png")
