@@ -8,8 +8,8 @@ atomics are taken apart into components first.
 Stand-ins: atomics by a loop around compare-and-swap, on numbers of less than 32 bits of the word
 that they stand in; atomics on private places by load and store; subgroup operations by those on 32
 bits (`subgroups`);
-functions of f64 from arithmetic (`f64_math`), of f16 by way of f32; bit counts of other widths than
-32 by those of 32.
+functions of f64 from arithmetic (`f64_math`), some of f32 too (`f32_math`), of f16 by way of f32;
+bit counts of other widths than 32 by those of 32.
 
 Must not know: SPIR-V, how values are emitted.
 
@@ -29,7 +29,7 @@ from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes import subgroups
+from vkchi.passes import f32_math, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
 from vkchi.span import Span
@@ -280,6 +280,11 @@ def expand_f64(b: Builder, op: Op, args: Args) -> Value:
     return FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
+def expand_f32(b: Builder, op: Op, args: Args) -> Value:
+    """A function of f32 from arithmetic, more precise than devices need to be."""
+    return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
+
+
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
     """A function of f16 by that of f32."""
     wide = [Num(b, v).cast(f32) for v in args]
@@ -311,6 +316,7 @@ INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
 NAMES = " ".join(FUNCTIONS)
+ROUGH = " ".join(f32_math.FUNCTIONS)
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
 RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
@@ -336,6 +342,7 @@ ROWS: tuple[Row, ...] = (
     Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
     Row(NAMES, "f64", "int64", refuse_function),
     Row(NAMES, "f64", "never", expand_f64),
+    Row(ROUGH, "f32", "never", expand_f32),
     Row(NAMES, "f16", "never", expand_f16),
     Row("popcnt clz", "i64 u64", "never", count_wide),
     Row("popcnt clz", "i8 u8 i16 u16", "never", count_narrow),
