@@ -1,0 +1,260 @@
+"""Struct values in Python: `ti.Struct`, calls of struct types, `@ti.dataclass`, conversions."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.language.compare import check
+
+Ball = ti.types.struct(mass=ti.f32, pos=ti.math.vec3)
+Pair = ti.types.struct(ball=Ball, count=ti.i32)
+
+
+def test_members_by_position_and_name() -> None:
+    check(Ball(2.0, [1, 2, 3]).to_dict(), {"mass": 2.0, "pos": [1.0, 2.0, 3.0]})
+    check(Ball(pos=[1, 2, 3], mass=2).to_dict(), {"mass": 2.0, "pos": [1.0, 2.0, 3.0]})
+    check(Ball(2.0, pos=[1, 2, 3]).to_dict(), {"mass": 2.0, "pos": [1.0, 2.0, 3.0]})
+
+
+def test_missing_members_are_zero() -> None:
+    check(Ball().to_dict(), {"mass": 0.0, "pos": [0.0, 0.0, 0.0]})
+    check(Ball(mass=3).pos, [0.0, 0.0, 0.0])
+    check(Pair(count=1).ball.to_dict(), {"mass": 0.0, "pos": [0.0, 0.0, 0.0]})
+
+
+def test_members_take_their_types() -> None:
+    s = ti.types.struct(i=ti.i32, u=ti.u8, f=ti.f32)(2.9, 3, 4)
+    assert s.i == 2 and s.u == 3
+    assert isinstance(s.f, float)
+
+
+def test_number_fills_a_vector() -> None:
+    check(Ball(1.0, 5.0).pos, [5.0, 5.0, 5.0])
+
+
+def test_matrix_member() -> None:
+    m = ti.types.struct(m=ti.types.matrix(2, 2, ti.f32))([[1, 2], [3, 4]]).m
+    check(m, [[1.0, 2.0], [3.0, 4.0]])
+    check(m @ ti.Vector([1.0, 1.0]), [3.0, 7.0])
+
+
+def test_nested_struct() -> None:
+    pair = Pair(Ball(1.0, [1, 2, 3]), 7)
+    pair.ball.pos.y = 9
+    pair.ball.mass += 1
+    check([pair.ball.mass, pair.ball.pos, pair.count], [2.0, [1.0, 9.0, 3.0], 7])
+
+
+@pytest.mark.ours("struct-from-dict")
+def test_nested_struct_from_dict() -> None:
+    check(Pair(ball={"mass": 4.0}, count=1).ball.mass, 4.0)
+    check(Ball({"mass": 4.0, "pos": [1, 1, 1]}).pos, [1.0, 1.0, 1.0])
+    check(Ball(Ball(4.0, 2)).pos, [2.0, 2.0, 2.0])
+
+
+def test_assigning_a_member() -> None:
+    s = Ball(1.0, 0.0)
+    s.mass = 5.0
+    s.pos = [1, 2, 3]
+    s["mass"] += 1.0
+    check([s.mass, s["pos"], s.pos.xz], [6.0, [1.0, 2.0, 3.0], [1.0, 3.0]])
+
+
+def test_python_has_one_struct_under_two_names() -> None:
+    s = Ball(1.0, 0.0)
+    t = s
+    t.mass = 2.0
+    assert s.mass == 2.0
+
+
+def test_untyped_struct_of_keywords() -> None:
+    s = ti.Struct(a=1, b=2.5, v=[1.0, 2.0], inner={"x": 3})
+    s.v.x += 1.0
+    s.inner.x = 4
+    check(s.to_dict(), {"a": 1, "b": 2.5, "v": [2.0, 2.0], "inner": {"x": 4}})
+
+
+def test_untyped_struct_of_a_dict() -> None:
+    s = ti.Struct({"a": 1, "v": [[1.0, 2.0], [3.0, 4.0]]})
+    check([s.a, s.v[1, 0], s.v.n], [1, 3.0, 2])
+
+
+def test_names_and_members() -> None:
+    s = Ball(1.0, [1, 2, 3])
+    assert list(s.keys) == ["mass", "pos"]
+    assert [name for name, _ in s.items] == ["mass", "pos"]
+    check(s.entries["pos"], [1.0, 2.0, 3.0])
+    assert len(s) == 2
+
+
+def test_print_and_repr() -> None:
+    s = Pair(Ball(1.5, [1, 2, 3]), 7)
+    want = "{'ball': {'mass': 1.5, 'pos': [1.0, 2.0, 3.0]}, 'count': 7}"
+    assert str(s) == want and repr(s) == want and f"{s}" == want
+
+
+def test_is_instance() -> None:
+    s = Ball(1.0)
+    assert isinstance(s, ti.Struct)
+    assert isinstance(s, Ball)
+    assert not isinstance(s, Pair)
+
+
+def test_to_dict_and_back() -> None:
+    s = Pair(Ball(1.5, [1, 2, 3]), 7)
+    t = ti.Struct(s.to_dict())
+    check(t.to_dict(), s.to_dict())
+    t.count = 8
+    assert s.count == 7
+
+
+def test_to_dict_with_methods() -> None:
+    found = ti.Struct({"a": 1, "__struct_methods": {"f": len}}).to_dict(include_methods=True)
+    assert found == {"a": 1, "__struct_methods": {"f": len}}
+
+
+def test_to_dict_with_axes() -> None:
+    found = Ball(1.0).to_dict(include_ndim=True)
+    assert found["__matrix_ndim"] == {"pos": 1}
+
+
+def test_members_of_numpy() -> None:
+    s = Ball(np.float32(1.5), np.array([1, 2, 3]))
+    check(s.to_dict(), {"mass": 1.5, "pos": [1.0, 2.0, 3.0]})
+
+
+def test_members_named_as_methods() -> None:
+    s = ti.Struct(keys=1, items=2, to_dict=3)
+    assert (s.keys, s.items, s.to_dict) == (1, 2, 3)
+
+
+def test_members_of_a_type() -> None:
+    assert list(Ball.members) == ["mass", "pos"]
+
+
+@pytest.mark.ours("struct-copies")
+def test_copies_and_pickles() -> None:
+    s = Pair(Ball(1.5, [1, 2, 3]), 7)
+    for t in (copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
+        t.ball.pos.x = 9
+        check(t.to_dict(), {"ball": {"mass": 1.5, "pos": [9.0, 2.0, 3.0]}, "count": 7})
+    assert s.ball.pos.x == 1.0
+
+
+@pytest.mark.ours("struct-checks")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Ball(1.0, [1, 2, 3], 4),
+        lambda: Ball(weight=1.0),
+        lambda: Ball(1.0, mass=2.0),
+        lambda: Ball([1, 2]),
+        lambda: ti.types.struct(a=3),
+    ],
+)
+def test_wrong_calls(make) -> None:
+    with pytest.raises(ti.TaichiTypeError):
+        make()
+
+
+def test_struct_takes_no_positions() -> None:
+    with pytest.raises(ti.TaichiSyntaxError):
+        ti.Struct(1, 2)
+
+
+@pytest.mark.ours("struct-checks")
+def test_unknown_member_is_not_made() -> None:
+    s = Ball(1.0)
+    with pytest.raises(AttributeError, match="mass"):
+        s.masss = 3
+
+
+def test_unknown_member_is_not_read() -> None:
+    with pytest.raises(AttributeError):
+        Ball(1.0).weight  # noqa: B018
+
+
+def test_no_operators() -> None:
+    with pytest.raises(TypeError):
+        Ball(1.0) + Ball(2.0)
+
+
+@ti.dataclass
+class Rect:
+    size: ti.math.vec2
+    name: ti.i32
+
+    def area(self):
+        return self.size.x * self.size.y
+
+    @ti.pyfunc
+    def half(self):
+        return self.size * 0.5
+
+
+def test_dataclass_methods_in_python() -> None:
+    r = Rect([2, 3], 1)
+    check([r.area(), r.half(), r.name], [6.0, [1.0, 1.5], 1])
+
+
+def test_dataclass_func_is_for_kernels() -> None:
+    @ti.dataclass
+    class A:
+        x: ti.f32
+
+        @ti.func
+        def twice(self):
+            return self.x * 2
+
+    with pytest.raises(ti.TaichiSyntaxError):
+        A(1.0).twice()
+
+
+def test_dataclass_has_no_defaults() -> None:
+    with pytest.raises(ti.TaichiSyntaxError):
+
+        @ti.dataclass
+        class A:
+            x: ti.f32 = 1.0
+
+
+@pytest.mark.ours("struct-static-methods")
+def test_dataclass_static_and_class_methods() -> None:
+    @ti.dataclass
+    class A:
+        x: ti.f32
+
+        @staticmethod
+        def plus(a, b):
+            return a + b
+
+        @classmethod
+        def of(cls, x):
+            return cls(x + 1)
+
+        @property
+        def doubled(self):
+            return self.x * 2
+
+    a = A.of(2)
+    assert (a.x, a.plus(1, 2), A.plus(3, 4), a.doubled) == (3.0, 3, 7, 6.0)
+
+
+@pytest.mark.ours("struct-inheritance")
+def test_dataclass_of_a_dataclass() -> None:
+    @ti.dataclass
+    class A:
+        x: ti.f32
+
+        def plus(self):
+            return self.x + 1
+
+    @ti.dataclass
+    class B(A):
+        y: ti.i32
+
+    b = B(1.0, 2)
+    assert (b.x, b.y, b.plus()) == (1.0, 2, 2.0)
