@@ -18,7 +18,7 @@ from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch
-from vkchi.frontend.operands import components, describe, operand, own_type
+from vkchi.frontend.operands import as_type, components, describe, operand, own_type
 from vkchi.frontend.trace import unwrap, wrap
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
@@ -117,8 +117,7 @@ class TextureRef:
                 arg=0,
                 help="write int(i), or sample_lod(uv, lod) for places from 0 to 1",
             )
-        v = arith.value(self._cx, x)
-        return components(self._cx, arith.cast(self._cx, v, t) if scalar_of(own) is not t else v)
+        return components(self._cx, as_type(self._cx, given, with_shape(t, shape_of(own))))
 
     def place(self, index: Sequence[Value]) -> Value:
         """The pointer to a texel."""
@@ -189,9 +188,9 @@ def _sample_lod(cx: Lowering, tex: TextureRef, uv: Any, lod: Any) -> Value:
 
 def _fetch(cx: Lowering, tex: TextureRef, index: Any, lod: Any) -> Value:
     tex.check_kind(fetch, texture)
-    level = _check_level(cx, lod, i32)
-    if isinstance(level, int) and level != 0:
-        raise cx.fail("textures have level 0 only", label=f"level {level}", arg=1, help="say 0")
+    _check_level(cx, lod, i32)
+    if isinstance(lod, int) and lod != 0:
+        raise cx.fail("textures have level 0 only", label=f"level {lod}", arg=1, help="say 0")
     return tex.read_anywhere(tex.parts(index, i32, "an index"))
 
 
@@ -212,18 +211,15 @@ def _store(cx: Lowering, tex: TextureRef, index: Any, value: Any) -> None:
             arg=1,
             help="what the format lacks is ignored: tex.store(i, ti.Vector([x, 0.0, 0.0, 0.0]))",
         )
-    colour = arith.value(cx, value, want=with_shape(f32, (4,)))
-    tex.write_anywhere(places, colour)
+    tex.write_anywhere(places, as_type(cx, given, with_shape(f32, (4,))))
 
 
-def _check_level(cx: Lowering, lod: Any, t: Scalar) -> Any:
-    """The level of detail. Raises KernelTypeError for what is no number."""
-    level = lod if isinstance(lod, int | float) else operand(cx, lod)
+def _check_level(cx: Lowering, lod: Any, t: Scalar) -> None:
+    """Raises KernelTypeError for a level of detail that is no number of t's kind."""
     own = own_type(cx, operand(cx, lod))
     if shape_of(own) != () or (t is i32 and scalar_of(own).kind == "f"):
         kind = "an integer" if t is i32 else "a number"
         raise cx.fail(f"the level of detail is {kind}", label=describe(own), arg=1)
-    return level
 
 
 CALLS.update({
