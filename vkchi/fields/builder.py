@@ -130,6 +130,10 @@ class FieldsBuilder(Parent):
         self._check_not_finalized()
         super().place(*args, offset=offset)
 
+    def place_companions(self, kind: str) -> None:
+        self._check_not_finalized()
+        super().place_companions(kind)
+
     def finalize(self, raise_warning: bool = True) -> SNodeTree:
         """Give the fields their memory; nothing can be added afterwards. `raise_warning`: warn in
         the log if there is nothing. Raises KernelRuntimeError the second time."""

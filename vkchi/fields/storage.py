@@ -19,8 +19,10 @@ import numpy as np
 from vkchi.errors import (
     ArgumentError,
     ArrayIndexError,
+    ArrayIndexTypeError,
     DeviceError,
     KernelRuntimeError,
+    NotIterableError,
 )
 from vkchi.interop import host
 from vkchi.runtime import Runtime
@@ -92,6 +94,14 @@ class Storage:
         self.arrange(shape, layout or row_major(shape, self.components))
         self._allocate()
 
+    # Told before Python changes the contents: a tape that may need them.
+    watch: Callable[[Storage], None] | None = None
+
+    def changing(self) -> None:
+        """Say that the contents are about to change."""
+        if self.watch is not None:
+            self.watch(self)
+
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
         """State what elements are, and where. Raises DeviceError where it cannot keep them."""
         self.runtime, self.elem, self.device = runtime, elem, runtime.device
@@ -139,6 +149,25 @@ class Storage:
         if vars(self).get("grad") is not None:
             vars(made)["grad"] = copy.deepcopy(vars(self)["grad"], memo)
         return made
+
+    def __copy__(self) -> Storage:
+        """The same memory under another object."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} is memory of this process's device: pickle x.to_numpy(), and give it to "
+            "from_numpy() of another"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """What numpy makes of it: always a copy, as `to_numpy` gives."""
+        if copy is False:
+            raise ValueError("an array on the device is copied when numpy reads it")
+        values: np.ndarray[Any, Any] = self.to_numpy()
+        return values if dtype is None else values.astype(dtype)
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
@@ -263,7 +292,7 @@ class Storage:
             )
         for k, (first, end) in zip(keys, self._ends, strict=True):
             if isinstance(k, slice | float | np.floating) or not hasattr(k, "__index__"):
-                raise ArrayIndexError(f"indices are integers here, not {k!r}")
+                raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
             if not first <= k < end:
                 axis = f"{end}" if first == 0 else f"{first} to {end - 1}"
                 raise ArrayIndexError(f"index {k} is out of range for an axis of {axis}")
@@ -294,7 +323,9 @@ class Storage:
         self.write(self.index(key), value)
 
     def __iter__(self) -> Any:
-        raise TypeError("an array is not iterated in Python: use to_numpy(), or loop in a kernel")
+        raise NotIterableError(
+            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
+        )
 
     def read(self, index: tuple[int, ...]) -> Any:
         """The number at a place that `index` gave (with the component's indices for a tensor
