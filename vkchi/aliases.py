@@ -38,14 +38,14 @@ _TYPES = """
 WITHOUT_FILE = frozenset(
     [f"lang.{name}" for name in _LANG.split()]
     + [f"types.{name}" for name in _TYPES.split()]
-    + ["experimental", *MODULES]
+    + list(MODULES)
 )
 
 # Files of ours that have fewer names than Taichi's modules of that name.
 WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 
 # Public modules that are loaded when they are first used.
-LATER = ("algorithms", "experimental", "linalg", "tools", *MODULES)
+LATER = ("algorithms", "linalg", "tools", *MODULES)
 
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {

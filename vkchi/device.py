@@ -21,6 +21,7 @@ import gc
 import itertools
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -473,6 +474,10 @@ class Buffer:
         self._span = self.pointer = self.view = None
 
 
-def release_span(heap: Heap, span: Span, _pointer: Any) -> None:
-    """The destructor of a buffer's pointer."""
-    heap.release(span)
+def release_span(
+    heap: Heap, span: Span, _pointer: Any, is_over: Callable[[], bool] = sys.is_finalizing
+) -> None:
+    """The destructor of a buffer's pointer. When the interpreter ends, modules go before what they
+    made: then the memory is left to the end of the process."""
+    if not is_over():
+        heap.release(span)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -22,9 +23,10 @@ from vkchi.errors import (
     KernelSyntaxError,
 )
 from vkchi.fields.storage import ElementHook, Storage
+from vkchi.keys import identities, is_stale
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
-from vkchi.signature import Parameter, is_stale, read_parameters, sign_all, span_of_function
+from vkchi.signature import Parameter, read_parameters, sign_all, span_of_function
 
 C = TypeVar("C")
 
@@ -87,11 +89,19 @@ class Kernel:
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
 
-        for old in [k for k in list(self._plans) if is_stale(k)]:
-            self._plans.pop(old, None)
+        for part in identities(key):
+            part.watch(functools.partial(forget_stale_plans, weakref.ref(self)))
         specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)
+
+    def __reduce__(self) -> str:
+        return self.__vkchi_func__.__qualname__  # pickled by name, as functions are
+
+    def forget_stale_plans(self) -> None:
+        """Drop the plans for objects that are gone."""
+        for key in [k for k in list(self._plans) if is_stale(k)]:
+            self._plans.pop(key, None)
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""
@@ -102,6 +112,13 @@ class Kernel:
             raise ArgumentListError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+
+def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
+    """What happens when an object that a signature names is gone."""
+    found = kernel()
+    if found is not None:
+        found.forget_stale_plans()
 
 
 def show_element(storage: Storage) -> Any:
@@ -123,6 +140,9 @@ class Func:
             from vkchi.frontend.inline import signature_of  # not before it is needed: 0.1 s
 
             signature_of(fn)  # raises
+
+    def __reduce__(self) -> str:
+        return self.__vkchi_func__.__qualname__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__vkchi_func__.__name__

@@ -7,7 +7,7 @@ Owns: `ndarray` and the NDArray classes. Must not know: kernels.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
@@ -17,8 +17,17 @@ from vkchi.structs import StructType
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
 
 
+class NdarrayType(NamedTuple):
+    """What `get_type` says of an array."""
+
+    element_type: Scalar | Tensor
+    shape: tuple[int, ...]
+    needs_grad: bool
+
+
 class Ndarray(Storage):
-    """A dense array of numbers, vectors or matrices on the device."""
+    """A dense array of numbers, vectors or matrices on the device. Pickled with its contents, to be
+    made anew on the current device."""
 
     grad: Ndarray | None = None
 
@@ -32,8 +41,30 @@ class Ndarray(Storage):
         """() for numbers, (n,) for vectors, (n, m) for matrices."""
         return shape_of(self.elem)
 
+    @property
+    def element_type(self) -> Scalar | Tensor:
+        """The type of an element."""
+        return self.elem
+
+    def get_type(self) -> NdarrayType:
+        """Element type, shape, and whether it has a gradient."""
+        return NdarrayType(self.elem, self.shape, self.grad is not None)
+
     def __repr__(self) -> str:
         return f"<ti.ndarray of {self.elem}, shape {self.shape}>"
+
+    def __reduce__(self) -> Any:
+        gradient = None if self.grad is None else self.grad.to_numpy()
+        return (restore, (self.elem, self.shape, self.to_numpy(), gradient))
+
+
+def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any) -> Ndarray:
+    """An array with these contents: what pickle calls. Raises KernelRuntimeError before `init`."""
+    made = ndarray(elem, shape, needs_grad=gradient is not None)
+    made.from_numpy(values)
+    if made.grad is not None:
+        made.grad.from_numpy(gradient)
+    return made
 
 
 class ScalarNdarray(Ndarray):

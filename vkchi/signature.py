@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import math
 import types as pytypes
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,10 +21,10 @@ import numpy as np
 
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
 from vkchi.fields.storage import Storage, choose_stored
+from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
-from vkchi.lang.matrix import Matrix
-from vkchi.lang.struct import Struct, members_of
+from vkchi.keys import ById, contents
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.span import Span
@@ -230,7 +229,9 @@ class ArrayParameter(Parameter):
         else:
             view = host.view_of(arg)
             if view is None:
-                raise self.refuse(f"an array is needed, not {describe(arg)}")
+                hint = ": annotate it with ti.types.ndarray(dtype=...)"
+                what = describe(arg) + (hint if isinstance(arg, StructNdarray) else "")
+                raise self.refuse(f"an array is needed, not {what}")
             inner = view.shape[max(0, view.ndim - self._element_axes) :]
             key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
         try:
@@ -307,7 +308,7 @@ class TemplateParameter(Parameter):
     kind = "template"
 
     def sign(self, arg: Any) -> Any:
-        if isinstance(arg, Ndarray):
+        if isinstance(arg, Ndarray | StructNdarray):
             raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
         return contents(arg)
 
@@ -321,66 +322,10 @@ class SelfParameter(TemplateParameter):
     kind = "self"
 
     def sign(self, arg: Any) -> Any:
-        return _ById(arg)
+        return ById(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "self", None, arg)
-
-
-class _ById:
-    """A key that compares by identity and, where it can, does not keep its object alive."""
-
-    __slots__ = ("_id", "_obj")
-
-    def __init__(self, obj: Any) -> None:
-        self._id = id(obj)
-        try:
-            self._obj: Any = weakref.ref(obj)
-        except TypeError:
-            self._obj = lambda: obj
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the object is gone: no call can have this key any more."""
-        return self._obj() is None
-
-    def __hash__(self) -> int:
-        return self._id
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and not self.is_dead and self._obj() is other._obj()
-
-
-def is_stale(key: Any) -> bool:
-    """Whether a signature names an object that is gone."""
-    if isinstance(key, tuple):
-        return any(map(is_stale, key))
-    return isinstance(key, _ById) and key.is_dead
-
-
-def contents(value: Any) -> Any:
-    """A hashable stand-in for a compile-time value: equal only for values that give the same code.
-    Numbers, sequences, dicts, vectors and numpy arrays go by type and contents, arrays on the
-    device and what is unhashable by identity, others by `==`."""
-    if isinstance(value, bool | int | float | str | bytes | np.generic):
-        return (type(value), repr(value))
-    if isinstance(value, list | tuple):
-        return (type(value), *map(contents, value))
-    if isinstance(value, dict):
-        return (dict, *((contents(k), contents(v)) for k, v in value.items()))
-    if isinstance(value, Matrix):
-        return (type(value), value.dt, contents(value.entries))
-    if isinstance(value, np.ndarray):
-        return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, Storage) or hasattr(value, "__vkchi_struct__"):
-        return _ById(value)
-    if isinstance(value, Struct):
-        return (type(value), value.__vkchi_type__, contents(members_of(value)))
-    try:
-        hash(value)
-    except TypeError:
-        return _ById(value)
-    return value
 
 
 @cache

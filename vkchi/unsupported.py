@@ -11,6 +11,7 @@ Must not know: anything of what is there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from vkchi.errors import Unsupported
@@ -71,20 +72,19 @@ def refuse(path: str) -> Exception:
     return AttributeError(f"module {where!r} has no attribute {name!r}")
 
 
-class Missing:
-    """A member of a class that is in the table: reading it raises."""
+def make_refusing(path: str) -> Callable[..., NoReturn]:
+    """A method that is in the table: calling it raises."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def refused(*args: Any, **options: Any) -> NoReturn:
+        raise refuse(path)
 
-    def __get__(self, obj: Any, owner: Any = None) -> NoReturn:
-        raise refuse(self.path)
+    return refused
 
 
 def refuse_members(*classes: type) -> None:
-    """Put the members that are in the table on their classes."""
+    """Put the methods that are in the table on their classes."""
     for cls in classes:
         for path in TABLE:
             owner, _, name = path.rpartition(".")
             if owner == cls.__name__ and name not in vars(cls):
-                setattr(cls, name, Missing(path))
+                setattr(cls, name, make_refusing(path))

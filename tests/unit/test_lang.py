@@ -74,7 +74,7 @@ def test_values(expression: str, expected: Any) -> None:
 def test_numbers_come_out_as_pythons() -> None:
     assert type(V[0]) is float and type(M[0, 0]) is int and type(V.norm()) is float
     assert type(V.sum()) is float and type(elementwise.sqrt(4.0)) is float
-    assert type(Vector([1.0], dt=f32)[0]) is float
+    assert type(Vector([0.1], dt=f32)[0]) is np.float32 and str(Vector([0.1], dt=f32)[0]) == "0.1"
 
 
 def test_writing_components() -> None:

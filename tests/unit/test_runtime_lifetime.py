@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature import contents
+from vkchi.keys import contents
 
 pytestmark = pytest.mark.device
 

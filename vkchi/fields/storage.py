@@ -228,6 +228,7 @@ class Storage:
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
+        self.changing()
         self.ready()
         values = host.cast(values, self.dtype).reshape(self._digit_shape())
         if self.host is not None:
@@ -243,6 +244,7 @@ class Storage:
         """Set every element to a number (all its components), a vector or a matrix, cast as
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
+        self.changing()
         if self.host is not None:
             self.ready()
             self.host[...] = values
@@ -275,6 +277,7 @@ class Storage:
         is_plain = self.is_own and other.is_own and other.elem is self.elem
         if is_plain and other.layout == self.layout:
             other.check_alive()
+            self.changing()
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
         else:
             Storage.from_numpy(self, Storage.to_numpy(other))
@@ -349,6 +352,7 @@ class Storage:
         gave; a number is for all components. Raises ArgumentError."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
+        self.changing()
         self.ready()
         if self.host is not None:
             self.host[index] = values

@@ -78,7 +78,9 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
     sites = tuple(cx.reports.sites)
-    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
+    made = Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
+    vars(cx).clear()  # it is in cycles, and would keep the user's arrays until they are collected
+    return made
 
 
 @contextmanager

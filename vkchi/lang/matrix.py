@@ -17,7 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.errors import KernelIndexError, KernelTypeError
+from vkchi.errors import (
+    KernelIndexError,
+    KernelIndexTypeError,
+    KernelShapeError,
+    KernelTypeError,
+)
 from vkchi.lang import linear
 from vkchi.lang.elementwise import cast_numbers, evaluate
 from vkchi.lang.function import Function, python_function
@@ -46,7 +51,7 @@ def _numbers(values: Any) -> Any:
     try:
         a = np.array(values)
     except ValueError:
-        raise KernelTypeError("the rows of a matrix must have the same length") from None
+        raise KernelShapeError("the rows of a matrix must have the same length") from None
     if a.dtype.kind not in "biuf" or a.ndim not in (1, 2):
         raise KernelTypeError(
             "a vector or matrix is made from a list of numbers or a list of rows, "
@@ -132,7 +137,11 @@ class Matrix:
         if len(keys) != len(self.shape):
             raise KernelIndexError(f"{len(self.shape)} indices needed, {len(keys)} given")
         for k, extent in zip(keys, self.shape):
-            if not isinstance(k, slice) and not -extent <= operator.index(k) < extent:
+            if isinstance(k, slice):
+                continue
+            if not hasattr(k, "__index__"):
+                raise KernelIndexTypeError(f"indices are integers here, not {k!r}")
+            if not -extent <= operator.index(k) < extent:
                 raise KernelIndexError(f"index {k} is out of range for {linear.shape_text(self)}")
         return keys
 
@@ -171,7 +180,7 @@ class Matrix:
         shape = np.shape(getattr(other, "entries", other))
         if shape and shape != self.shape:
             text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]
-            raise KernelTypeError(f"operands have different shapes: {text[0]} and {text[1]}")
+            raise KernelShapeError(f"operands have different shapes: {text[0]} and {text[1]}")
         return evaluate(f, a, b)
 
     def __matmul__(self, other: Any) -> Any:
@@ -360,9 +369,14 @@ def type_of(entries: Any) -> type[Matrix]:
 
 
 def wrap_array(result: Any) -> Any:
-    """A numpy result as a Python number, Vector or Matrix that owns it."""
-    if not isinstance(result, np.ndarray) or result.ndim == 0:
-        return result.item() if isinstance(result, np.ndarray | np.generic) else result
+    """A numpy result as a number, Vector or Matrix that owns it. Numbers are Python's, but for an
+    f32 or f16, which is numpy's: as a Python float it would show digits that it does not have."""
+    if isinstance(result, np.ndarray) and result.ndim == 0:
+        result = result[()]
+    if isinstance(result, np.generic):
+        return result if isinstance(result, np.float32 | np.float16) else result.item()
+    if not isinstance(result, np.ndarray):
+        return result
     made = object.__new__(type_of(result))
     made._entries = result
     made.dt = None if result.dtype in _FREE else scalar_of_dtype(result.dtype)
@@ -380,7 +394,7 @@ def matmul(a: Any, b: Any) -> Any:
     ok = isinstance(a, Matrix) and isinstance(b, Matrix) and a.shape[-1] == b.shape[0]
     if not ok:
         text = f"{linear.shape_text(a)} and {linear.shape_text(b)}"
-        raise KernelTypeError(f"cannot multiply these as matrices: {text}")
+        raise KernelShapeError(f"cannot multiply these as matrices: {text}")
     return wrap_array(np.asarray(np.matmul(a.entries, b.entries)))
 
 
