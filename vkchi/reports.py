@@ -38,6 +38,7 @@ from vkchi.sites import (
 
 if TYPE_CHECKING:
     from vkchi.device import Device
+    from vkchi.span import Span
 
 WORD_BYTES = 4
 ERRORS: dict[str, type[KernelAssertionError]] = {
@@ -53,6 +54,7 @@ class Reports:
     def __init__(self, device: Device) -> None:
         self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
         self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
+        self.first: dict[tuple[str, Span], str] = {}
 
     def deliver(self, sites: dict[int, Site]) -> None:
         """Wait for what was recorded, print, warn, and raise what the launch reported.
@@ -80,11 +82,13 @@ class Reports:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
     def _warn(self, lines: list[Record]) -> None:
-        """Say each overflow once for each line of the program."""
+        """Warn of overflows: by default Python shows one for each line of the program. It goes by
+        the text, so that of the first time stays, whatever the values are later."""
         for record in lines:
             site = record.site
             if site.kind == "overflow" and site.span is not None:
                 text = f"{site.text(record.values)} {site.where(record.values)}".rstrip()
+                text = self.first.setdefault((text.partition(":")[0], site.span), text)
                 file, line = site.span.file, site.span.line
                 warnings.warn_explicit(
                     text, KernelOverflowWarning, file, line, registry=self.warned
