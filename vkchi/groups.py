@@ -73,7 +73,7 @@ class StructParameter(GroupParameter):
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, Struct | dict):
-            raise self.refuse(f"a struct {self.type} is needed, not {describe(arg)}")
+            raise self.refuse(f"{self.type} is needed, not {describe(arg)}")
         parts = members_of(arg)
         if parts.keys() != self.members.keys():
             raise self.refuse(

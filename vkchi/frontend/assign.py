@@ -18,7 +18,7 @@ from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
-from vkchi.frontend.records import as_record, is_places
+from vkchi.frontend.records import as_record, is_places, record_in, refuse_operand
 from vkchi.frontend.scope import CONSTANT, VARIABLE, Var
 from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
 from vkchi.frontend.trees import (
@@ -156,7 +156,9 @@ def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
         return old
     raise cx.fail(
         f"`{name}` holds {_holding(old)} and cannot be assigned {_holding(x)}",
-        help="give the new value a name of its own",
+        help="assign a struct with these members, or to its members"
+        if isinstance(old, Record)
+        else "give the new value a name of its own",
     )
 
 
@@ -165,9 +167,8 @@ def _both_sequences(a: Any, b: Any) -> bool:
 
 
 def _holding(x: Any) -> str:
-    if isinstance(x, Record):
-        return f"a struct of {', '.join(x.keys())}"
-    return f"{name_of(x)} of {len(x)}" if is_container(x) else name_of(x)
+    is_counted = is_container(x) and not isinstance(x, Record)
+    return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 
 def coerce(
@@ -225,6 +226,7 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
 def augment(cx: Lowering, n: ast.expr, op: str, x: Any) -> None:
     """`n op= x`: atomic on memory for `+ - & | ^`, otherwise read, combine, write."""
     target = _augmented(cx, n)
+    refuse_operand(cx, record_in(target))
     if isinstance(target, Slot) and not isinstance(target.get(), Value):
         store(cx, target, arith.binary(cx, op, target.get(), x))
         return

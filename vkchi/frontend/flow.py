@@ -19,9 +19,11 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
+from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import UNSET, Var
 from vkchi.frontend.syntax import always_leaves, may_leave
 from vkchi.frontend.trees import (
+    Record,
     aligned,
     branches,
     is_container,
@@ -194,7 +196,8 @@ def _word(x: Any) -> str:
         return repr(x)
     if isinstance(x, ArrayRef) or is_field(x):
         return "an array"
-    return f"{name_of(x)} of {len(x)}" if is_container(x) else name_of(x)
+    is_counted = is_container(x) and not isinstance(x, Record)
+    return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 
 # --- blocks --------------------------------------------------------------------------------------
@@ -316,11 +319,12 @@ def condition(cx: Lowering, n: ast.expr) -> bool | Value:
 
 
 def truth(cx: Lowering, x: Any) -> bool | Value:
-    """x as a condition. Raises KernelTypeError for vectors and arrays."""
+    """x as a condition. Raises KernelTypeError for vectors, structs and arrays."""
     if isinstance(x, ArrayRef) or is_field(x):
         raise cx.fail(
             "an array is neither true nor false", kind=KernelTypeError, help="index it: x[None]"
         )
     if isinstance(x, Value):
         return arith.truth(cx, x)
+    refuse_operand(cx, x)
     return bool(cx.run_python(bool, (x,)))

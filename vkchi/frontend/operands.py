@@ -110,8 +110,10 @@ def name_of(x: Any) -> str:
         type(None): "None",
         complex: "a complex",
     }
-    if isinstance(x, Record) or hasattr(x, "__vkchi_type__"):
-        return "a struct"
+    if isinstance(x, Record):
+        return f"a struct of {', '.join(x.keys())}" if len(x) else "a struct"
+    if hasattr(type(x), "__vkchi_struct__"):
+        return "an array of structs (index it)"
     if type(x) in words:
         return words[type(x)]
     if isinstance(x, ArrayRef) or hasattr(x, "__vkchi_array__"):

@@ -119,8 +119,6 @@ def fit_member(cx: Context, t: Any, x: Any, name: str, *, what: str = "member") 
     if isinstance(t, StructType):
         if isinstance(x, Record | dict):
             return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
-        if isinstance(x, list | tuple):
-            return construct_struct(cx, t, tuple(x), {})
         if weak(x) is not None and not shape_of_weak(x):
             return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
         raise _no_fit(cx, t, x, name, what)
@@ -146,10 +144,10 @@ def _fill(cx: Context, t: Any, x: Any, name: str, what: str) -> Value:
 
 
 def _no_fit(cx: Context, t: Any, x: Any, name: str, what: str, given: str = "") -> KernelTypeError:
-    needed = describe(t) if isinstance(t, Scalar | Tensor) else f"a struct {t}"
+    needed = f"a {describe(t)}" if isinstance(t, Scalar | Tensor) else str(t)
+    words = given or name_of(x)
     error = cx.fail(
-        f"{what} `{name}` is {'a ' if isinstance(t, Scalar | Tensor) else ''}{needed}, "
-        f"and {given or name_of(x)} is given",
+        f"{what} `{name}` is {needed}, and {'a ' if given else ''}{words} is given",
         kind=KernelTypeError,
     )
     assert isinstance(error, KernelTypeError)
@@ -211,7 +209,7 @@ def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
 def _word(held: Record) -> str:
     if isinstance(held, ArrayRecord):
         return "an array of structs"
-    return "this struct" if held.type is None else f"a struct {held.type}"
+    return "this struct" if held.type is None else str(held.type)
 
 
 def method_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
@@ -308,10 +306,12 @@ def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> Record:
 
 def refuse_operand(cx: Lowering, x: Any) -> None:
     """Raises KernelTypeError for a struct where a number, vector or matrix is needed."""
+    if is_struct_array(x):
+        raise cx.fail("a whole array of structs is not a number", help="index it: x[i].a")
     if isinstance(x, Record | Struct):
         names = ", ".join(x.keys() if isinstance(x, Record) else members_of(x))
         raise cx.fail(
-            "a struct is not a number, and has no operators",
+            "a struct is not a number: it has no operators, and is neither true nor false",
             kind=KernelTypeError,
             help=f"use its members ({names}), or write a method",
         )

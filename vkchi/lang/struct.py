@@ -258,8 +258,6 @@ def fit(t: Any, x: Any, name: str = "") -> Any:
             return make_struct(t, **members_of(x))
         if isinstance(x, _NUMBERS):
             return make_struct(t, **dict.fromkeys(t.members, x))
-        if isinstance(x, list | tuple):
-            return make_struct(t, *x)
         raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
     is_number = isinstance(x, _NUMBERS)
     if isinstance(t, Tensor) and (is_number or isinstance(x, list | tuple | Matrix | np.ndarray)):
