@@ -60,9 +60,9 @@ def test_assertion_is_not_evaluated_in_release(init: Init) -> None:
 def test_message_with_values(debug: None) -> None:
     @ti.kernel
     def run(n: ti.i32):
-        assert n < 3, f"n is {n}, {n * 0.5:.3f}"
+        assert n < 3, f"n is {n}, {n * 2}"
 
-    with pytest.raises(AssertionError, match="n is 4, 2.000"):
+    with pytest.raises(AssertionError, match="n is 4, 8"):
         run(4)
 
 
@@ -84,6 +84,16 @@ def test_message_that_is_a_value(debug: None) -> None:
 
     with pytest.raises(AssertionError, match=re.escape("[7, 1]")):
         run(7)
+
+
+@pytest.mark.ours("assert-values")
+def test_message_with_formats(debug: None) -> None:
+    @ti.kernel
+    def run(n: ti.i32):
+        assert n < 3, f"{n:4d}|{n * 0.5:.3f}"
+
+    with pytest.raises(AssertionError, match=re.escape("   4|2.000")):
+        run(4)
 
 
 def test_number_as_condition(debug: None) -> None:
