@@ -1,0 +1,11 @@
+import vkchi as ti
+
+S = ti.types.struct(a=ti.i32, v=ti.math.vec3)
+
+
+@ti.kernel
+def k(s: S):
+    pass
+
+
+k(S.field(shape=3))

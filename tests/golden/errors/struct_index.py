@@ -1,0 +1,10 @@
+import vkchi as ti
+
+S = ti.types.struct(a=ti.i32, v=ti.math.vec3)
+
+
+@ti.kernel
+def k():
+    s = S(1)
+    for i in range(2):
+        s.v[i] = s[i]

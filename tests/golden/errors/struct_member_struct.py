@@ -1,0 +1,9 @@
+import vkchi as ti
+
+S = ti.types.struct(a=ti.i32, v=ti.math.vec3)
+
+
+@ti.kernel
+def k():
+    s = S(1)
+    t = S(s.a, s)

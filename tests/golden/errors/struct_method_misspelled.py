@@ -1,0 +1,16 @@
+import vkchi as ti
+
+
+@ti.dataclass
+class Body:
+    x: ti.f32
+
+    @ti.func
+    def grow(self, by):
+        self.x += by
+
+
+@ti.kernel
+def k():
+    b = Body(1.0)
+    b.grwo(2.0)

@@ -1,0 +1,9 @@
+import vkchi as ti
+
+S = ti.types.struct(a=ti.i32, v=ti.math.vec3)
+T = ti.types.struct(b=ti.f32)
+
+
+@ti.kernel
+def k() -> S:
+    return T(1)
