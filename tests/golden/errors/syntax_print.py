@@ -1,6 +1,0 @@
-import vkchi as ti
-
-
-@ti.kernel
-def k(n: ti.i32):
-    print(n)
