@@ -135,6 +135,8 @@ class Field(Storage):
             found = type(self)(self.runtime, self.elem, f"{self.name}.{kind}")
             found.kind = kind
             self.companions[kind] = found
+            known = {"grad": self.runtime.gradients, "dual": self.runtime.duals}
+            known[kind].add(found)
         return found
 
     def lacking(self, kind: str) -> Field | None:
@@ -205,6 +207,11 @@ class ComponentField(ScalarField):
         self.arrange(whole.shape, Layout(layout.axes, (0,), layout.size - start, layout.origin))
         part = Window(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
         self.attach(part, is_own=False)
+
+    @property
+    def watch(self) -> Any:  # type: ignore[override]
+        """What is told before the whole changes."""
+        return self.component_of[0].watch
 
     @property
     def node(self) -> SNode | None:  # type: ignore[override]

@@ -282,6 +282,8 @@ class Tree:
     def check_open(self) -> None:
         """Raises KernelRuntimeError where it is too late to add anything."""
         self.check_alive()
+        if self.root.runtime.device.closed:
+            raise KernelRuntimeError("this block was made before ti.init: make it again")
         if self.is_laid_out:
             raise KernelRuntimeError(
                 "this block was laid out when a field in it was first used, and cannot grow: place "

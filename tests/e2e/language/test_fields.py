@@ -115,8 +115,10 @@ def test_cell_of_several_fields() -> None:
     same([v.to_numpy()], [[[0, 0], [1, -1], [2, -2]]])
 
 
-def test_cell_of_many_types() -> None:
+def test_cell_of_many_types(lacks: Any) -> None:
     names = ["u8", "i16", "i32", "f32", "u16", "i8"]
+    if any(map(lacks, names)):
+        pytest.skip("no narrow types here")
     fields = [ti.field(getattr(ti, name)) for name in names]
     ti.root.dense(ti.i, 5).place(*fields)
     a, b, c, d, e, f = fields
@@ -262,7 +264,7 @@ def test_matrices() -> None:
 
 
 def test_component_by_run_time_index() -> None:
-    v, x = ti.Vector.field(4, ti.i32), ti.field(ti.u8)
+    v, x = ti.Vector.field(4, ti.i32), ti.field(ti.f32)
     ti.root.dense(ti.i, 3).place(x, v)
 
     @ti.kernel

@@ -28,7 +28,10 @@ def test_offset_of_one_axis(offset: int) -> None:
 
     k()
     x[offset + 4] += 100
-    same([x.to_numpy(), x[offset], x.shape], [np.arange(5) + offset + [0, 0, 0, 0, 100], offset, (5,)])
+    same(
+        [x.to_numpy(), x[offset], x.shape],
+        [np.arange(5) + offset + [0, 0, 0, 0, 100], offset, (5,)],
+    )
 
 
 @pytest.mark.parametrize("order", [None, "ij", "ji"])
@@ -105,7 +108,10 @@ def test_offset_of_vectors_and_matrices() -> None:
 
     k()
     same([v.to_numpy()], [[[0, 2, 3], [0, 0, 0], [1, 0, 0], [2, 5, 0]]])
-    same([m.to_numpy()], [[[[[0, 0], [0, 2]], [[0, 0], [0, 3]]], [[[1, 2], [3, 7]], [[0, 0], [0, 4]]]]])
+    same(
+        [m.to_numpy()],
+        [[[[[0, 0], [0, 2]], [[0, 0], [0, 3]]], [[[1, 2], [3, 7]], [[0, 0], [0, 4]]]]],
+    )
 
 
 # --- order and layout ----------------------------------------------------------------------------
