@@ -45,7 +45,10 @@ WITHOUT_FILE = frozenset(
 WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 
 # Public modules that are loaded when they are first used.
-LATER = ("algorithms", "linalg", "tools", *MODULES)
+LATER = ("ad", "algorithms", "linalg", "tools", *MODULES)
+
+# Names that Taichi's older programs use at the top, and the module that has them.
+MOVED = dict.fromkeys(("Tape", "clear_all_gradients", "grad_replaced", "grad_for", "no_grad"), "ad")
 
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {
@@ -67,6 +70,8 @@ def find(path: str) -> Any:
     module, _, name = path.rpartition(".")
     if path in LATER:
         return importlib.import_module(f"{NAME}.{path}")
+    if path in MOVED:
+        return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), path)
     if name.startswith("__") or not module or module in MODULES:
         raise refuse(path)
     if name in RENAMED:

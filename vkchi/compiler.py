@@ -64,19 +64,32 @@ def compile_kernel(
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
     clock.tick("lower")
-    _show("ir", lowered.func)
-    program, temps = optimise(lowered.func, caps, options)
-    clock.tick("optimise")
+    show("ir", lowered.func)
+    built = build(lowered.func, options, caps)
+    clock.tick("optimise, emit")
+    counts = overflowing_counts(lowered.func)
+    sites = used_sites(built.program, lowered.sites)
+    return Compiled(fn.__name__, built.dispatches, built.temps, counts, lowered, sites)
+
+
+class Built(NamedTuple):
+    """A Func as dispatches, and the arrays that a launch must provide besides its parameters."""
+
+    program: Program
+    dispatches: tuple[Dispatch, ...]
+    temps: dict[str, Array]
+
+
+def build(fn: Func, options: Options, caps: Caps) -> Built:
+    """Optimise and emit. Raises DeviceError for what the device lacks."""
+    program, temps = optimise(fn, caps, options)
     dispatches = []
     for k, func in enumerate(program.funcs):
-        _show("opt", func)
-        shader = emit(func, plan_grid(func, caps, options), caps, f"{fn.__name__}.{k}")
+        show("opt", func)
+        shader = emit(func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}")
         dispatches.append(Dispatch(shader, *memory_access(func)))
-    clock.tick("emit")
     temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
-    counts = overflowing_counts(lowered.func)
-    sites = used_sites(program, lowered.sites)
-    return Compiled(fn.__name__, tuple(dispatches), temp_types, counts, lowered, sites)
+    return Built(program, tuple(dispatches), temp_types)
 
 
 def overflowing_counts(fn: Func) -> tuple[Count, ...]:
@@ -115,7 +128,8 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(reads), frozenset(writes)
 
 
-def _show(stage: str, fn: Func) -> None:
+def show(stage: str, fn: Func) -> None:
+    """Print or dump a Func where VKCHI_PRINT or VKCHI_DUMP ask for it."""
     if stage in env.stages_to_print():
         print(f"; {stage}\n{print_func(fn)}", file=sys.stderr)
     folder = env.flag("VKCHI_DUMP")

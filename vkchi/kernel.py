@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -53,6 +54,19 @@ class Kernel:
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(args, kwargs, launch)
+
+    def grad(self, *args: Any, **kwargs: Any) -> None:
+        """Add to the gradients of what a call with these arguments reads, from those of what it
+        writes. Raises GradientError where there is no right gradient."""
+        from vkchi.autodiff.calls import run_gradient  # most programs have no gradients
+
+        self._run(args, kwargs, run_gradient)
+
+    def _run(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], act: Callable[[str, Plan, Any], Any]
+    ) -> Any:
+        """act(name, plan, args) with the plan for these arguments, made if there is none."""
         runtime = current()
         if runtime is not self._runtime:
             self._start_over(runtime)
@@ -65,8 +79,8 @@ class Kernel:
             key = sign_all(parameters, args)
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = self._make_plan(runtime, parameters, args, key)
-            return plan.launch(args)
+                plan = self._find_plan(runtime, parameters, args, key)
+            return act(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
         except CompilationError as e:
@@ -75,10 +89,29 @@ class Kernel:
             raise e.with_traceback(None) from None  # the message has the user's line
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
-        return self if obj is None else functools.partial(self, obj)
+        return self if obj is None else BoundKernel(self, obj)
 
     def _start_over(self, runtime: Runtime) -> None:
-        self._runtime, self._plans, self._parameters = runtime, {}, None
+        self._plans, self._parameters = {}, None
+        self._runtime = runtime  # last: another thread that finds it finds the new table too
+
+    def _find_plan(
+        self,
+        runtime: Runtime,
+        parameters: list[Parameter],
+        args: tuple[Any, ...],
+        key: tuple[Any, ...],
+    ) -> Plan:
+        """The plan for a signature that was not met yet, or only by another thread just now."""
+        with runtime.lock:
+            plan = self._plans.get(key)
+            if plan is None or plan.runtime is not runtime:
+                plan = self._make_plan(runtime, parameters, args, key)
+                if runtime is self._runtime:
+                    self._plans[key] = plan
+                    for part in identities(key):
+                        part.watch(functools.partial(forget_stale_plans, weakref.ref(self)))
+            return plan
 
     def _make_plan(
         self,
@@ -89,8 +122,6 @@ class Kernel:
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
 
-        for part in identities(key):
-            part.watch(functools.partial(forget_stale_plans, weakref.ref(self)))
         specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
         return Plan(runtime, compiled, parameters, args, show_element)
@@ -119,6 +150,20 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
     found = kernel()
     if found is not None:
         found.forget_stale_plans()
+
+
+class BoundKernel(functools.partial[Any]):
+    """A kernel taken from an object, which is its first argument."""
+
+    def grad(self, *args: Any, **kwargs: Any) -> None:
+        """The kernel's gradient for this object."""
+        self.func.grad(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
+
+
+def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    """Run a kernel; inside a tape or forward mode, by these."""
+    tape = plan.runtime.tape
+    return plan.launch(args) if tape is None else tape.launch(name, plan, args)
 
 
 def show_element(storage: Storage) -> Any:

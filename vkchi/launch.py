@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
@@ -76,10 +76,17 @@ def compile_check(count: Count, read: Read) -> Callable[[list[Any]], None]:
     return check
 
 
+class Owner(Protocol):
+    """What steps belong to: `arrays` are those that are the same for every launch."""
+
+    runtime: Runtime
+    arrays: dict[str, Storage | Reports]
+
+
 class Step:
     """One dispatch, ready to be recorded."""
 
-    def __init__(self, plan: Plan, dispatch: Dispatch, places: dict[Place, int]) -> None:
+    def __init__(self, plan: Owner, dispatch: Dispatch, places: dict[Place, int]) -> None:
         shader = dispatch.shader
         self.runtime, self.grid = plan.runtime, shader.grid
         self.pipeline = plan.runtime.device.load(shader)
@@ -173,6 +180,8 @@ class Plan:
         self.gradients = [
             (name, b[1]) for name, b in compiled.lowered.bindings.items() if b[0] == "grad"
         ]
+        self.func = compiled.lowered.func
+        self.derived: dict[Any, Any] = {}  # gradients and forward mode, by what they are for
         self._find_arrays(compiled)
         lives = [getattr(array, "life", None) for array in self.arrays.values()]
         self.lives = list(dict.fromkeys(life for life in lives if life is not None))
@@ -181,8 +190,18 @@ class Plan:
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
-        passed = {id(array) for arg in args for array in arrays_in(arg)}
-        self.arrays = {name: a for name, a in self.arrays.items() if id(a) not in passed}
+        passed = {
+            id(array): (k, m)
+            for k, arg in enumerate(args)
+            for m, array in enumerate(arrays_in(arg))
+        }
+        self.passed = {name: passed[id(a)] for name, a in self.arrays.items() if id(a) in passed}
+        self.arrays = {name: a for name, a in self.arrays.items() if name not in self.passed}
+
+    def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
+        """The fields that a launch with these arguments works on, by parameter name."""
+        found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
+        return found | {name: arrays_in(args[k])[m] for name, (k, m) in self.passed.items()}
 
     def _find_arrays(self, compiled: Compiled) -> None:
         for name, binding in compiled.lowered.bindings.items():

@@ -94,6 +94,7 @@ def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     made = cls(current(), elem, cook_shape(shape))
     if needs_grad:
         made.grad = cls(current(), elem, made.shape)
+        made.runtime.gradients.add(made.grad)
     return made
 
 

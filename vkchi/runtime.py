@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,7 +69,8 @@ ACCEPTED = frozenset(ACCEPTED_NAMES.split())
 @dataclass
 class Runtime:
     """A device and its options. `lock` is held while a launch is put together; `kept` is what other
-    modules keep for as long as the runtime is there, under keys of their own."""
+    modules keep for as long as the runtime is there, under keys of their own; `gradients`
+    and `duals` are all arrays that are such of others."""
 
     device: Device
     options: Options
@@ -76,6 +78,9 @@ class Runtime:
     draws: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)
     _reports: Reports | None = None
+    tape: Any = None  # what records kernel calls now: a tape, or forward mode
+    gradients: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    duals: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
     @property
     def reports(self) -> Reports:

@@ -21,7 +21,6 @@ class UnsupportedName(Unsupported, AttributeError):
     """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
 
 
-_GRADIENTS = "automatic differentiation is not there yet; write the gradient as a kernel"
 _SPARSE = "sparse fields are not there; keep dense fields and a mask"
 _MATRICES = "use scipy.sparse on x.to_numpy(), or ti.linalg.MatrixFreeCG"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
@@ -32,7 +31,6 @@ _PADDLE = "use to_numpy() and from_numpy()"
 
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
-    **dict.fromkeys(("ad", "Tape", "clear_all_gradients", "grad_replaced"), _GRADIENTS),
     **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
     **dict.fromkeys(("get_addr", "sparse"), _SPARSE),
     **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), _MATRICES),
@@ -50,7 +48,7 @@ TABLE: dict[str, str] = {
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("ad", "aot", "graph", "profiler", "sparse", "types.quant", "ui"))
+MODULES = frozenset(("aot", "graph", "profiler", "sparse", "types.quant", "ui"))
 
 
 def reason_for(path: str) -> str | None:

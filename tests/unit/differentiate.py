@@ -76,6 +76,7 @@ def count_cells(made: Gradient, bound: Arrays) -> Arrays:
     if made.counting is None:
         return {}
     cells = {s.cell: np.zeros((), np.int32) for s in made.saves}
+    cells |= {s.width: np.zeros((), np.int32) for s in made.saves if s.parallel is not None}
     scratch = {k: np.array(bound[v]) for k, v in made.counting.copies.items()}
     run(made.counting.func, {**{k: np.array(v) for k, v in bound.items()}, **scratch, **cells})
     return cells

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vkchi.autodiff.memory import Versions
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import CountingSweep, Kept, Memory
+from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
 from vkchi.types import cell_of, i32
@@ -20,12 +20,14 @@ from vkchi.types import cell_of, i32
 class Save(NamedTuple):
     """A buffer of kept values. `loops` are the loops around, outermost first, whose trip counts
     multiply to the positions needed; `cell` is the name of the count that the counting Func finds.
-    `parallel` is the loop whose iterations are the invocations, None for one invocation."""
+    `parallel` is the loop whose iterations are the invocations, None for one invocation; `width`
+    names the cell with their number."""
 
     param: Param
     loops: tuple[Op, ...]
     cell: str
     parallel: Op | None
+    width: str
 
 
 class Counting(NamedTuple):
@@ -42,7 +44,8 @@ def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
         around = loops_around(primal, loop)
         parallel = parallel_around(primal, loop)
         cell = f"count.{list(kept.in_loop).index(loop)}"
-        found += [Save(kept.buffer(v), around, cell, parallel) for v in values]
+        width = f"width.{cell}"
+        found += [Save(kept.buffer(v), around, cell, parallel, width) for v in values]
     return found
 
 
@@ -64,29 +67,57 @@ def build_counting(primal: Primal, kept: Kept, saves: Sequence[Save]) -> Countin
     """What finds the cells; None if nothing is saved."""
     if not saves:
         return None
-    cells = {s.loops[-1]: Param(cell_of(i32), s.cell) for s in saves}
     b, fn = Builder(), primal.fn
-    versions = Versions(b, primal)
-    nothing = Kept(primal)
+    counter = Counter(b, primal, saves)
     with b.region() as body:
         b.span = fn.span
-        sweep = CountingSweep(b, primal, nothing, Memory({}, {}), cells)
+        sweep = counter.sweep()
         for segment in primal.segments:
-            found, late = dict(versions.now), versions.advance(segment.ops)
-            sweep.memory = Memory(found, late)
+            counter.advance(segment)
+            sweep.memory = counter.memory
             if segment.loop is None:
                 sweep.run(segment.ops)
-                versions.now.update(sweep.memory.late)
-                continue
-            (region,) = segment.loop.regions
-            index = Param(region.params[0].type, region.params[0].name)
-            with b.region(index) as inner_body:
-                inner = CountingSweep(b, primal, nothing, sweep.memory, cells)
-                inner.map = {**sweep.map, region.params[0]: index}
-                inner.run(region.ops)
-                b.emit("yield")
-            begin, end = (sweep.get(v) for v in segment.loop.args)
-            b.parallel(begin, end, inner_body, None)
+                counter.versions.now.update(sweep.memory.late)
+            else:
+                counter.run(segment.loop, sweep)
         b.emit("yield")
-    params = (*fn.params, *versions.params, *cells.values())
-    return Counting(Func(f"{fn.name}.count", params, body, fn.span), versions.copies)
+    params = (*fn.params, *counter.versions.params, *counter.cells.values())
+    params += tuple(counter.widths.values())
+    return Counting(Func(f"{fn.name}.count", params, body, fn.span), counter.versions.copies)
+
+
+class Counter:
+    """Builds the counting Func: the cells of loops, and of the parallel loops around them."""
+
+    def __init__(self, b: Builder, primal: Primal, saves: Sequence[Save]) -> None:
+        self.b, self.primal = b, primal
+        self.versions = Versions(b, primal)
+        self.memory = Memory({}, {})
+        t = cell_of(i32)
+        self.cells = {s.loops[-1]: Param(t, s.cell) for s in saves}
+        self.widths = {s.loops[-1]: Param(t, s.width) for s in saves if s.parallel is not None}
+        self.around = {s.loops[-1]: s.parallel for s in saves}
+
+    def sweep(self) -> CountingSweep:
+        """A replay that counts."""
+        return CountingSweep(self.b, self.primal, Kept(self.primal), self.memory, self.cells)
+
+    def advance(self, segment: Segment) -> None:
+        """Go on to the memory of a segment."""
+        found = dict(self.versions.now)
+        self.memory = Memory(found, self.versions.advance(segment.ops))
+
+    def run(self, op: Op, outer: CountingSweep) -> None:
+        """A parallel loop, and how many iterations it has."""
+        b, (region,) = self.b, op.regions
+        index = Param(region.params[0].type, region.params[0].name)
+        with b.region(index) as body:
+            inner = self.sweep()
+            inner.map = {**outer.map, region.params[0]: index}
+            inner.run(region.ops)
+            b.emit("yield")
+        begin, end = (outer.get(v) for v in op.args)
+        b.parallel(begin, end, body, None)
+        for loop, cell in self.widths.items():
+            if self.around[loop] is op:
+                b.emit("atomic_max", b.emit("elem", cell), trip_count(b, begin, end))

@@ -69,6 +69,11 @@ class Gradient(NamedTuple):
     adjoints: dict[str, str]
     primal: Primal
 
+    def saves_used(self) -> tuple[Save, ...]:
+        """The buffers that `func` still has."""
+        params = set(self.func.params)
+        return tuple(s for s in self.saves if s.param in params)
+
 
 EXTREMES = {"atomic_min", "atomic_max"}
 

@@ -297,6 +297,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_NONDIFF, NONDIFF),
     **dict.fromkeys(_MEMORY, MEMORY),
     **dict.fromkeys(_CONTROL, CONTROL),
+    **dict.fromkeys(("word", "word_get", "word_put"), NONDIFF),
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
 }

@@ -9,7 +9,7 @@ field tree that it is placed in (`snode`), when it is first used. Must not know:
 from __future__ import annotations
 
 import copy
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.snode import Content, SNode, Tree
@@ -17,6 +17,9 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
+
+if TYPE_CHECKING:
+    from vkchi.device import Buffer
 
 # What a field has only once its tree is laid out.
 LATER = frozenset(
@@ -42,12 +45,6 @@ class Field(Storage):
         self.describe(runtime, elem, None)
         self.name = name
         self.companions: dict[str, Field] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in LATER:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.settle()
-        return vars(self)[name]
 
     # --- its place -----------------------------------------------------------------------------
 
@@ -88,6 +85,7 @@ class Field(Storage):
 
     def detach(self) -> None:
         """Give the memory up: the tree is destroyed."""
+        self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
         for name in LATER - {"shape"}:
             vars(self).pop(name, None)
@@ -132,7 +130,8 @@ class Field(Storage):
             return None
         found = self.companions.get(kind)
         if found is None:
-            found = type(self)(self.runtime, self.elem, f"{self.name}.{kind}")
+            cls = PENDING.get(type(self), type(self))
+            found = cls(self.runtime, self.elem, f"{self.name}.{kind}")
             found.kind = kind
             self.companions[kind] = found
             known = {"grad": self.runtime.gradients, "dual": self.runtime.duals}
@@ -271,7 +270,7 @@ class MatrixField(Field):
         """The field of component k, counted row by row."""
         found = self._parts.get(k)
         if found is None:
-            found = self._parts[k] = ComponentField(self, k)
+            found = self._parts[k] = PendingComponentField(self, k)
         return found
 
     def detach(self) -> None:
@@ -298,6 +297,44 @@ class MatrixField(Field):
         if self.m == 1 and values.shape in ((*self.shape, self.n), (*self.shape, self.n, 1)):
             values = values.reshape(full)
         super().from_numpy(values)
+
+
+# --- fields without memory -----------------------------------------------------------------------
+
+
+class Pending(Field):
+    """A field without memory: what it lacks is there when asked for, or why not is said. With
+    memory it becomes a plain one, for attributes are slow where `__getattr__` is."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in LATER:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.settle()
+        return vars(self)[name]
+
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        super().attach(buffer, is_own=is_own)
+        self.__class__ = PLAIN[type(self)]
+
+
+class PendingScalarField(ScalarField, Pending):
+    """A field of numbers without memory."""
+
+
+class PendingMatrixField(MatrixField, Pending):
+    """A field of vectors or matrices without memory."""
+
+
+class PendingComponentField(ComponentField, Pending):
+    """One component of a field without memory."""
+
+
+PENDING: dict[type[Field], type[Field]] = {
+    ScalarField: PendingScalarField,
+    MatrixField: PendingMatrixField,
+    ComponentField: PendingComponentField,
+}
+PLAIN = {pending: plain for plain, pending in PENDING.items()}
 
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:

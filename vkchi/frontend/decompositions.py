@@ -87,7 +87,9 @@ def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
 
 
 def _stop_grad(cx: Context, x: Any) -> Any:
-    decompose.stop_grad(x)
+    if not isinstance(x, Value):
+        raise cx.fail("`ti.stop_grad` takes a value of the kernel", help="write ti.stop_grad(x[i])")
+    return cx.b.emit("stop_grad", x)
 
 
 CALLS[repeat] = Call(emit_repeat)

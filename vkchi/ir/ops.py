@@ -83,6 +83,7 @@ _ELEMENTWISE: list[tuple[str, str, Callable[..., Any], str]] = [
     ("ceil", "T:float -> T", np.ceil, "smallest integer not below"),
     ("round", "T:float -> T", meaning.round_even, "nearest integer, halves to even"),
     ("trunc", "T:float -> T", np.trunc, "integer part"),
+    ("stop_grad", "T:any -> T", lambda x: x, "the same, without a derivative"),
 ]
 for _name, _sig, _numpy, _doc in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc)

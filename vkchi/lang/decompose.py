@@ -249,10 +249,7 @@ solve = Function("solve", _solve, "x with A @ x = b, for a square A up to 4 by 4
 
 
 def _stop_grad(x: Any) -> Any:
-    raise Unsupported(
-        "ti.stop_grad is not supported yet: "
-        "compute the value in another kernel, under @ti.ad.no_grad"
-    )
+    return x
 
 
-stop_grad = Function("stop_grad", _stop_grad, "Not supported yet.")
+stop_grad = Function("stop_grad", _stop_grad, "x, through which no derivative flows.")

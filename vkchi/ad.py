@@ -1,0 +1,16 @@
+"""`ti.ad`: differentiation. Names only."""
+
+from vkchi.autodiff.check import gradcheck
+from vkchi.autodiff.custom import grad_for, grad_replaced, no_grad
+from vkchi.autodiff.direction import FwdMode
+from vkchi.autodiff.tape import Tape, clear_all_gradients
+
+__all__ = [
+    "FwdMode",
+    "Tape",
+    "clear_all_gradients",
+    "grad_for",
+    "grad_replaced",
+    "gradcheck",
+    "no_grad",
+]

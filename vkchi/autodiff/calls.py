@@ -1,0 +1,147 @@
+"""Kernel calls as differentiation sees them: what they work on, and the gradient of one.
+
+Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vkchi.autodiff.regions import may_meet
+from vkchi.errors import GradientError
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.launch import Plan
+from vkchi.ndarray import Ndarray
+from vkchi.signature import Bound
+
+if TYPE_CHECKING:
+    from vkchi.autodiff.plan import GradientPlan
+
+
+class Call(NamedTuple):
+    """A kernel call: its plan, its arguments with host arrays copied to the device, its arrays by
+    parameter name, and torch tensors that want gradients."""
+
+    name: str
+    plan: Plan
+    args: tuple[Any, ...]
+    arrays: dict[str, Storage]
+    tensors: dict[str, Any]
+
+
+def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
+    """What a call works on; host arrays are copied."""
+    bound = Bound(plan.runtime, [])
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        parameter.bind(arg, bound)
+    copies = {one.name: one.array for one in bound.imports}
+    names = [p.name for p in plan.parameters]
+    given = tuple(copies.get(n, a) for n, a in zip(names, args, strict=True))
+    tensors = {
+        n: a for n, a in zip(names, args, strict=True) if host.is_torch(a) and a.requires_grad
+    }
+    return Call(name, plan, given, {**plan.fields(args), **bound.arrays}, tensors)
+
+
+def companion(array: Storage, kind: str) -> Storage | None:
+    """The array's gradient (`grad`) or dual, if it has a place."""
+    found = getattr(array, kind, None)
+    if found is None or getattr(found, "node", found) is None:
+        return None
+    assert isinstance(found, Storage)
+    return found
+
+
+def whole(array: Storage) -> Storage:
+    """The array whose memory it is: of a component of vectors, the vectors."""
+    of: Any = getattr(array, "component_of", None)
+    return of[0] if of is not None else array
+
+
+def copy_of(array: Storage) -> Storage:
+    """An array of its own with the same type, layout and contents."""
+    made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
+    array.device.copy(array.buffer, made.buffer, array.size_bytes)
+    return made
+
+
+class Gradients:
+    """The adjoints of a call's arrays: their companions; of torch tensors, copies of `.grad`."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.arrays = {
+            name: g for name, a in call.arrays.items() if (g := companion(a, "grad")) is not None
+        }
+        for name in call.tensors:
+            a = call.arrays[name]
+            self.arrays[name] = Ndarray(a.runtime, a.elem, a.shape)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Which arrays have one."""
+        return frozenset(self.arrays)
+
+    def fetch(self) -> None:
+        """Bring the gradients of torch tensors to the device."""
+        for name, tensor in self.call.tensors.items():
+            if tensor.grad is not None:
+                self.arrays[name].from_torch(tensor.grad)
+
+    def bring_back(self) -> None:
+        """Put them into the tensors' `.grad`."""
+        for name, tensor in self.call.tensors.items():
+            made = self.arrays[name].to_torch().reshape(tensor.shape)
+            if tensor.grad is None:
+                tensor.grad = made
+            else:
+                tensor.grad.copy_(made)
+
+
+def plan_gradient(call: Call, names: frozenset[str]) -> GradientPlan:
+    """The call's gradient by these arrays, made once per plan. Raises GradientError."""
+    from vkchi.autodiff.plan import GradientPlan  # most programs have no gradients
+
+    found = call.plan.derived.get(names)
+    if found is None:
+        check_aliases(call)
+        found = call.plan.derived[names] = GradientPlan(call.plan, call.args, names)
+    assert isinstance(found, GradientPlan)
+    return found
+
+
+def check_aliases(call: Call) -> None:
+    """Raises GradientError where two parameters are one array."""
+    seen: dict[int, str] = {}
+    for name, array in call.arrays.items():
+        key = id(whole(array))
+        if key in seen:
+            raise GradientError(
+                f"{call.name}(): `{seen[key]}` and `{name}` are the same memory, whose gradient "
+                "would be counted for one of them only", call.plan.func.span,
+                help="pass it once, or copy one of them",
+            )  # fmt: skip
+        seen[key] = name
+
+
+def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
+
+    Raises GradientError where it needs what the kernel itself overwrites.
+    """
+    call = describe_call(name, plan, args)
+    gradients = Gradients(call)
+    made = plan_gradient(call, gradients.names)
+    needs, writes = (made.boxes(x, call.args, call.arrays) for x in (made.needs, made.writes))
+    for key, box in needs.items():
+        written = writes.get(key)
+        if box is not None and written is not None and may_meet(box, written):
+            raise GradientError(
+                f"the gradient of {name}() needs what `{key}` held before the kernel overwrote it",
+                made.writes[key].elements[0].span,
+                help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
+            )
+    gradients.fetch()
+    made.launch(call.args, call.arrays, gradients.arrays)
+    gradients.bring_back()

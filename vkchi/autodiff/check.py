@@ -1,0 +1,93 @@
+"""Gradients compared with differences.
+
+Owns: `gradcheck`, and the check that a tape makes when asked to. Must not know: how gradients are
+built.
+
+    ti.ad.gradcheck(run, loss, [x])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError, GradientError
+from vkchi.fields.storage import Storage
+
+if TYPE_CHECKING:
+    from vkchi.autodiff.tape import Tape
+
+# Differences of f32 carry rounding errors that the step cannot make small.
+STEP = {"f64": 1e-5, "f32": 1e-2, "f16": 5e-2}
+TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
+
+
+def gradcheck(
+    run: Callable[[], Any],
+    loss: Any,
+    inputs: Sequence[Any],
+    *,
+    step: float | None = None,
+    tolerance: float | None = None,
+) -> None:
+    """Compare the gradients of `loss` by `inputs` with central differences.
+
+    run: calls the kernels, from the contents of the inputs alone; loss: a field of one number;
+    inputs: fields or ndarrays with gradients. Contents are left as they were. Raises GradientError
+    naming the first element that differs.
+    """
+    from vkchi.autodiff.tape import Tape
+
+    saved = [x.to_numpy() for x in inputs]
+    with Tape(loss):
+        run()
+    gradients = [x.grad.to_numpy() for x in inputs]
+    for x, before, found in zip(inputs, saved, gradients, strict=True):
+        x.from_numpy(before)
+        compare(x, found, differences(run, loss, x, step), tolerance)
+
+
+def check_tape(tape: Tape) -> None:
+    """The same for a tape that has run; `grad_check` are the inputs."""
+    if not isinstance(tape.grad_check, list):
+        raise ArgumentError("Tape(grad_check=...) takes a list of fields")
+    for x in tape.grad_check:
+        compare(x, x.grad.to_numpy(), differences(tape.run_again, tape.loss, x, None), None)
+
+
+def differences(
+    run: Callable[[], Any], loss: Storage, x: Storage, step: float | None
+) -> np.ndarray[Any, Any]:
+    """Central differences of the loss by every number in x."""
+    h = step or STEP[x.dtype.name]
+    before = x.to_numpy()
+    slopes = np.zeros(before.shape, np.float64)
+    for place in np.ndindex(before.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = before.copy()
+            moved[place] += sign * h
+            x.from_numpy(moved)
+            loss.fill(0)
+            run()
+            ends.append((float(moved[place]), float(loss.to_numpy().reshape(-1)[0])))
+        slopes[place] = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
+    x.from_numpy(before)
+    return slopes
+
+
+def compare(
+    x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
+) -> None:
+    """Raises GradientError at the first element whose gradient is not the slope."""
+    limit = tolerance or TOLERANCE[x.dtype.name]
+    scale = max(1.0, float(np.abs(slopes).max(initial=0.0)))
+    wrong = ~np.isclose(found, slopes, rtol=limit, atol=limit * scale)
+    if wrong.any():
+        place = tuple(int(k) for k in np.argwhere(wrong)[0])
+        raise GradientError(
+            f"the gradient of {x!r} at {place} is {found[place]:.6g}, and differences give "
+            f"{slopes[place]:.6g}"
+        )

@@ -1,0 +1,69 @@
+"""Python functions with gradients of their own.
+
+Owns: the decorators `grad_replaced`, `grad_for`, `no_grad`. Must not know: kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.autodiff.tape import Custom
+from vkchi.errors import KernelRuntimeError
+from vkchi.runtime import current
+
+
+def grad_replaced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
+    the kernels in it."""
+    made: Callable[..., Any] = recorded(function, None)
+    return made
+
+
+def no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a Python function that tapes do not differentiate."""
+    made: Callable[..., Any] = recorded(function, lambda *args, **kwargs: None)
+    return made
+
+
+def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) -> Any:
+    """The function, recorded by tapes as one call with this gradient."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tape = current().tape
+        if tape is None or tape.is_paused:
+            return function(*args, **kwargs)
+        tape.entries.append(Custom(call, args, kwargs))
+        tape.is_paused = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            tape.is_paused = False
+
+    call.grad = gradient  # type: ignore[attr-defined]
+    return call
+
+
+def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate the gradient of a function made by `grad_replaced`; it takes the same arguments.
+
+    Raises KernelRuntimeError for other functions, and for a second gradient.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        name = getattr(primal, "__name__", repr(primal))
+        if not hasattr(primal, "grad"):
+            raise KernelRuntimeError(
+                f"{name}() must be decorated with ti.ad.grad_replaced to have a gradient of its own"
+            )
+        if primal.grad is not None:
+            raise KernelRuntimeError(
+                f"{name} has a gradient: ti.ad.grad_for goes with a Python function that is "
+                "decorated with ti.ad.grad_replaced, once"
+            )
+        primal.grad = function
+        return function
+
+    return decorate

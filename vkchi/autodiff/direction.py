@@ -1,0 +1,103 @@
+"""Forward mode: kernels that carry derivatives along one direction.
+
+Owns: `FwdMode`. Must not know: how derivatives are built.
+
+    with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
+        compute()
+    loss.dual[None]                 # d loss / d x[0]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vkchi.autodiff.calls import companion, describe_call
+from vkchi.autodiff.taints import missing_dual
+from vkchi.errors import KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.launch import Plan
+from vkchi.runtime import Runtime, current
+from vkchi.types import shape_of
+
+
+class FwdMode:
+    """Kernels called inside `with` also compute, in the `dual` of every field that has one, the
+    derivative of its elements along the direction `seed` of `param`.
+
+    loss: one field or several, of results; param: a field with a dual; seed: as many numbers as
+    param has (None: 1, for a param of one number); clear_gradients: set all duals to 0 first.
+    Raises KernelRuntimeError for a wrong seed or missing duals, GradientError where an operation
+    has no derivative. Source: Taichi's `ti.ad.FwdMode`.
+    """
+
+    def __init__(
+        self, loss: Any, param: Any, seed: Sequence[float] | None = None,
+        clear_gradients: bool = True,
+    ) -> None:  # fmt: skip
+        self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
+        self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
+        self.runtime: Runtime = current()
+        self.is_new = True
+
+    def __enter__(self) -> FwdMode:
+        if not self.is_new:
+            raise KernelRuntimeError("forward mode can be entered once: make a new ti.ad.FwdMode")
+        if self.runtime.tape is not None:
+            raise KernelRuntimeError("leave the other ti.ad.Tape or ti.ad.FwdMode first")
+        for field in (*self.losses, self.param):
+            if not isinstance(field, Storage) or companion(field, "dual") is None:
+                raise KernelRuntimeError(
+                    f"ti.ad.FwdMode needs fields with needs_dual=True, not {field!r}"
+                )
+        direction = direction_of(self.param, self.seed)
+        if self.clear_gradients:
+            clear_duals(self.runtime)
+        self.param.dual.from_numpy(direction)
+        self.is_new, self.runtime.tape = False, self
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.runtime.tape = None
+        self.param.dual.fill(0)
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel with derivatives."""
+        from vkchi.autodiff.plan import ForwardPlan
+
+        call = describe_call(name, plan, args)
+        duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
+        key = ("forward", frozenset(duals))
+        found = plan.derived.get(key)
+        if found is None:
+            missing_dual(call, frozenset(duals))
+            found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
+        found.launch(call.args, call.arrays, duals)
+        return None if not plan.returns else plan.launch(args)
+
+
+def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
+    """The seed as an array like the parameter. Raises KernelRuntimeError for a wrong length."""
+    shape = param.shape + shape_of(param.elem)
+    count = math.prod(shape)
+    if seed is None and count != 1:
+        raise KernelRuntimeError(
+            f"ti.ad.FwdMode needs a seed of {count} numbers, one for each of the parameter: "
+            "seed=[1, 0, ...] for the derivative by the first"
+        )
+    values = np.asarray([1.0] if seed is None else seed, param.dtype.dtype)
+    if values.size != count:
+        raise KernelRuntimeError(
+            f"ti.ad.FwdMode needs a seed of {count} numbers, not of {values.size}"
+        )
+    return values.reshape(shape)
+
+
+def clear_duals(runtime: Runtime) -> None:
+    """Set all duals to 0."""
+    for array in list(runtime.duals):
+        if array.node is not None:
+            array.fill(0)

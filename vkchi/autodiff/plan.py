@@ -1,0 +1,228 @@
+"""Launching gradients and forward mode: which arrays a derived kernel needs, and how large.
+
+Owns: `GradientPlan` and `ForwardPlan`, made once per signature and set of differentiable arrays.
+Must not know: tapes, how gradients are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vkchi.autodiff.buffers import Save
+from vkchi.autodiff.primal import WRITES
+from vkchi.autodiff.regions import Accesses, Box
+from vkchi.compiler import Built
+from vkchi.errors import DeviceError
+from vkchi.fields.storage import Storage
+from vkchi.gradients import build_forward, build_gradient
+from vkchi.ir.core import Func, Op
+from vkchi.launch import Plan, Step, count_reader
+from vkchi.passes.grid import Number, combine, constant, host_number, wrapped
+from vkchi.runtime import Runtime
+from vkchi.shader import compile_count
+from vkchi.signature import Bound
+from vkchi.types import WIDE_FROM, Array, i32
+
+Arrays = Mapping[str, Storage]
+Counter = Callable[[list[Any]], int]
+
+
+class Program:
+    """Dispatches whose arrays are given at every launch, by name."""
+
+    def __init__(self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...]) -> None:
+        self.runtime: Runtime = plan.runtime
+        self.parameters = plan.parameters
+        self.arrays: dict[str, Any] = {}  # none is fixed
+        self.types = {p.name: p.type for p in fn.params if isinstance(p.type, Array)}
+        self.types |= built.temps
+        self.used = frozenset(n for d in built.dispatches for n in d.reads | d.writes)
+        self.reads = frozenset(name for d in built.dispatches for name in d.reads)
+        self.temps = {
+            name: Storage(self.runtime, t.elem, (), stored=t.stored)
+            for name, t in built.temps.items()
+        }
+        self.places = self._lay_out(args)
+        self.steps = [Step(self, d, self.places) for d in built.dispatches]
+
+    def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
+        keys = [("trash", "", 0), ("value", "seed", 0)]
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            keys += parameter.places(arg)
+        for name, t in self.types.items():
+            keys += [("ptr", name, 0), ("size", name, 0)]
+            keys += [("dim", name, k) for k in range(t.ndim)]
+        return {key: k for k, key in enumerate(keys)}  # what stands twice counts where it is last
+
+    def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
+        """The numbers and arrays of a launch."""
+        bound = Bound(self.runtime, [self.runtime.device.trash.address, 0])
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            parameter.bind(arg, bound)
+        stand_in = next(iter(arrays.values()))
+        for name, t in self.types.items():
+            array = self.temps.get(name) or arrays.get(name)
+            if array is None or len(array.shape) != t.ndim:
+                array = stand_in  # nothing reads or writes it
+                bound.flat += [array.buffer.address, 0, *[0] * t.ndim]
+            else:
+                bound.bind_array(name, array)
+        return bound
+
+    def launch(self, bound: Bound) -> None:
+        """Record the dispatches."""
+        for step in self.steps:
+            step.record(bound)
+
+
+class Room:
+    """How large the buffer of one `Save` is: positions times invocations."""
+
+    def __init__(self, save: Save, places: dict[tuple[str, str, int], int]) -> None:
+        self.save = save
+        read = count_reader(places)
+        positions, invocations = positions_of(save), invocations_of(save)
+        self.positions = compile_count(positions.expr, read) if positions else None
+        self.invocations = compile_count(invocations.expr, read) if invocations else None
+
+
+def positions_of(save: Save) -> Number | None:
+    """The product of the trip counts around, where the host can compute it."""
+    total: Number | None = constant(1)
+    for loop in save.loops:
+        trips = trips_of(loop)
+        if total is None or trips is None:
+            return None
+        total = combine("mul", (total, trips))
+    return total
+
+
+def trips_of(loop: Op) -> Number | None:
+    """How often a loop goes round, where the host can compute it."""
+    if loop.kind == "while":
+        return None
+    begin, end = (wrapped(host_number(v), v) for v in loop.args[:2])
+    if begin is None or end is None:
+        return None
+    length = combine("sub", (end, begin))
+    return combine("max", (length, constant(0))) if length is not None else None
+
+
+def invocations_of(save: Save) -> Number | None:
+    """The iterations of the parallel loop around."""
+    return constant(1) if save.parallel is None else trips_of(save.parallel)
+
+
+class GradientPlan:
+    """The gradient of a kernel for one signature and one set of differentiable arrays.
+
+    `needs` are the arrays whose contents, as the kernel found them, it reads; `writes` those that
+    the kernel overwrites. Raises GradientError where there is no gradient.
+    """
+
+    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
+        runtime = plan.runtime
+        compiled = build_gradient(plan.func, differentiable, runtime.options, runtime.device.caps)
+        self.runtime, self.made = runtime, compiled.made
+        func = self.made.func
+        self.main = Program(plan, func, compiled.main, args)
+        self.counting = None
+        if compiled.counting is not None and self.made.counting is not None:
+            self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
+        params = [p for p in plan.func.params if isinstance(p.type, Array)]
+        self.needs = {p.name: Accesses(func, p, ("load",)) for p in params
+                      if p.name in self.main.reads}  # fmt: skip
+        self.writes = {p.name: Accesses(self.made.primal.fn, p, WRITES) for p in params
+                       if p in self.made.primal.written}  # fmt: skip
+        self.rooms = [Room(s, self.main.places) for s in self.made.saves_used()]
+        self.buffers: dict[str, Storage] = {}
+
+    @property
+    def escapes(self) -> dict[str, Op]:
+        """Arrays without gradient that values with a derivative are put into, and where."""
+        return self.made.primal.active.escapes
+
+    def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
+        """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
+        that it found; `adjoints` by the same names. Raises DeviceError before anything runs where
+        there is not enough memory for what must be saved."""
+        given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
+                              if k in self.made.adjoints}}  # fmt: skip
+        own = {k: self._like(k, arrays[v]) for k, v in self.made.copies.items()
+               if k in self.main.used}  # fmt: skip
+        flat = self.main.bind(args, {**given, **own}).flat if self.rooms else []
+        for name, shape in self._shapes(args, given, flat).items():
+            own[name] = self._buffer(name, shape)
+        self.main.launch(self.main.bind(args, {**given, **own}))
+
+    def _like(self, name: str, array: Storage) -> Storage:
+        """Memory for a copy of an array."""
+        old = self.buffers.get(name)
+        if old is None or old.shape != array.shape:
+            old = Storage(self.runtime, array.elem, array.shape, array.layout, array.stored)
+            self.buffers[name] = old
+        return old
+
+    def _buffer(self, name: str, shape: tuple[int, int]) -> Storage:
+        """Memory for saved values: what was there before, if that is enough."""
+        t = self.main.types[name]
+        old = self.buffers.get(name)
+        if old is None or old.shape[0] < shape[0] or old.shape[1] < shape[1]:
+            count = shape[0] * shape[1] * t.scalars_per_element
+            if count >= WIDE_FROM:
+                raise DeviceError(
+                    f"the gradient of {self.made.primal.fn.name}() must save {count} numbers, more "
+                    "than one array holds: run fewer iterations per launch"
+                )
+            old = self.buffers[name] = Storage(self.runtime, t.elem, shape, stored=t.stored)
+        return old
+
+    def _shapes(
+        self, args: tuple[Any, ...], given: Arrays, flat: list[Any]
+    ) -> dict[str, tuple[int, int]]:
+        """[positions, invocations] of every buffer."""
+        cells: dict[str, int] = {}
+        found = {}
+        for room in self.rooms:
+            is_known = room.positions is not None and room.invocations is not None
+            if not is_known and not cells:
+                cells = self._count(args, given)
+            rows = room.positions(flat) if room.positions else cells[room.save.cell]
+            columns = room.invocations(flat) if room.invocations else cells[room.save.width]
+            found[room.save.param.name] = (max(1, rows), max(1, columns))
+        return found
+
+    def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
+        """How often loops go round, by running them; waits."""
+        counting, made = self.counting, self.made.counting
+        assert counting is not None and made is not None
+        copies = {k: self._like(f"count:{k}", given[v]) for k, v in made.copies.items()
+                  if k in counting.used}  # fmt: skip
+        names = [n for n in counting.types if n.startswith(("count.", "width."))]
+        cells = {name: Storage(self.runtime, i32, ()) for name in names}
+        counting.launch(counting.bind(args, {**given, **copies, **cells}))
+        return {name: int(cell.read(())) for name, cell in cells.items()}
+
+    def boxes(
+        self, accesses: Mapping[str, Accesses], args: tuple[Any, ...], arrays: Arrays
+    ) -> dict[str, Box | None]:
+        """Which part of each array is touched by a launch with these arguments."""
+        numbers = {p.name: a for p, a in zip(self.main.parameters, args, strict=True)
+                   if isinstance(a, int)}  # fmt: skip
+        extents = {(n, k): e for n, x in arrays.items() for k, e in enumerate(x.shape)}
+        return {name: a.box(numbers, extents) for name, a in accesses.items()}
+
+
+class ForwardPlan:
+    """A kernel with derivatives along the duals of some arrays."""
+
+    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
+        runtime = plan.runtime
+        func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
+        self.program = Program(plan, func, built, args)
+
+    def launch(self, args: tuple[Any, ...], arrays: Arrays, duals: Arrays) -> None:
+        """Run the kernel; the duals become those of its results."""
+        given = {**arrays, **{f"{k}.dual": v for k, v in duals.items()}}
+        self.program.launch(self.program.bind(args, given))

@@ -1,0 +1,292 @@
+"""Tapes: kernel calls recorded as they run, and their gradients in reverse order.
+
+Owns: what a tape keeps so that every gradient finds the memory that its kernel found. The rule: a
+launch notes which part of which arrays its gradient will read. When something is about to overwrite
+such a part, the array is copied first, once, for all launches that want it (copy on write). So the
+data-access rules that Taichi asks its users to keep need not be kept. What is refused:
+- an array without gradient through which a derivative would have to flow (`Taints`);
+- a gradient outside a tape that needs what its own kernel overwrites.
+
+Must not know: how gradients are built.
+
+    with ti.ad.Tape(loss=loss):
+        step(x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vkchi.autodiff.calls import (
+    Call,
+    Gradients,
+    companion,
+    copy_of,
+    describe_call,
+    plan_gradient,
+    whole,
+)
+from vkchi.autodiff.regions import Box, may_meet
+from vkchi.autodiff.taints import Taint, flow_from, missing_gradient
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.launch import Plan
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime, current
+
+if TYPE_CHECKING:
+    from vkchi.autodiff.plan import GradientPlan
+
+
+class Wanted(NamedTuple):
+    """That a call's gradient will read a part of an array, under a parameter's name."""
+
+    entry: Entry
+    name: str
+    box: Box
+
+
+class Entry:
+    """A recorded call. `memory` are its arrays, or copies of what they held."""
+
+    def __init__(self, call: Call, gradients: Gradients, plan: GradientPlan) -> None:
+        self.call, self.gradients, self.plan = call, gradients, plan
+        self.memory = dict(call.arrays)
+
+    def run(self) -> None:
+        """Add to the adjoints."""
+        self.gradients.fetch()
+        self.plan.launch(self.call.args, self.memory, self.gradients.arrays)
+        self.gradients.bring_back()
+
+
+class Custom(NamedTuple):
+    """A recorded call of a Python function with a gradient of its own."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self) -> None:
+        """Call its gradient."""
+        gradient = self.function.grad  # type: ignore[attr-defined]
+        if gradient is None:
+            name = self.function.__name__
+            raise KernelRuntimeError(
+                f"{name}() is ti.ad.grad_replaced and has no gradient: define one with "
+                f"@ti.ad.grad_for({name})"
+            )
+        gradient(*self.args, **self.kwargs)
+
+
+class Tape:
+    """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
+    the `grad` of what they read.
+
+    loss: a field of shape () or an ndarray or tensor of one element, with a gradient; it is set to
+    0 on entry. clear_gradients: set all gradients to 0 on entry. grad_check: fields whose gradients
+    are compared with differences on leaving. Raises KernelRuntimeError for a loss that cannot be
+    one, GradientError where a gradient would be wrong. Source: Taichi's `ti.ad.Tape`.
+    """
+
+    def __init__(
+        self,
+        loss: Any = None,
+        clear_gradients: bool = True,
+        validation: bool = False,
+        grad_check: list[Any] | None = None,
+    ) -> None:
+        self.loss, self.clear_gradients = loss, clear_gradients
+        self.validation, self.grad_check = validation, grad_check
+        self.runtime: Runtime = current()
+        self.entries: list[Entry | Custom] = []
+        self.wanted: dict[int, list[Wanted]] = {}
+        self.watched: dict[int, Storage] = {}
+        self.taints: dict[int, Taint] = {}
+        self.is_paused = False
+        self.state = "new"
+
+    # --- entering and leaving --------------------------------------------------------------------
+
+    def __enter__(self) -> Tape:
+        if self.state != "new":
+            raise KernelRuntimeError("a tape can be entered once: make a new ti.ad.Tape")
+        if self.runtime.tape is not None:
+            raise KernelRuntimeError("tapes do not nest: leave the other ti.ad.Tape first")
+        check_loss(self.loss)
+        if self.clear_gradients:
+            clear_all_gradients()
+        fill(self.loss, 0.0)
+        self.state, self.runtime.tape = "recording", self
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.is_paused = True
+        try:
+            if kind is None:
+                self.grad()
+        finally:
+            self.runtime.tape, self.state = None, "done"
+            for array in self.watched.values():
+                array.watch = None
+            self.watched.clear()
+            self.wanted.clear()
+
+    def grad(self) -> None:
+        """Run the gradients of what was recorded, last call first."""
+        if self.state != "recording":
+            raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
+        self.state = "evaluated"
+        seed_loss(self.loss)
+        for entry in reversed(self.entries):
+            entry.run()
+        if self.grad_check:
+            from vkchi.autodiff.check import check_tape
+
+            check_tape(self)
+
+    def run_again(self) -> None:
+        """Do the calls again, without recording them."""
+        for entry in self.entries:
+            if isinstance(entry, Entry):
+                entry.call.plan.launch(entry.call.args)
+            else:
+                entry.function(*entry.args, **entry.kwargs)
+
+    # --- recording -------------------------------------------------------------------------------
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, having noted and saved what its gradient and earlier ones need."""
+        if self.is_paused:
+            self.protect(
+                plan,
+                {
+                    **plan.fields(args),
+                    **{p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)},
+                },
+                None,
+            )
+            return plan.launch(args)
+        call = describe_call(name, plan, args)
+        gradients = Gradients(call)
+        made = plan_gradient(call, gradients.names)
+        self.check_taints(call, gradients)
+        entry = Entry(call, gradients, made)
+        for key, box in made.boxes(made.needs, call.args, call.arrays).items():
+            if box is not None:
+                self.want(Wanted(entry, key, box))
+        self.protect(plan, call.arrays, made.boxes(made.writes, call.args, call.arrays))
+        result = plan.launch(args)
+        self.entries.append(entry)
+        self.note_escapes(call, made)
+        return result
+
+    def want(self, wanted: Wanted) -> None:
+        """Note that an array's contents must stay available."""
+        array = whole(wanted.entry.memory[wanted.name])
+        self.wanted.setdefault(id(array), []).append(wanted)
+        self.watched[id(array)] = array
+        array.watch = self.on_write
+
+    def protect(
+        self, plan: Plan, arrays: Mapping[str, Storage], boxes: Mapping[str, Box | None] | None
+    ) -> None:
+        """Save what a launch is about to overwrite; without `boxes` it may be anything."""
+        for name in plan.written & arrays.keys():
+            box = None if boxes is None else boxes.get(name)
+            self.save(whole(arrays[name]), box)
+
+    def on_write(self, array: Storage) -> None:
+        """Save what Python is about to overwrite."""
+        self.save(array, None)
+
+    def save(self, array: Storage, box: Box | None) -> None:
+        """Copy an array for those that want what stands in a part of it (None: anywhere)."""
+        wanted = self.wanted.get(id(array), [])
+        hit = [w for w in wanted if box is None or may_meet(w.box, box)]
+        if not hit:
+            return
+        kept = copy_of(array)
+        for w in hit:
+            w.entry.memory[w.name] = kept
+        self.wanted[id(array)] = [w for w in wanted if w not in hit]
+
+    # --- derivatives through arrays without gradient
+
+    def note_escapes(self, call: Call, made: GradientPlan) -> None:
+        """Note the arrays without gradient that now hold something with a derivative."""
+        for name, op in made.escapes.items():
+            array = call.arrays.get(name)
+            if array is not None:
+                self.taints[id(whole(array))] = Taint(whole(array), name, call, op)
+
+    def check_taints(self, call: Call, gradients: Gradients) -> None:
+        """Raises GradientError if a derivative would be lost in an array without gradient."""
+        found = {
+            name: taint
+            for name, array in call.arrays.items()
+            if (taint := self.taints.get(id(whole(array)))) is not None
+        }
+        if not found:
+            return
+        for name, taint in found.items():
+            flow = flow_from(call, name)
+            for target in flow:
+                if target in gradients.arrays:
+                    raise missing_gradient(call, name, taint, flow[target])
+                array = call.arrays.get(target)
+                if array is not None:
+                    self.taints[id(whole(array))] = Taint(array, target, call, flow[target])
+
+
+# --- losses and gradients ------------------------------------------------------------------------
+
+
+def check_loss(loss: Any) -> None:
+    """Raises KernelRuntimeError for what cannot be a loss."""
+    if isinstance(loss, Ndarray):
+        count = loss.layout.size
+    elif isinstance(loss, Storage):
+        if len(loss.shape) != 0 or not loss.is_scalar:
+            raise KernelRuntimeError("the loss of a ti.ad.Tape must be a field of shape ()")
+        count = 1
+    elif host.is_torch(loss):
+        count = loss.numel()
+    else:
+        raise ArgumentError(
+            f"ti.ad.Tape needs a field, ndarray or tensor as its loss, not {loss!r}"
+        )
+    if count != 1:
+        raise KernelRuntimeError(f"the loss of a ti.ad.Tape must be one number, not {count}")
+    has_gradient = loss.requires_grad if host.is_torch(loss) else companion(loss, "grad")
+    if not has_gradient:
+        raise KernelRuntimeError(
+            "the loss of a ti.ad.Tape needs a gradient: make it with needs_grad=True"
+        )
+
+
+def fill(loss: Any, value: float) -> None:
+    """Set a loss."""
+    if host.is_torch(loss):
+        loss.detach().fill_(value)
+    else:
+        loss.fill(value)
+
+
+def seed_loss(loss: Any) -> None:
+    """Set the gradient of a loss to 1."""
+    if not host.is_torch(loss):
+        loss.grad.fill(1.0)
+    elif loss.grad is None:
+        loss.grad = loss.detach().clone().fill_(1.0)
+    else:
+        loss.grad.fill_(1.0)
+
+
+def clear_all_gradients() -> None:
+    """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
+    for array in list(current().gradients):
+        if getattr(array, "node", array) is not None:
+            array.fill(0)
