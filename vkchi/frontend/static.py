@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.frontend import arith
+from vkchi.frontend.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering, is_field
 from vkchi.frontend.operands import describe, is_static, name_of
-from vkchi.frontend.spaces import RangeOf
 from vkchi.frontend.reports import lower_print
+from vkchi.frontend.spaces import RangeOf
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
@@ -95,5 +96,6 @@ FORMS: dict[Any, Form] = {
     builtins.range: _range,
     builtins.print: lower_print,
     loop_config: _loop_config,
+    **CLASS_FORMS,
     **{fn: _iterate(fn) for fn in (enumerate, zip, reversed, list, tuple, dict)},
 }

@@ -1,0 +1,64 @@
+"""What Python says about classes, said of kernel values too: `isinstance(x, ti.Matrix)`, `super()`.
+
+Owns: which Python class a kernel value stands for, `super()` in methods that are inlined.
+Must not know: how methods are called.
+
+    CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True of a vector or matrix
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.trees import Record
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.struct import Struct
+from vkchi.types import Scalar, Tensor, Type
+
+_NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
+
+
+def class_of(x: Any) -> type:
+    """The Python class of a compile-time value; of a kernel value, that of what it is in Python."""
+    if isinstance(x, Record):
+        return Struct
+    if isinstance(x, ArrayRef) and x.source is not None:
+        return type(x.source)
+    t = x.type if isinstance(x, Value) else None
+    if isinstance(t, Tensor):
+        return Vector if len(t.shape) == 1 else Matrix
+    return _NUMBERS[t.kind] if isinstance(t, Scalar) else type(x)
+
+
+def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
+    """Whether x is of one of the classes, or has one of these types of ours."""
+    if isinstance(classes, tuple):
+        return any(is_instance(cx, x, c) for c in classes)
+    if isinstance(classes, Type):
+        return getattr(x, "type", None) is classes
+    return bool(cx.run_python(issubclass, (class_of(x), classes)))
+
+
+def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    if len(args) != 2 or kwargs:
+        raise cx.fail(f"isinstance takes a value and a class, {len(args) + len(kwargs)} given")
+    return is_instance(cx, *args)
+
+
+def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`super()`: of the class that the method is written in, and of its first argument."""
+    if args or kwargs:
+        return cx.run_python(super, args, kwargs)
+    cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
+    me = cx.act.find(names[0]) if names else None
+    if not isinstance(cls, type) or me is None or isinstance(me.value, Value | Record):
+        raise cx.fail("`super()` is for methods of Python classes", kind=KernelSyntaxError)
+    return cx.run_python(super, (cls, me.value))
+
+
+CLASS_FORMS = {builtins.isinstance: _isinstance, builtins.super: _super}
