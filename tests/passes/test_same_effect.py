@@ -1,5 +1,5 @@
 """The golden files of passes in the reference interpreter: before and after do the same to memory,
-bit for bit, but for the fast rules."""
+bit for bit, but for the fast rules; and tell the host the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.ops.cases import same_bits
 from vkchi.ir.core import Param, Program
-from vkchi.ir.interp import run
+from vkchi.ir.interp import Report, run
 from vkchi.ir.text import parse
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 
@@ -52,7 +52,9 @@ def make_arguments(program: Program, seed: int) -> dict[str, Any]:
 def test_before_is_after(path: Path, seed: int) -> None:
     text = path.read_text()
     before, after = (parse(part) for part in text.split("; expect:\n"))
-    results = [run(p, make_arguments(before, seed)) for p in (before, after)]
+    told: list[list[Report]] = [[], []]
+    results = [run(p, make_arguments(before, seed), t) for p, t in zip((before, after), told)]
+    assert repr(told[0]) == repr(told[1])
     for name, want in results[0].items():
         if re.search(r"^; run:.*fast", text, re.MULTILINE):
             assert np.allclose(want, results[1][name], equal_nan=True)

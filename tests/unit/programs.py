@@ -1,7 +1,7 @@
 """Golden programs: Python files that use the public names, run without a device.
 
 `ti.field` and the like make the stand-ins of kernels.py while a program is executed; its kernels
-are lowered for arguments that fit their annotations.
+are lowered for arguments that fit their annotations, with the program's own `OPTIONS`, if any.
 
     for name, make in kernels_of(path):
         lowered = make()
@@ -99,7 +99,7 @@ def kernels_of(path: Path) -> list[tuple[str, Callable[[], Lowered]]]:
 def _lower(fn: FunctionType, names: dict[str, Any]) -> Lowered:
     notes = annotations_of(fn, source_of(fn))
     args = [argument_for(notes.get(p), names, p) for p in fn.__code__.co_varnames[: _count(fn)]]
-    return lower(fn, *args)
+    return lower(fn, *args, **names.get("OPTIONS", {}))
 
 
 def _count(fn: FunctionType) -> int:

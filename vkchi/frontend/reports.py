@@ -94,7 +94,7 @@ def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
     sep, end = _word(cx, "sep", options["sep"], " "), _word(cx, "end", options["end"], "\n")
     parts: list[Part] = []
     for k, x in enumerate(args):
-        parts += [sep if k else "", *shown(cx, x)]
+        parts += [sep if k else "", *shown(cx, x, k)]
     cx.reports.emit(cx, "line", [*parts, end])
 
 

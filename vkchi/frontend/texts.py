@@ -78,14 +78,16 @@ def joined(parts: Sequence[Part]) -> str | Text:
 # --- values as text ------------------------------------------------------------------------------
 
 
-def shown(cx: Context, x: Any) -> list[Part]:
+def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     """How `print` shows a compile-time value: numbers as `sites.show_number` has it, lists and
-    vectors in brackets. Raises KernelTypeError for arrays."""
+    vectors in brackets. Raises KernelTypeError for arrays, at the call's argument `arg` if given.
+    """
     if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__"):
         raise cx.fail(
             "a whole array cannot be printed in a kernel",
             kind=KernelTypeError,
             help="index it: x[i], or print it in Python",
+            arg=arg,
         )
     if is_target(x):
         x = x.load(cx)
@@ -222,9 +224,8 @@ def percent_text(cx: Context, text: str, right: Any) -> str | Text:
         used += 1
     parts.append(text[at:])
     if used != len(values):
-        raise cx.fail(
-            f"the text has {used} formats for {len(values)} values", kind=KernelSyntaxError
-        )
+        given = "1 value" if len(values) == 1 else f"{len(values)} values"
+        raise cx.fail(f"the text has {used} formats, and gets {given}", kind=KernelSyntaxError)
     return joined(parts)
 
 
