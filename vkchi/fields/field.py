@@ -314,7 +314,7 @@ class Pending(Field):
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
-        self.__class__ = PLAIN[type(self)]
+        self.__class__ = PLAIN[type(self)]  # type: ignore[assignment]
 
 
 class PendingScalarField(ScalarField, Pending):
@@ -334,7 +334,7 @@ PENDING: dict[type[Field], type[Field]] = {
     MatrixField: PendingMatrixField,
     ComponentField: PendingComponentField,
 }
-PLAIN = {pending: plain for plain, pending in PENDING.items()}
+PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PENDING.items()}
 
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:

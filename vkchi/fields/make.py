@@ -15,7 +15,7 @@ from typing import Any
 from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.fields.axes import cook_offset, order_axes
 from vkchi.fields.builder import root_of
-from vkchi.fields.field import Field, MatrixField, ScalarField, cook_shape, tensor_type
+from vkchi.fields.field import PENDING, Field, MatrixField, ScalarField, cook_shape, tensor_type
 from vkchi.fields.snode import SNode, Tree
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar, Tensor, cook
@@ -88,7 +88,8 @@ def make_field(
         raise ArgumentError(f"a field holds numbers, vectors or matrices, not {elem!r}")
     if not isinstance(layout, Order):
         raise ArgumentError(f"layout= is ti.Layout.AOS or ti.Layout.SOA, not {layout!r}")
-    made = (ScalarField if isinstance(elem, Scalar) else MatrixField)(runtime, elem, name)
+    cls: type[Field] = ScalarField if isinstance(elem, Scalar) else MatrixField
+    made = (PENDING[cls] if shape is None else cls)(runtime, elem, name)
     needs = tuple(k for k, wanted in (("grad", needs_grad), ("dual", needs_dual)) if wanted)
     if needs and made.dtype.kind != "f":
         raise ArgumentError(f"fields of {made.dtype} have no gradients: needs_grad= is for floats")

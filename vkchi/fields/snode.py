@@ -75,10 +75,10 @@ class Parent:
         """A new node under this one. Raises KernelRuntimeError if it is too late."""
         raise NotImplementedError
 
-    def dense(self, axes: Any, dimensions: Any) -> SNode:
-        """A block of `dimensions` cells (one number for all, or one per axis) along the axes, in
-        each cell of this one. Raises ArgumentError."""
-        return self.adopt("dense", pair_axes(axes, dimensions))
+    def dense(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+        """A block of `dimensions` cells (one number for all, or one per axis) along the axes, which
+        roots know as `indices`, in each cell of this one. Raises ArgumentError."""
+        return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
     def place(self, *args: Any, offset: Any = None) -> Any:
         """Put fields, or lists of them, into each cell, one behind the other; `offset` is the first
