@@ -56,7 +56,7 @@ class Activation:
     """A function being lowered: the kernel, or one call of an inlined function.
 
     `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
-    `returned` and `result` are what `return` sets; of one that `is_serial` no loop runs in parallel.
+    `returned` and `result` are what `return` sets; no loop of one that `is_serial` is parallel.
     """
 
     __slots__ = (
