@@ -262,8 +262,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
         bound = getattr(callee, "__self__", None)
         receiver = () if bound is None else (bound,)
         return cx.tables.call(cx, callee, (*first, *receiver, *args), kwargs)
-    own_call = getattr(type(callee), "__call__", None)
-    if hasattr(own_call, "__vkchi_kind__"):
+    if hasattr(inspect.getattr_static(callee, "__call__", None), "__vkchi_kind__"):
         return call_object(cx, n, callee.__call__)
     args, kwargs = lower_arguments(cx, n)
     return call_python(cx, callee, [*first, *args], kwargs)
