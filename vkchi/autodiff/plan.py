@@ -50,24 +50,28 @@ class Program:
         keys = [("trash", "", 0), ("value", "seed", 0)]
         for parameter, arg in zip(self.parameters, args, strict=True):
             keys += parameter.places(arg)
+        self.passed = {name for kind, name, _ in keys if kind == "ptr"}
         for name, t in self.types.items():
-            keys += [("ptr", name, 0), ("size", name, 0)]
-            keys += [("dim", name, k) for k in range(t.ndim)]
-        return {key: k for k, key in enumerate(keys)}  # what stands twice counts where it is last
+            if name not in self.passed:
+                keys += [("ptr", name, 0), ("size", name, 0)]
+                keys += [("dim", name, k) for k in range(t.ndim)]
+        return {key: k for k, key in enumerate(keys)}
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
         """The numbers and arrays of a launch."""
         bound = Bound(self.runtime, [self.runtime.device.trash.address, 0])
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
-        stand_in = next(iter(arrays.values()))
+        given = {**arrays, **self.temps}
         for name, t in self.types.items():
-            array = self.temps.get(name) or arrays.get(name)
-            if array is None or len(array.shape) != t.ndim:
-                array = stand_in  # nothing reads or writes it
-                bound.flat += [array.buffer.address, 0, *[0] * t.ndim]
-            else:
+            array = given.get(name)
+            if name in self.passed and array is not None:
+                bound.arrays[name] = array  # of the same shape as the argument, perhaps a copy
+                bound.flat[self.places["ptr", name, 0]] = array.buffer.address
+            elif array is not None:
                 bound.bind_array(name, array)
+            else:
+                bound.flat += [0] * (2 + t.ndim)  # nothing reads or writes it
         return bound
 
     def launch(self, bound: Bound) -> None:
