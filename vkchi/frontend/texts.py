@@ -105,14 +105,11 @@ def shown(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
 def _shown_items(cx: Context, tree: Any) -> list[Part]:
     """A list or tuple in brackets; a dict or struct with its names."""
     has_names = hasattr(tree, "keys")
-    names = [f"{key}=" for key in list(tree.keys())] if has_names else [""] * len(tree)
+    names = [f"{key!r}: " for key in list(tree.keys())] if has_names else [""] * len(tree)
     parts: list[Part] = []
     for name, item in zip(names, branches(tree)):
         parts += [", " if parts else "", name, *shown(cx, item)]
-    ends = ("[", "]")
-    if has_names:
-        ends = ("{", "}") if isinstance(tree, dict) else ("<ti.Struct ", ">")
-    return [ends[0], *parts, ends[1]]
+    return ["{", *parts, "}"] if has_names else ["[", *parts, "]"]
 
 
 def static_text(cx: Context, x: Any) -> str:

@@ -231,7 +231,7 @@ def test_none_types_and_structs(said: Said) -> None:
         print("p:", p)
 
     run(2.0)
-    assert said() == "None f32\np: <ti.Struct n=3, v=[2.000000, 1.000000]>\n"
+    assert said() == "None f32\np: {'n': 3, 'v': [2.000000, 1.000000]}\n"
 
 
 # --- formats -------------------------------------------------------------------------------------
