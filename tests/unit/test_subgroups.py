@@ -1,0 +1,153 @@
+"""Subgroup operations on narrow and wide numbers by those on 32 bits, in the interpreter (where a
+subgroup is one invocation); whole workgroups keep results."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vkchi.caps import FULL, SMALLEST
+from vkchi.errors import DeviceError, KernelSyntaxError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param, walk
+from vkchi.ir.interp import run
+from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES, SPANS
+from vkchi.ir.ops import TABLE
+from vkchi.ir.text import parse_func
+from vkchi.ir.verify import verify
+from vkchi.passes.legalize import legalize
+from vkchi.passes.workgroup import fill_groups
+from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
+
+REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]
+BITWISE = ("and", "or", "xor")
+VALUES = [f"subgroup_{name}" for name in (*EXCHANGES, "first")]
+
+
+def has_row(kind: str, t: Scalar) -> bool:
+    """Whether the op takes the type."""
+    if kind in VALUES or kind == "subgroup_all_equal":
+        return True
+    return t.kind != ("f" if kind.endswith(BITWISE) else "b")
+
+
+def program(kind: str, t: Scalar) -> Func:
+    """y[i] = op(x[i]) for all i."""
+    out = u1 if kind == "subgroup_all_equal" else t
+    x, y, b, i = Param(Array.of(t, 1), "x"), Param(Array.of(out, 1), "y"), Builder(), Param(i32)
+    with b.region() as body:
+        with b.region(i) as loop:
+            v = b.emit("load", b.emit("elem", x, i))
+            more = (b.const(0, u32),) if len(TABLE[kind].sig.split(",")) > 1 else ()
+            b.emit("store", b.emit("elem", y, i), b.emit(kind, v, *more))
+            b.emit("yield")
+        b.parallel(b.const(0, i32), b.emit("shape", x, attr=0), loop)
+        b.emit("yield")
+    return Func("f", (x, y), body)
+
+
+@pytest.mark.parametrize("t", SCALARS.values(), ids=str)
+def test_other_widths(t: Scalar) -> None:
+    data = np.array([0, 1, 1, 0, 1] if t is u1 else [3, 100, 7, 0, 90]).astype(t.dtype)
+    for kind in [*REDUCTIONS, *VALUES, "subgroup_all_equal"]:
+        if not has_row(kind, t):
+            continue
+        fn = program(kind, t)
+        new = legalize(fn, FULL)
+        verify(new)
+        took = {str(op.args[0].type) for op in walk(new.body) if op.kind == kind}
+        is_wide_reduction = kind in REDUCTIONS and t.bits == 64
+        assert took <= {"i32", "u32", "f32", "f64"} or is_wide_reduction or t is u1
+        want = {"x": data, "y": np.zeros_like(run(fn, {"x": data, "y": empty(kind, data)})["y"])}
+        got = {name: v.copy() for name, v in want.items()}
+        run(fn, want)
+        run(new, got)
+        np.testing.assert_array_equal(got["y"], want["y"], err_msg=kind)
+
+
+def empty(kind: str, data: np.ndarray) -> np.ndarray:
+    """An array for the results."""
+    return np.zeros(data.shape, np.bool_ if kind == "subgroup_all_equal" else data.dtype)
+
+
+def test_what_devices_lack() -> None:
+    for kind in [*REDUCTIONS, *VALUES, "subgroup_all_equal"]:
+        with pytest.raises(DeviceError, match="is not available on this device"):
+            legalize(program(kind, i32), SMALLEST)
+    bare = dataclasses.replace(FULL, subgroup_wide=False)
+    with pytest.raises(DeviceError, match="subgroup inclusive_add of i64 is not available"):
+        legalize(program("subgroup_inclusive_add", SCALARS["i64"]), bare)
+    assert legalize(program("subgroup_shuffle", SCALARS["i64"]), bare)
+    ballot = parse_func("func @f(%a: u1) {\n  %b = subgroup_ballot %a : u32\n  yield\n}\n")
+    with pytest.raises(DeviceError, match="more invocations than a ballot's 32 bits"):
+        legalize(ballot, dataclasses.replace(FULL, subgroup_size=64))
+
+
+# --- whole workgroups ----------------------------------------------------------------------------
+
+SHORT = Path(__file__).parents[1] / "golden" / "passes" / "workgroup" / "short.chi"
+
+
+@pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 100])
+def test_whole_workgroups(n: int) -> None:
+    fn = parse_func(SHORT.read_text().split("; expect:\n")[0])
+    new = fill_groups(fn, FULL)
+    assert new is not fn
+    results = [
+        run(code, {"x": np.arange(1, n + 1, dtype=np.int32), "total": np.array(7, np.int32)})
+        for code in (fn, new)
+    ]
+    np.testing.assert_array_equal(results[1]["x"], results[0]["x"])
+    assert results[1]["total"] == results[0]["total"] == 7 + n * (n + 1) // 2
+
+
+DIVERGENT = """func @f(%a: i32) {{
+  %zero = const 0 : i32
+  %n = const 64 : i32
+  parallel %zero, %n [32] {{
+    ^(%i: i32)
+    %five = const 5 : i32
+    %t = local_index : i32
+    %m = mod %t, %five : i32
+    %g = floordiv %i, %n : i32
+    {condition}
+    if %c {{
+      barrier
+      yield
+    }} {{
+      yield
+    }}
+    yield
+  }}
+  yield
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_refused"),
+    [
+        ("%c = lt %t, %five : u1", True),
+        ("%c = lt %t, %n : u1", False),
+        ("%c = gt %five, %t : u1", True),
+        ("%c = eq %t, %five : u1", True),
+        ("%c = eq %t, %n : u1", False),
+        ("%c = eq %m, %zero : u1", True),
+        ("%c = lt %m, %five : u1", False),
+        ("%c = eq %g, %zero : u1", False),
+        ("%c = lt %i, %five : u1", False),
+        ("%c = lt %t, %a : u1", False),
+        ("%c = gt %a, %five : u1", False),
+        ("%c = subgroup_elect : u1", True),
+    ],
+)
+def test_barriers_that_some_miss(condition: str, is_refused: bool) -> None:
+    fn = parse_func(DIVERGENT.format(condition=condition))
+    if not is_refused:
+        assert fill_groups(fn, FULL) is fn
+        return
+    with pytest.raises(KernelSyntaxError, match="only some invocations"):
+        fill_groups(fn, FULL)
