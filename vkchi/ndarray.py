@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.runtime import Runtime, current
 from vkchi.structs import StructType
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
@@ -49,6 +50,11 @@ class Ndarray(Storage):
     def get_type(self) -> NdarrayType:
         """Element type, shape, and whether it has a gradient."""
         return NdarrayType(self.elem, self.shape, self.grad is not None)
+
+    def to_numpy(self, dtype: Any = None) -> Any:
+        """A copy, of shape `shape + element shape`, cast to `dtype` if given."""
+        values = super().to_numpy()
+        return values if dtype is None else values.astype(host.numpy_dtype(dtype), copy=False)
 
     def __repr__(self) -> str:
         return f"<ti.ndarray of {self.elem}, shape {self.shape}>"
