@@ -24,11 +24,17 @@ from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, construct
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.places import attribute_of, lvalue
-from vkchi.frontend.records import construct_struct, peek_member, record_in
+from vkchi.frontend.records import (
+    construct_struct,
+    is_struct_array,
+    peek_member,
+    record_in,
+)
 from vkchi.frontend.static import FORMS
 from vkchi.frontend.syntax import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
+from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef
@@ -42,7 +48,7 @@ from vkchi.structs import StructType
 from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
-IN_KERNELS = (ArrayRef, TextureRef)  # what only code inlined into a kernel can use
+IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
 
@@ -67,6 +73,11 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
 def is_call_of(cx: Lowering, n: ast.expr, fn: Any) -> bool:
     """Whether an expression is a call of `fn`."""
     return isinstance(n, ast.Call) and peek(cx, n.func) is fn
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array in kernels, of structs or others."""
+    return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
 
 
 def find_in(table: Any, callee: Any) -> Any:
@@ -166,7 +177,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     """`base.name(...)`: a method of a vector, matrix or list, or a Python object's attribute."""
     base = cx.ref(f.value)
     record = record_in(base)
-    if record is not None:
+    if record is not None and not is_array(record):
         if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
             base = lvalue(cx, f.value)
         return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
@@ -174,7 +185,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
-    if isinstance(base, ArrayRef) or is_field(base):
+    if is_array(base):
         if f.attr in arrays.METHODS:
             args, kwargs = lower_arguments(cx, n)
             cx.tables.call(cx, arrays.METHODS[f.attr], (base, *args), kwargs)
@@ -327,7 +338,7 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
     if _is_library(fn):
         return False
     for obj in referred_names(fn).values():
-        if is_field(obj) or isinstance(obj, Function) or hasattr(obj, "__vkchi_kind__"):
+        if is_array(obj) or isinstance(obj, Function) or hasattr(obj, "__vkchi_kind__"):
             return True
         if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
             return True
