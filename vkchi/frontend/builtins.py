@@ -19,6 +19,7 @@ from vkchi.frontend import arith, methods
 from vkchi.frontend.call import Handler
 from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
 from vkchi.frontend.operands import is_static, name_of
+from vkchi.frontend.texts import formatted, joined
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
@@ -40,6 +41,11 @@ def _convert(python: type, dtype: Any) -> Handler:
         return arith.cast(cx, x, dtype)
 
     return call
+
+
+def _text_by(conversion: str) -> Handler:
+    """`str(x)`, `repr(x)`: of kernel values a text that is known when the kernel runs."""
+    return lambda cx, x="": joined(formatted(cx, x, conversion=conversion))
 
 
 def _length(cx: Context, x: Any) -> Any:
@@ -168,6 +174,9 @@ BUILTINS: dict[object, Handler] = {
     int: _convert(int, int),
     float: _convert(float, float),
     bool: _convert(bool, u1),
+    str: _text_by("s"),
+    repr: _text_by("r"),
+    format: lambda cx, x, spec="": joined(formatted(cx, x, spec)),
     len: _length,
     sum: _sum,
     max: _of_many(ELEMENTWISE[elementwise.max], methods.largest),

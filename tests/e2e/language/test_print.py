@@ -325,9 +325,10 @@ def test_texts_are_values(said: Said) -> None:
         text = f"n = {n}"
         n2 = n + 1
         print(text + "!", "<" + text + ">", n2)
+        print(str(n) + "|" + format(n * 0.5, ".1f"))
 
     run(3)
-    assert said() == "n = 3! <n = 3> 4\n"
+    assert said() == "n = 3! <n = 3> 4\n3|1.5\n"
 
 
 # --- order ---------------------------------------------------------------------------------------
