@@ -272,25 +272,27 @@ class Matrix:
         """Inverse of a square matrix up to 4 by 4."""
         return linear.inverse(self)
 
-    def sum(self) -> Any:
+    # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
+
+    def sum(self, axis: Any = None, out: None = None) -> Any:
         """Sum of all components."""
-        return wrap_array(self.entries.sum())
+        return wrap_array(self.entries.sum(axis))
 
-    def max(self) -> Any:
+    def max(self, axis: Any = None, out: None = None) -> Any:
         """The largest component."""
-        return wrap_array(self.entries.max())
+        return wrap_array(self.entries.max(axis))
 
-    def min(self) -> Any:
+    def min(self, axis: Any = None, out: None = None) -> Any:
         """The smallest component."""
-        return wrap_array(self.entries.min())
+        return wrap_array(self.entries.min(axis))
 
-    def any(self) -> bool:
+    def any(self, axis: Any = None, out: None = None) -> Any:
         """Whether some component is not zero."""
-        return bool(self.entries.any())
+        return wrap_array(self.entries.any(axis))
 
-    def all(self) -> bool:
+    def all(self, axis: Any = None, out: None = None) -> Any:
         """Whether no component is zero."""
-        return bool(self.entries.all())
+        return wrap_array(self.entries.all(axis))
 
     def cast(self, dtype: Any) -> Any:
         """Its numbers converted to `dtype`."""
