@@ -70,7 +70,7 @@ def execute(path: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "program"}
     with stand_ins(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
-        exec(compile(text, file, "exec"), names)
+        exec(compile(text, file, "exec", dont_inherit=True), names)
     return names
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.operands import name_of
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
@@ -41,7 +42,9 @@ def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
         return any(is_instance(cx, x, c) for c in classes)
     if isinstance(classes, Type):
         return getattr(x, "type", None) is classes
-    return bool(cx.run_python(issubclass, (class_of(x), classes)))
+    if not isinstance(classes, type):
+        raise cx.fail(f"isinstance takes a class or a tuple of classes, not {name_of(classes)}")
+    return issubclass(class_of(x), classes)
 
 
 def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:

@@ -36,7 +36,7 @@ from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.static import static
-from vkchi.types import Tensor
+from vkchi.types import Tensor, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -82,11 +82,19 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     return arith.binary(cx, _BINARY[type(n.op)], left, right)
 
 
-def check_operand(cx: Lowering, n: ast.expr, x: Any) -> None:
-    """Raises KernelTypeError for operands that are likely mistakes: whole arrays, None, structs."""
+def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
+    """Raises KernelTypeError for operands that are likely mistakes: arrays, structs; and functions
+    and None, which may be asked for their truth."""
     cx.at(n, lambda cx: refuse_operand(cx, x))
     if isinstance(x, ArrayRef) or is_field(x):
         raise cx.at(n, lambda cx: cx.fail("a whole array is not a number", help="index it: x[i]"))
+    if is_truth:
+        return
+    if hasattr(x, "__vkchi_kind__"):
+        name = getattr(x, "__name__", "f")
+        raise cx.at(
+            n, lambda cx: cx.fail("a function is not a number", help=f"call it: {name}(...)")
+        )
     if x is None:
         help = "the function has no `return`" if isinstance(n, ast.Call) else ""
         raise cx.at(n, lambda cx: cx.fail("this is None, not a number", help=help))
@@ -94,7 +102,10 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any) -> None:
 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     """`-a` and the like."""
-    return arith.unary(cx, _UNARY[type(n.op)], cx.expr(n.operand))
+    x = cx.expr(n.operand)
+    if not isinstance(x, _NUMBERS):
+        check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
+    return arith.unary(cx, _UNARY[type(n.op)], x)
 
 
 # --- conditions ----------------------------------------------------------------------------------
@@ -182,14 +193,18 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
         return cx.expr(n.body if cond else n.orelse)
     then = run_scoped(cx, lambda: cx.expr(n.body))
     orelse = run_scoped(cx, lambda: cx.expr(n.orelse))
-    if is_cheap(then) and is_cheap(orelse) and _are_numbers(then.value, orelse.value):
+    if is_cheap(then) and is_cheap(orelse) and _can_select(then.value, orelse.value):
         cx.b.ops.extend([*then.region.ops, *orelse.region.ops])
         return arith.select(cx, cond, then.value, orelse.value)
     return join_arms(cx, cond, then, orelse)
 
 
-def _are_numbers(*xs: Any) -> bool:
-    return all(isinstance(x, Value | bool | int | float) for x in xs)
+def _can_select(x: Any, y: Any) -> bool:
+    """Whether both are numbers, vectors or matrices, not of different shapes."""
+    if not all(isinstance(v, Value | bool | int | float) for v in (x, y)):
+        return False
+    shapes = {shape_of(v.type) for v in (x, y) if isinstance(v, Value)}
+    return len(shapes - {()}) < 2
 
 
 def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:

@@ -76,7 +76,7 @@ class Activation:
     ) -> None:
         self.fn, self.source, self.caller, self.depth = fn, source, caller, depth
         self.is_kernel, self.outer = is_kernel, outer
-        self.is_serial = outer is not None and outer.is_serial
+        self.is_serial: bool = outer is not None and outer.is_serial
         self.blocks: list[dict[str, Var]] = [{}]
         self.gone: dict[str, Span] = {}
         self.loops: list[Loop] = []

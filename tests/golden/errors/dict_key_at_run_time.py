@@ -2,5 +2,5 @@ import vkchi as ti
 
 
 @ti.kernel
-def k():
-    y = {i: i for i in range(3)}
+def k(n: ti.i32):
+    d = {i + n: i for i in range(3)}

@@ -1,0 +1,6 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k(n: ti.i32):
+    v = ti.Vector([1, 2]) if n > 0 else ti.Vector([1, 2, 3])

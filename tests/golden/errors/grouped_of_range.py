@@ -1,0 +1,7 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k():
+    for I in ti.grouped(range(3)):
+        pass

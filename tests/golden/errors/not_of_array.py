@@ -1,0 +1,7 @@
+import vkchi as ti
+
+
+@ti.kernel
+def k(x: ti.types.ndarray()):
+    if not x:
+        pass
