@@ -10,8 +10,8 @@ and all its index values are 32 bits wide; else 64.
 An access with an index that may be outside goes to a spare element behind the array where the
 element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
 Whoever makes the memory of an array adds that element (one instruction per access; selecting
-another address instead costs half the speed on software drivers). In other layouts other arrays'
-elements may be in between: each index is judged, and the trash block's address selected.
+another address instead costs half the speed on software drivers). Where other arrays' elements are
+in between, each index is judged, and the trash block's address selected.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from vkchi.spirv.offsets import (
     Offset,
     add_id,
     axis_index,
+    has_spare,
     index_of,
     layout_of,
     materialise,
@@ -40,7 +41,6 @@ from vkchi.types import (
     Scalar,
     i32,
     i64,
-    row_major,
     scalar_named,
     scalar_of,
     u1,
@@ -105,14 +105,6 @@ Place = BufferPlace | SharedPlace | LocalPlace | WordPlace
 
 
 @lru_cache(maxsize=4096)
-def has_spare(t: Array) -> bool:
-    """Whether the memory of an array of static shape has a spare element at its end. Row-major ones
-    have, for nothing else is in their memory (`fields.cells`)."""
-    assert t.shape is not None
-    return layout_of(t)._replace(origin=()) == row_major(t.shape, t.scalars_per_element)
-
-
-@lru_cache(maxsize=4096)
 def chunks_of(components: tuple[int, ...], is_plain: bool) -> tuple[tuple[int, int], ...]:
     """Runs of up to four consecutive components as (first offset, count); all single where values
     are converted on their way."""
@@ -157,7 +149,7 @@ def _spare_offset(em: Emitter, op: Op, t: Array, width: Scalar, offset: Offset) 
     layout = layout_of(t)
     if not offset.id and 0 <= offset.constant < layout.size:
         return offset
-    if t.ndim != 1 or t.shape is None:
+    if t.ndim != 1 or t.shape is None or len(layout.axes[0]) != 1:
         size = em.number(width, layout.size)
         return Offset(_to_spare(em, width, materialise(em, width, offset), size), 0)
     index = materialise(em, width, axis_index(em, width, layout, 0, op.args[1]))

@@ -36,6 +36,26 @@ def layout_of(t: Array) -> Layout:
     return t.layout or row_major(t.shape, t.scalars_per_element)
 
 
+@lru_cache(maxsize=4096)
+def has_spare(t: Array) -> bool:
+    """Whether the memory of an array of static shape has a spare element at its end: where the
+    array fills its memory from the first scalar to the last, nothing else is there
+    (`fields.cells`: in company, cells are larger than one of their fields)."""
+    layout, step = layout_of(t), t.scalars_per_element
+    if t.shape is None or layout.components != tuple(range(step)):
+        return False
+    digits = [
+        (term.stride, term.modulus or -(-extent // term.divisor))
+        for extent, terms in zip(t.shape, layout.axes, strict=True)
+        for term in terms
+    ]
+    for stride, count in sorted(digits):
+        if count > 1 and stride != step:
+            return False
+        step *= count
+    return all(stride <= step for stride, _ in digits)
+
+
 def materialise(em: Emitter, t: Scalar, offset: Offset) -> int:
     """The id of an offset as one number of type t."""
     if not offset.id:
