@@ -36,7 +36,8 @@ class StructHook:
 class StructArrays:
     """Arrays by member name, and a group of them for a member that is a struct itself.
 
-    Members are attributes: `f.pos`. `f[i]` is an element whose members are in memory.
+    Members are attributes: `f.pos`. `f[i]` is an element whose members are in memory. `grad` and
+    `dual` are the arrays of the members' gradients, None where no member has one.
     """
 
     def __init__(self, t: StructType, arrays: Mapping[str, Any]) -> None:
@@ -44,9 +45,9 @@ class StructArrays:
         self._arrays = dict(arrays)
         vars(self).update(self._arrays)
 
-    def _group_gradients(self) -> Any:
-        found = {name: getattr(array, "grad", None) for name, array in self._arrays.items()}
-        found = {name: gradient for name, gradient in found.items() if gradient is not None}
+    def _companion(self, kind: str) -> Any:
+        found = {name: getattr(array, kind, None) for name, array in self._arrays.items()}
+        found = {name: array for name, array in found.items() if array is not None}
         if not found:
             return None
         return type(self)(StructType({name: self.type.declared[name] for name in found}), found)
@@ -93,8 +94,8 @@ class StructArrays:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_arrays" not in vars(self):
             raise AttributeError(name)
-        if name == "grad":
-            return self._group_gradients()
+        if name in ("grad", "dual"):
+            return self._companion(name)
         if name not in PASSED_ON:
             raise AttributeError(f"an array of {self.type} has no attribute `{name}`")
         return getattr(self._first(), name)

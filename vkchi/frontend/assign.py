@@ -124,11 +124,13 @@ def _is_place(x: Any) -> bool:
 
 def store(cx: Lowering, target: Any, x: Any) -> None:
     """Put x where `target` is. Raises KernelTypeError if it does not fit."""
-    held = target.get() if isinstance(target, ItemSlot) else target
+    held, name = target, "item"
+    if isinstance(target, ItemSlot):
+        held, name = target.get(), target.key if isinstance(target.key, str) else name
     if is_places(held):
-        fit(cx, held, x, "item")
+        fit(cx, held, x, name)
     elif isinstance(target, ItemSlot):
-        target.put(cx, fit(cx, target.get(), x, "item"))
+        target.put(cx, fit(cx, held, x, name))
     elif isinstance(target, Slot):
         assign_var(cx, target.var, x)
     else:

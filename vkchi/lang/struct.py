@@ -135,6 +135,9 @@ class Struct:
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError("a struct is no array of numbers: take its members, or to_dict()")
+
     def __copy__(self) -> Struct:
         return make_value(members_of(self), self._methods, self.__vkchi_type__)
 
