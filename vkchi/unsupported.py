@@ -22,7 +22,6 @@ class UnsupportedName(Unsupported, AttributeError):
 
 
 _SPARSE = "sparse fields are not there; keep dense fields and a mask"
-_MATRICES = "use scipy.sparse on x.to_numpy(), or ti.linalg.MatrixFreeCG"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _DRAW = "draw x.to_numpy() with another library"
 _METRICS = "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()"
@@ -33,9 +32,6 @@ _PADDLE = "use to_numpy() and from_numpy()"
 TABLE: dict[str, str] = {
     **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
     **dict.fromkeys(("get_addr", "sparse"), _SPARSE),
-    **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), _MATRICES),
-    **dict.fromkeys(("linalg.SparseMatrix", "linalg.SparseMatrixBuilder"), _MATRICES),
-    **dict.fromkeys(("linalg.SparseSolver", "linalg.SparseCG"), _MATRICES),
     "types.quant": _QUANT,
     **dict.fromkeys(("GUI", "ui"), _DRAW),
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),

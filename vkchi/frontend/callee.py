@@ -30,11 +30,11 @@ from vkchi.frontend.records import (
     peek_member,
     record_in,
 )
+from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.static import FORMS
 from vkchi.frontend.syntax import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
-from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef

@@ -26,6 +26,7 @@ from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.refuse import refuse
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, VARIABLE, Activation, Var
 from vkchi.frontend.source import source_of
+from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
@@ -110,7 +111,13 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
         members = {m.name.rpartition(".")[2]: make_argument(cx, m) for m in arg.value}
         methods = arg.type.methods if isinstance(arg.type, StructType) else None
         return (ArrayRecord if arg.kind == "structs" else Record)(members, methods, arg.type)
-    good = {"scalar": Scalar, "tensor": Tensor, "array": Array, "texture": Array}.get(arg.kind)
+    good = {
+        "scalar": Scalar,
+        "tensor": Tensor,
+        "array": Array,
+        "texture": Array,
+        "sparse": Array,
+    }.get(arg.kind)
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
     param = cx.add_param(Param(arg.type, arg.name), ("arg", arg.name))
@@ -119,7 +126,7 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
         value = TextureRef(cx, value, *arg.value)
-    return value
+    return SparseRef(value, arg.value) if arg.kind == "sparse" else value
 
 
 def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:

@@ -34,6 +34,7 @@ from vkchi.frontend.records import (
     member_of,
     record_in,
 )
+from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.targets import (
     Component,
     ItemSlot,
@@ -213,6 +214,8 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
         base = held
     if is_struct_array(base):
         return element_of(cx, base, lambda array: array_item(cx, array, indices))
+    if isinstance(base, SparseRef):
+        return base.cell(cx, indices)
     array = array_like(cx, base)
     if array is not None:
         return array_item(cx, array, indices)

@@ -1,10 +1,13 @@
-"""Linear systems: solvers whose matrix is a kernel."""
+"""Linear systems: matrices that are kernels, and sparse matrices that kernels build."""
 
+from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
+from vkchi.errors import KernelTypeError as TaichiTypeError
+from vkchi.linalg.builder import SparseMatrixBuilder
+from vkchi.linalg.direct import SparseCG, SparseSolver
 from vkchi.linalg.matrixfree import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
-from vkchi.unsupported import refuse
+from vkchi.linalg.sparse import SparseMatrix
 
-__all__ = ["LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG"]
-
-
-def __getattr__(name: str) -> object:
-    raise refuse(f"linalg.{name}")
+__all__ = [
+    "LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG", "SparseCG", "SparseMatrix",
+    "SparseMatrixBuilder", "SparseSolver", "TaichiRuntimeError", "TaichiTypeError",
+]  # fmt: skip
