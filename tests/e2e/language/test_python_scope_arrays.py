@@ -28,8 +28,8 @@ class TestElements:
         assert y[None] == y[()] == 3 and z[2] == z[(2,)] == 5
 
     def test_values(self, make) -> None:
-        x, y, z, b = make(ti.i32, 2), make(ti.u8, 2), make(ti.f32, 2), make(ti.u1, 2)
-        x[0], y[0], z[0], b[0] = 2.7, 300, True, 5
+        x, y, z, b = make(ti.i32, 2), make(ti.u32, 2), make(ti.f32, 2), make(ti.u1, 2)
+        x[0], y[0], z[0], b[0] = 2.7, 2**32 + 44, True, 5
         assert (x[0], y[0], z[0], b[0]) == (2, 44, 1.0, True)
         x[1], z[1] = np.int64(-7), F32(0.5)
         assert (x[1], z[1]) == (-7, 0.5)
