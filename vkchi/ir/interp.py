@@ -40,8 +40,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.alone import ALONE
+from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.report_ops import REPORTS
@@ -135,24 +135,6 @@ class Place:
         return Place(self.array, self.index + inner, scalar_of(self.type))
 
 
-class ArrayValue:
-    """An array with its type, which knows the origin of its indices."""
-
-    __slots__ = ("array", "type")
-
-    def __init__(self, array: Any, t: Array) -> None:
-        self.array, self.type = array, t
-
-    def place(self, indices: Sequence[Any]) -> Place:
-        """The place of an element."""
-        t = self.type
-        origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
-        index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
-        inside = all(0 <= k < extent for k, extent in zip(index, self.array.shape))
-        return Place(self.array, index if inside else None, t.elem)
-
-
-def next_state(state: int) -> int:
 class WordPlace:
     """The word in which the number at a place stands: it has the low bits, the others are zero."""
 
@@ -180,6 +162,24 @@ class WordPlace:
         return np.uint32(int.from_bytes(np.asarray(v).tobytes(), "little"))
 
 
+class ArrayValue:
+    """An array with its type, which knows the origin of its indices."""
+
+    __slots__ = ("array", "type")
+
+    def __init__(self, array: Any, t: Array) -> None:
+        self.array, self.type = array, t
+
+    def place(self, indices: Sequence[Any]) -> Place:
+        """The place of an element."""
+        t = self.type
+        origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
+        index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
+        inside = all(0 <= k < extent for k, extent in zip(index, self.array.shape))
+        return Place(self.array, index if inside else None, t.elem)
+
+
+def next_state(state: int) -> int:
     """The state of a random stream after `state`."""
     return (state * 747796405 + 2891336453) & _MASK
 
@@ -380,6 +380,12 @@ class Invocation:
 
 
 Act = Callable[[Invocation, Op, list[Any]], Any]
+
+
+def _alone(kind: str) -> Act:
+    return lambda run, op, args: ALONE[kind](args, op.type)
+
+
 _CONTROL: dict[str, Callable[[Invocation, Op], Steps]] = {
     "if": Invocation.if_,
     "for": Invocation.for_,
@@ -412,14 +418,8 @@ _ACTS: dict[str, Act] = {
     "word_put": lambda run, op, args: args[0].put(args[2]),
 }
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
-_ACTS.update((kind, _alone(kind)) for kind in ALONE)
-
-
-
-def _alone(kind: str) -> Act:
-    return lambda run, op, args: ALONE[kind](args, op.type)
 _ACTS.update(dict.fromkeys(REPORTS, Invocation.report))
-
+_ACTS.update((kind, _alone(kind)) for kind in ALONE)
 
 
 def can_run(kind: str) -> bool:
