@@ -260,9 +260,12 @@ class Plan:
             bound.copy_back(self.written)
             if self.sites:
                 self.runtime.reports.deliver(self.sites)
-            return self._result() if self.returns else None
+            return self.result()
 
-    def _result(self) -> Any:
+    def result(self) -> Any:
+        """What the last launch returned; waits. None if the kernel returns nothing."""
+        if not self.returns:
+            return None
         leaves = map(self.show, self.returns)
         values = [build(t, leaves) for t in self.results]
         return tuple(values) if self.returns_tuple else values[0]

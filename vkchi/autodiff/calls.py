@@ -112,11 +112,14 @@ def plan_gradient(call: Call, names: frozenset[str]) -> GradientPlan:
 
 
 def check_aliases(call: Call) -> None:
-    """Raises GradientError where two parameters are one array."""
+    """Raises GradientError where two parameters are one array that the kernel writes, or that it
+    takes to be two."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(whole(array))
-        if key in seen:
+        if key in seen and (
+            {name, seen[key]} & call.plan.written or not isinstance(array, Ndarray)
+        ):
             raise GradientError(
                 f"{call.name}(): `{seen[key]}` and `{name}` are the same memory, whose gradient "
                 "would be counted for one of them only", call.plan.func.span,

@@ -76,7 +76,7 @@ class FwdMode:
             missing_dual(call, frozenset(duals))
             found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
         found.launch(call.args, call.arrays, duals)
-        return None if not plan.returns else plan.launch(args)
+        return plan.result()
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:

@@ -1,11 +1,10 @@
 """Tapes: kernel calls recorded as they run, and their gradients in reverse order.
 
-Owns: what a tape keeps so that every gradient finds the memory that its kernel found. The rule: a
-launch notes which part of which arrays its gradient will read. When something is about to overwrite
-such a part, the array is copied first, once, for all launches that want it (copy on write). So the
-data-access rules that Taichi asks its users to keep need not be kept. What is refused:
-- an array without gradient through which a derivative would have to flow (`Taints`);
-- a gradient outside a tape that needs what its own kernel overwrites.
+Owns: `Tape`. A launch notes which part of which arrays its gradient will read; `keeper` sees to it
+that every gradient finds there what its kernel found. So the data-access rules that Taichi asks its
+users to keep need not be kept. What is refused:
+- an array without gradient through which a derivative would have to flow (`taints`);
+- a gradient outside a tape that needs what its own kernel overwrites (`calls`).
 
 Must not know: how gradients are built.
 
@@ -15,19 +14,19 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
     companion,
-    copy_of,
     describe_call,
     plan_gradient,
     whole,
 )
-from vkchi.autodiff.regions import Box, may_meet
+from vkchi.autodiff.checkpoints import Replay, Report, bytes_of
+from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
 from vkchi.autodiff.taints import Taint, flow_from, missing_gradient
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
@@ -40,20 +39,20 @@ if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
 
 
-class Wanted(NamedTuple):
-    """That a call's gradient will read a part of an array, under a parameter's name."""
-
-    entry: Entry
-    name: str
-    box: Box
-
-
 class Entry:
     """A recorded call. `memory` are its arrays, or copies of what they held."""
 
     def __init__(self, call: Call, gradients: Gradients, plan: GradientPlan) -> None:
         self.call, self.gradients, self.plan = call, gradients, plan
         self.memory = dict(call.arrays)
+        self.draws = call.plan.runtime.draws
+
+    def repeat(self) -> None:
+        """Call the kernel again, with the same random numbers."""
+        runtime = self.call.plan.runtime
+        draws, runtime.draws = runtime.draws, self.draws
+        self.call.plan.launch(self.call.args)
+        runtime.draws = max(draws, runtime.draws)
 
     def run(self) -> None:
         """Add to the adjoints."""
@@ -68,6 +67,10 @@ class Custom(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    def repeat(self) -> None:
+        """Call it again."""
+        self.function(*self.args, **self.kwargs)
 
     def run(self) -> None:
         """Call its gradient."""
@@ -86,9 +89,12 @@ class Tape:
     the `grad` of what they read.
 
     loss: a field of shape () or an ndarray or tensor of one element, with a gradient; it is set to
-    0 on entry. clear_gradients: set all gradients to 0 on entry. grad_check: fields whose gradients
-    are compared with differences on leaving. Raises KernelRuntimeError for a loss that cannot be
-    one, GradientError where a gradient would be wrong. Source: Taichi's `ti.ad.Tape`.
+    0 on entry. clear_gradients: set all gradients to 0 on entry. validation: refuse kernels that
+    break Taichi's data-access rules, which need not be kept here. grad_check: fields whose
+    gradients are compared with differences on leaving. memory: how much may be saved (bytes, or
+    "512MiB"); with less than all, some calls are done again, and `report` says how many. Raises
+    KernelRuntimeError for a loss that cannot be one, GradientError where a gradient would be
+    wrong. Source: Taichi's `ti.ad.Tape`; `memory` is ours.
     """
 
     def __init__(
@@ -97,14 +103,16 @@ class Tape:
         clear_gradients: bool = True,
         validation: bool = False,
         grad_check: list[Any] | None = None,
+        memory: int | str | None = None,
     ) -> None:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
         self.runtime: Runtime = current()
-        self.entries: list[Entry | Custom] = []
-        self.wanted: dict[int, list[Wanted]] = {}
-        self.watched: dict[int, Storage] = {}
+        self.entries: list[Entry | Custom | Rewritten] = []
+        self.keeper = Keeper(None if memory is None else bytes_of(memory))
+        self.report: Report | None = None
         self.taints: dict[int, Taint] = {}
+        self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.is_paused = False
         self.state = "new"
 
@@ -129,89 +137,86 @@ class Tape:
                 self.grad()
         finally:
             self.runtime.tape, self.state = None, "done"
-            for array in self.watched.values():
-                array.watch = None
-            self.watched.clear()
-            self.wanted.clear()
+            self.keeper.close()
 
     def grad(self) -> None:
         """Run the gradients of what was recorded, last call first."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
         self.state = "evaluated"
-        seed_loss(self.loss)
-        for entry in reversed(self.entries):
-            entry.run()
+        self.entries += self.keeper.take_rewritten()
+        if self.keeper.is_over:
+            self.grad_again()
+        else:
+            seed_loss(self.loss)
+            for entry in reversed(self.entries):
+                entry.run()
+            saved = self.keeper.saved_bytes
+            self.report = Report(len(self.entries), 0, 0, 0, saved)
         if self.grad_check:
             from vkchi.autodiff.check import check_tape
 
             check_tape(self)
 
+    def drop_copies(self) -> None:
+        """Let go of what was saved for single calls."""
+        for entry in self.entries:
+            if isinstance(entry, Entry):
+                entry.memory = dict(entry.call.arrays)
+
+    def grad_again(self) -> None:
+        """The same where not everything could be saved: calls are done again."""
+        self.drop_copies()
+        for entry in self.entries:
+            if isinstance(entry, Custom):
+                raise KernelRuntimeError(
+                    f"{entry.function.__name__}() has a gradient of its own, and Tape(memory=...) "
+                    "is too little to save all it needs: give more memory"
+                )
+        replay = Replay(self.entries, self.keeper.start)
+        seed_loss(self.loss)
+        assert self.keeper.budget_bytes is not None
+        self.report = replay.run(self.keeper.budget_bytes)
+
     def run_again(self) -> None:
         """Do the calls again, without recording them."""
         for entry in self.entries:
-            if isinstance(entry, Entry):
-                entry.call.plan.launch(entry.call.args)
-            else:
-                entry.function(*entry.args, **entry.kwargs)
+            entry.repeat()
 
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
         if self.is_paused:
-            self.protect(
-                plan,
-                {
-                    **plan.fields(args),
-                    **{p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)},
-                },
-                None,
-            )
+            given = {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)}
+            self.keeper.protect(plan.written, {**plan.fields(args), **given})
             return plan.launch(args)
         call = describe_call(name, plan, args)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients.names)
         self.check_taints(call, gradients)
+        self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made)
         for key, box in made.boxes(made.needs, call.args, call.arrays).items():
             if box is not None:
-                self.want(Wanted(entry, key, box))
-        self.protect(plan, call.arrays, made.boxes(made.writes, call.args, call.arrays))
-        result = plan.launch(args)
+                self.keeper.want(Wanted(entry, key, box))
+        boxes = made.boxes(made.writes, call.args, call.arrays)
+        was_over = self.keeper.is_over
+        self.keeper.protect(plan.written, call.arrays, boxes)
+        if self.keeper.is_over and not was_over:
+            self.drop_copies()
+        result = self.run_call(call, args)
         self.entries.append(entry)
         self.note_escapes(call, made)
         return result
 
-    def want(self, wanted: Wanted) -> None:
-        """Note that an array's contents must stay available."""
-        array = whole(wanted.entry.memory[wanted.name])
-        self.wanted.setdefault(id(array), []).append(wanted)
-        self.watched[id(array)] = array
-        array.watch = self.on_write
+    def run_call(self, call: Call, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, watched if asked for."""
+        if not self.validation:
+            return call.plan.launch(args)
+        from vkchi.autodiff.validation import run_watched
 
-    def protect(
-        self, plan: Plan, arrays: Mapping[str, Storage], boxes: Mapping[str, Box | None] | None
-    ) -> None:
-        """Save what a launch is about to overwrite; without `boxes` it may be anything."""
-        for name in plan.written & arrays.keys():
-            box = None if boxes is None else boxes.get(name)
-            self.save(whole(arrays[name]), box)
-
-    def on_write(self, array: Storage) -> None:
-        """Save what Python is about to overwrite."""
-        self.save(array, None)
-
-    def save(self, array: Storage, box: Box | None) -> None:
-        """Copy an array for those that want what stands in a part of it (None: anywhere)."""
-        wanted = self.wanted.get(id(array), [])
-        hit = [w for w in wanted if box is None or may_meet(w.box, box)]
-        if not hit:
-            return
-        kept = copy_of(array)
-        for w in hit:
-            w.entry.memory[w.name] = kept
-        self.wanted[id(array)] = [w for w in wanted if w not in hit]
+        return run_watched(call, self.flags)
 
     # --- derivatives through arrays without gradient
 

@@ -1,0 +1,128 @@
+"""What a tape keeps of memory: copies of arrays, made when something is about to overwrite them.
+
+Owns: `Keeper`. A recorded call wants some parts of arrays to stay as it found them. Before a launch
+or Python writes to such a part, the array is copied, once, for all that want it. In limited memory
+the state at the start is kept besides; when the copies outgrow the budget, all others are dropped,
+for the calls will be done again (`checkpoints`). Must not know: kernels, gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from vkchi.autodiff.calls import copy_of, whole
+from vkchi.autodiff.checkpoints import put_back
+from vkchi.autodiff.regions import Box, may_meet
+from vkchi.fields.storage import Storage
+
+
+class Holder(Protocol):
+    """A recorded call: the arrays it found by parameter name, live ones or copies."""
+
+    memory: dict[str, Storage]
+
+
+class Wanted(NamedTuple):
+    """That a call's gradient will read a part of an array, under a parameter's name."""
+
+    holder: Holder
+    name: str
+    box: Box
+
+
+class Rewritten:
+    """A step of a tape: Python wrote to an array."""
+
+    def __init__(self, array: Storage) -> None:
+        self.array, self.copy = array, copy_of(array)
+
+    def repeat(self) -> None:
+        """Write the same."""
+        put_back(self.array, self.copy)
+
+    def run(self) -> None:
+        """Python's writes are not differentiated."""
+
+
+class Keeper:
+    """Copies on write. `start` is filled in limited memory: every array that was written, with
+    what it held when the tape began."""
+
+    def __init__(self, budget_bytes: int | None) -> None:
+        self.budget_bytes = budget_bytes
+        self.wanted: dict[int, list[Wanted]] = {}
+        self.watched: dict[int, Storage] = {}
+        self.start: dict[int, tuple[Storage, Storage]] = {}
+        self.rewritten: dict[int, Storage] = {}
+        self.saved_bytes = 0
+        self.is_over = False
+
+    def watch(self, array: Storage) -> None:
+        """Be told before Python writes to an array."""
+        self.watched[id(array)] = array
+        array.watch = self.on_write
+
+    def want(self, wanted: Wanted) -> None:
+        """Note that an array's contents must stay available."""
+        array = whole(wanted.holder.memory[wanted.name])
+        self.watch(array)
+        if not self.is_over:
+            self.wanted.setdefault(id(array), []).append(wanted)
+
+    def protect(
+        self,
+        written: set[str],
+        arrays: Mapping[str, Storage],
+        boxes: Mapping[str, Box | None] | None = None,
+    ) -> None:
+        """Save what a launch is about to overwrite; without `boxes` it may be anything."""
+        for name in sorted(written & arrays.keys()):
+            self.save(whole(arrays[name]), None if boxes is None else boxes.get(name))
+        if self.budget_bytes is not None:
+            for array in arrays.values():
+                self.watch(whole(array))
+
+    def on_write(self, array: Storage) -> None:
+        """Save what Python is about to overwrite."""
+        self.save(array, None)
+        if self.budget_bytes is not None:
+            self.rewritten[id(array)] = array
+
+    def take_rewritten(self) -> list[Rewritten]:
+        """What Python wrote since this was last asked, as steps; in limited memory only."""
+        found = [Rewritten(array) for array in self.rewritten.values()]
+        self.rewritten.clear()
+        self.count(sum(step.array.size_bytes for step in found))
+        return found
+
+    def save(self, array: Storage, box: Box | None) -> None:
+        """Copy an array for those that want what stands in a part of it (None: anywhere)."""
+        if self.budget_bytes is not None and id(array) not in self.start:
+            self.start[id(array)] = (array, copy_of(array))
+        wanted = self.wanted.get(id(array), [])
+        hit = [w for w in wanted if box is None or may_meet(w.box, box)]
+        copies: dict[int, Storage] = {}
+        for w in hit:
+            found = w.holder.memory[w.name]  # the array, or one component of it
+            if id(found) not in copies:
+                copies[id(found)] = copy_of(found)
+                self.count(found.size_bytes)
+            w.holder.memory[w.name] = copies[id(found)]
+        if hit:
+            self.wanted[id(array)] = [w for w in wanted if w not in hit]
+
+    def count(self, size_bytes: int) -> None:
+        """Count what is saved; past the budget, give up keeping everything."""
+        self.saved_bytes += size_bytes
+        if self.budget_bytes is not None and self.saved_bytes > self.budget_bytes:
+            self.is_over = True
+            self.wanted.clear()
+
+    def close(self) -> None:
+        """Let go of all arrays."""
+        for array in self.watched.values():
+            array.watch = None
+        self.watched.clear()
+        self.wanted.clear()
+        self.start.clear()

@@ -1,0 +1,69 @@
+"""A kernel that notes which elements it reads, and finds those it overwrites after.
+
+Owns: `watch`, which adds to every access of the arrays of given names: a load sets a flag of its
+element in `NAME.read`, a store or atomic finds the flag and puts its own number into `broken`.
+Source: Taichi's documentation, global data access rule 1. Must not know: launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vkchi.autodiff.primal import WRITES
+from vkchi.autodiff.sweep import place_in
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, base_of
+from vkchi.ir.rebuild import rebuild
+from vkchi.types import Array, Layout, Ptr, Tensor, cell_of, i32, row_major, with_scalar
+
+
+class Watched(NamedTuple):
+    """The Func, the names of flags by array, and the ops that `broken` numbers from 1."""
+
+    func: Func
+    flags: dict[str, str]
+    ops: tuple[Op, ...]
+
+
+def watch(fn: Func, names: frozenset[str]) -> Watched:
+    """The Func that watches the arrays of these names."""
+    flags = {p: Param(flag_type(p), f"{p.name}.read") for p in fn.params if p.name in names}
+    broken = Param(cell_of(i32), "broken")
+    ops: list[Op] = []
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        root = base_of(args[0]) if args and op.kind in ("load", *WRITES) else None
+        flag = flags.get(root) if isinstance(root, Param) else None
+        if flag is None:
+            return None
+        place = place_in(b, args[0], flag, lambda v: v)
+        assert isinstance(place.type, Ptr)
+        if op.kind == "load":
+            b.emit("store", place, b.const(1, place.type.elem))
+            return None
+        ops.append(op)
+        set_ = b.emit("load", place)
+        if isinstance(set_.type, Tensor):
+            set_ = b.emit("sum", set_)
+        number = b.emit("select", b.emit("gt", set_, b.const(0, i32)),
+                        b.const(len(ops), i32), b.const(0, i32))  # fmt: skip
+        b.emit("atomic_max", b.emit("elem", broken), number)
+        return None
+
+    func = rebuild(fn, visit)
+    params = (*fn.params, *flags.values(), broken)
+    made = Func(f"{fn.name}.watched", params, func.body, fn.span)
+    return Watched(made, {p.name: q.name for p, q in flags.items()}, tuple(ops))
+
+
+def flag_type(p: Param) -> Array:
+    """An array of the same shape, of flags."""
+    t = p.type
+    assert isinstance(t, Array)
+    elem = with_scalar(t.elem, i32)
+    if t.shape is None:
+        return Array.of(elem, t.ndim)
+    plain = row_major(t.shape, t.scalars_per_element)
+    origin = t.layout.origin if t.layout is not None else ()
+    return Array.of(elem, t.ndim, t.shape, Layout(*plain[:3], origin))
