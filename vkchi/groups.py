@@ -88,10 +88,10 @@ class StructsParameter(GroupParameter):
     kind = "structs"
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
-        if not isinstance(arg, StructNdarray) or not self.type.is_like(arg.type):
+        if not isinstance(arg, StructNdarray) or not self.type.is_like(arg.__vkchi_type__):
             what = arg if isinstance(arg, StructNdarray) else describe(arg)
             raise self.refuse(f"a ti.ndarray of {self.type} is needed, not {what}")
-        return {name: arg.member(name) for name in self.members}
+        return arg.__vkchi_arrays__
 
 
 class PackParameter(GroupParameter):

@@ -147,4 +147,4 @@ class ArgPackType:
         return FACTORIES["argpack"](self, *args, **kwargs)
 
 
-CONSTRUCTORS[StructType] = lambda t, *args, **kwargs: FACTORIES["struct"](t, *args, **kwargs)
+CONSTRUCTORS[StructType] = lambda t, /, *args, **kwargs: FACTORIES["struct"](t, *args, **kwargs)

@@ -36,28 +36,30 @@ class StructHook:
 class StructArrays:
     """Arrays by member name, and a group of them for a member that is a struct itself.
 
+    `__vkchi_type__` is the struct's type, `__vkchi_arrays__` the arrays by member.
     Members are attributes: `f.pos`. `f[i]` is an element whose members are in memory. `grad` and
     `dual` are the arrays of the members' gradients, None where no member has one.
     """
 
     def __init__(self, t: StructType, arrays: Mapping[str, Any]) -> None:
-        self.type = t
-        self._arrays = dict(arrays)
-        vars(self).update(self._arrays)
+        self.__vkchi_type__, self.__vkchi_arrays__ = t, dict(arrays)
+        vars(self).update(arrays)
 
     def _companion(self, kind: str) -> Any:
-        found = {name: getattr(array, kind, None) for name, array in self._arrays.items()}
+        found = {name: getattr(array, kind, None) for name, array in self.__vkchi_arrays__.items()}
         found = {name: array for name, array in found.items() if array is not None}
         if not found:
             return None
-        return type(self)(StructType({name: self.type.declared[name] for name in found}), found)
+        return type(self)(
+            StructType({name: self.__vkchi_type__.declared[name] for name in found}), found
+        )
 
     def __vkchi_members__(self) -> list[Any]:
         """The arrays of all members, nested ones gone through, in order."""
         return [array for _, array in self._leaves()]
 
     def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
-        for name, array in self._arrays.items():
+        for name, array in self.__vkchi_arrays__.items():
             if isinstance(array, StructArrays):
                 yield from (((name, *path), leaf) for path, leaf in array._leaves())
             else:
@@ -71,33 +73,25 @@ class StructArrays:
     @property
     def keys(self) -> list[str]:
         """The names of the members."""
-        return list(self._arrays)
+        return list(self.__vkchi_arrays__)
 
     @property
     def dtype(self) -> StructType:
         """The type of an element."""
-        return self.type
+        return self.__vkchi_type__
 
     def _first(self) -> Any:
         for _, array in self._leaves():
             return array
-        raise ArgumentError(f"{self.type} has no members, so its arrays have no shape")
-
-    def member(self, name: str) -> Any:
-        """The array of one member. Raises ArgumentError."""
-        if name not in self._arrays:
-            close = difflib.get_close_matches(name, self._arrays, 1)
-            hint = f": did you mean `{close[0]}`?" if close else ""
-            raise ArgumentError(f"{self.type} has no member `{name}`{hint}")
-        return self._arrays[name]
+        raise ArgumentError(f"{self.__vkchi_type__} has no members, so its arrays have no shape")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_arrays" not in vars(self):
+        if name.startswith("__") or "__vkchi_arrays__" not in vars(self):
             raise AttributeError(name)
         if name in ("grad", "dual"):
             return self._companion(name)
         if name not in PASSED_ON:
-            raise AttributeError(f"an array of {self.type} has no attribute `{name}`")
+            raise AttributeError(f"an array of {self.__vkchi_type__} has no attribute `{name}`")
         return getattr(self._first(), name)
 
     # --- elements --------------------------------------------------------------------------
@@ -108,7 +102,7 @@ class StructArrays:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._first().index(key)
-        whole = StructHook.fit(self.type, value)
+        whole = StructHook.fit(self.__vkchi_type__, value)
         for path, array in self._leaves():
             array[key] = _part(whole, path)
 
@@ -119,7 +113,7 @@ class StructArrays:
 
     def to_numpy(self) -> dict[str, Any]:
         """A copy of each member as a numpy array, by name."""
-        return {name: array.to_numpy() for name, array in self._arrays.items()}
+        return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
         """Take over a numpy array for each member. Raises ArgumentError for a missing one."""
@@ -127,7 +121,7 @@ class StructArrays:
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
         """A copy of each member as a torch tensor, by name."""
-        return {name: array.to_torch(device) for name, array in self._arrays.items()}
+        return {name: array.to_torch(device) for name, array in self.__vkchi_arrays__.items()}
 
     def from_torch(self, source: Mapping[str, Any]) -> None:
         """Take over a torch tensor for each member."""
@@ -136,17 +130,17 @@ class StructArrays:
     def _take(self, source: Any, method: str) -> None:
         if not isinstance(source, Mapping):
             raise ArgumentError(f"{method} takes a dict of arrays, not {type(source).__name__}")
-        if set(source) != set(self._arrays):
+        if set(source) != set(self.__vkchi_arrays__):
             raise ArgumentError(
-                f"{method}: an array for each of {', '.join(self._arrays)} is needed, "
+                f"{method}: an array for each of {', '.join(self.__vkchi_arrays__)} is needed, "
                 f"and {', '.join(map(str, source)) or 'none'} is given"
             )
-        for name, array in self._arrays.items():
+        for name, array in self.__vkchi_arrays__.items():
             getattr(array, method)(source[name])
 
     def fill(self, value: Any) -> None:
         """Set every number to one number, or every element to a struct or dict."""
-        whole = StructHook.fit(self.type, value)
+        whole = StructHook.fit(self.__vkchi_type__, value)
         for path, array in self._leaves():
             array.fill(_part(whole, path))
 
@@ -154,12 +148,12 @@ class StructArrays:
         """Take over the contents of a field or array of structs with the same members."""
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
-        for name, array in self._arrays.items():
-            array.copy_from(other.member(name))
+        for name, array in self.__vkchi_arrays__.items():
+            array.copy_from(other.__vkchi_arrays__[name])
 
     def __deepcopy__(self, memo: Any) -> Any:
-        arrays = {name: copy.deepcopy(array, memo) for name, array in self._arrays.items()}
-        return type(self)(self.type, arrays)
+        arrays = {name: copy.deepcopy(array, memo) for name, array in self.__vkchi_arrays__.items()}
+        return type(self)(self.__vkchi_type__, arrays)
 
     def __str__(self) -> str:
         return str(self.to_numpy())
@@ -181,28 +175,32 @@ class StructField(StructArrays):
 
     def __vkchi_struct__(self) -> tuple[StructType, dict[str, Any]]:
         """What a kernel needs: the type, and the members' fields by name."""
-        return self.type, self._arrays
+        return self.__vkchi_type__, self.__vkchi_arrays__
 
     def get_member_field(self, key: str) -> Any:
-        """The field of one member."""
-        return self.member(key)
+        """The field of one member. Raises ArgumentError."""
+        if key not in self.__vkchi_arrays__:
+            close = difflib.get_close_matches(key, self.__vkchi_arrays__, 1)
+            hint = f": did you mean `{close[0]}`?" if close else ""
+            raise ArgumentError(f"{self.__vkchi_type__} has no member `{key}`{hint}")
+        return self.__vkchi_arrays__[key]
 
     @property
     def members(self) -> dict[str, Any]:
         """The members' fields by name."""
-        return self._arrays
+        return self.__vkchi_arrays__
 
     field_members = property(StructArrays.__vkchi_members__)
 
     def __repr__(self) -> str:
-        return f"<ti.Struct.field of {self.type}>"
+        return f"<ti.Struct.field of {self.__vkchi_type__}>"
 
 
 class StructNdarray(StructArrays):
     """An array of structs, which kernels take as an argument."""
 
     def __repr__(self) -> str:
-        return f"<ti.ndarray of {self.type}, shape {self.shape}>"
+        return f"<ti.ndarray of {self.__vkchi_type__}, shape {self.shape}>"
 
 
 # --- making them -----------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def _no_fit(cx: Context, t: Any, x: Any, name: str, what: str, given: str = "") 
     return error
 
 
-def make_record(cx: Context, *args: Any, **kwargs: Any) -> Record:
+def make_record(cx: Context, /, *args: Any, **kwargs: Any) -> Record:
     """`ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member of the type that it has."""
     lowering: Any = cx
     made = lowering.run_python(_check_arguments, (args, kwargs))

@@ -99,7 +99,7 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
     return x
 
 
-def make_pack(t: ArgPackType, *args: Any, **kwargs: Any) -> ArgPack:
+def make_pack(t: ArgPackType, /, *args: Any, **kwargs: Any) -> ArgPack:
     """A pack of type t from arguments in order or by name. Raises ArgumentError for missing ones,
     too many, unknown names."""
     names = list(t.members)

@@ -238,7 +238,7 @@ def is_whole(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> b
     return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
 
 
-def make_struct(t: StructType, *args: Any, **kwargs: Any) -> Struct:
+def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     """A value of type t: members in order or by name, zero where not given, converted to their
     types; or of a dict or another struct. Raises KernelTypeError."""
     first = args[0] if args else None
@@ -284,9 +284,8 @@ def build(t: Any, leaves: Iterator[Any]) -> Any:
 class Store(Protocol):
     """Arrays of one shape, one for each member of a struct type."""
 
-    type: StructType
-
-    def member(self, name: str) -> Any: ...
+    __vkchi_type__: StructType
+    __vkchi_arrays__: dict[str, Any]
 
 
 class StructElement(Struct):
@@ -299,26 +298,26 @@ class StructElement(Struct):
     def __init__(self, store: Store, index: Any) -> None:
         object.__setattr__(self, "_store", store)
         object.__setattr__(self, "_index", index)
-        object.__setattr__(self, "_methods", store.type.methods)
-        object.__setattr__(self, "__vkchi_type__", store.type)
+        object.__setattr__(self, "_methods", store.__vkchi_type__.methods)
+        object.__setattr__(self, "__vkchi_type__", store.__vkchi_type__)
 
     def __getattribute__(self, name: str) -> Any:
         get = object.__getattribute__
         store = get(self, "_store")
-        if name in store.type.members:
-            return store.member(name)[get(self, "_index")]
+        if name in store.__vkchi_arrays__:
+            return store.__vkchi_arrays__[name][get(self, "_index")]
         return get(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._store.type.members:
+        if name not in self._store.__vkchi_arrays__:
             raise self._missing(name)
-        self._store.member(name)[self._index] = value
+        self._store.__vkchi_arrays__[name][self._index] = value
 
     def __getitem__(self, name: str) -> Any:
-        return self._store.member(name)[self._index]
+        return self._store.__vkchi_arrays__[name][self._index]
 
     def _names(self) -> list[str]:
-        return list(self._store.type.members)
+        return list(self._store.__vkchi_arrays__)
 
 
 # --- classes -------------------------------------------------------------------------------------

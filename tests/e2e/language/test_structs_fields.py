@@ -386,3 +386,18 @@ def test_packs_of_host_and_struct_arrays() -> None:
 def test_wrong_packs(given) -> None:
     with pytest.raises(Exception):  # noqa: B017
         Inner(**given)
+
+
+def test_members_named_as_attributes() -> None:
+    kind = ti.types.struct(type=ti.i32, member=ti.f32, index=ti.i32, arrays=ti.i32)
+    f = kind.field(shape=2)
+
+    @ti.kernel
+    def k():
+        for i in f:
+            f[i] = kind(1, 2.0, index=3)
+            f.arrays[i] = 5
+
+    k()
+    f[1].index += 10
+    check([f.type, f[0].member, f[1].index, f[0].arrays], [[1, 1], 2.0, 13, 5])

@@ -258,3 +258,26 @@ def test_dataclass_of_a_dataclass() -> None:
 
     b = B(1.0, 2)
     assert (b.x, b.y, b.plus()) == (1.0, 2, 2.0)
+
+
+def test_members_named_as_parameters() -> None:
+    kind = ti.types.struct(t=ti.f32, cx=ti.i32, args=ti.i32, name=ti.i32)
+    s = kind(t=1.5, cx=2, args=3, name=4)
+
+    @ti.kernel
+    def k(s: kind) -> ti.f32:
+        u = kind(t=s.t, cx=s.cx, name=1)
+        v = ti.Struct(cx=u.cx, t=u.t, kwargs=5)
+        return v.t + v.cx * 10 + u.name * 100 + v.kwargs * 1000
+
+    check([s.t, s.cx, s.args, s.name, k(s)], [1.5, 2, 3, 4, 5121.5])
+
+
+def test_packs_with_members_named_as_parameters() -> None:
+    kind = ti.types.argpack(t=ti.f32, members=ti.i32)
+
+    @ti.kernel
+    def k(p: kind) -> ti.f32:
+        return p.t + p.members
+
+    check(k(kind(t=1.5, members=2)), 3.5)
