@@ -111,6 +111,13 @@ class DeclarationError(ArgumentError, KernelSyntaxError):
     """A field is declared in a way that there is not; a SyntaxError for Taichi."""
 
 
+class UnknownOptionError(ArgumentError, KeyError):
+    """`ti.init` was given an option that there is not."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class ArgumentListError(ArgumentError, KernelSyntaxError):
     """A kernel was called with too few, too many or unknown arguments; a TypeError for Python, a
     SyntaxError for Taichi."""

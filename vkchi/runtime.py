@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi import env
-from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError
 from vkchi.options import Options
 from vkchi.types import Defaults, Scalar, cook, f32, i32
 
@@ -183,7 +183,8 @@ def _log_level(name: str) -> int:
 
 def _kinds(arch: Any) -> list[str]:
     """The kinds of device that an `arch=` asks for, the one preferred first."""
-    wanted = arch if isinstance(arch, list) else [arch]
+    is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch)
+    wanted = list(arch) if is_several else [arch]
     names = ["vulkan" if a is None else a.name if isinstance(a, Arch) else a for a in wanted]
     for name in names:
         if not isinstance(name, str) or name not in ARCHES:
@@ -207,7 +208,12 @@ def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> D
 def _refuse_unknown(options: dict[str, Any]) -> None:
     unknown = sorted(set(options) - ACCEPTED)
     if unknown:
-        raise ArgumentError(f"ti.init has no option called {', '.join(unknown)}")
+        import difflib  # only for the message
+
+        known = [*ACCEPTED, *init.__annotations__]
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        raise UnknownOptionError(f"ti.init has no option called {', '.join(unknown)}{hint}")
 
 
 def _seed(seed: Any) -> int:

@@ -294,7 +294,9 @@ class Storage:
                 f"an index of {len(self.shape)} integers is needed here, not {key!r}"
             )
         for k, (first, end) in zip(keys, self._ends, strict=True):
-            if isinstance(k, slice | float | np.floating) or not hasattr(k, "__index__"):
+            if isinstance(k, slice):
+                raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
+            if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
                 raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
             if not first <= k < end:
                 axis = f"{end}" if first == 0 else f"{first} to {end - 1}"

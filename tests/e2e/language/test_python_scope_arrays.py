@@ -280,6 +280,7 @@ def test_default_types_of_annotations_follow_init(need) -> None:
         {"arch": ti.cpu},
         {"arch": [ti.cuda, ti.vulkan, ti.cpu]},
         {"arch": "x86_64"},
+        {"arch": (ti.cuda, ti.cpu)},
         {"arch": ti.x86_64, "default_fp": ti.f32, "default_ip": ti.i32},
         {"debug": False, "random_seed": 3, "fast_math": True, "log_level": ti.WARN},
         {

@@ -1,0 +1,3 @@
+from vkchi.ui import Window
+
+Window("window", (640, 480))

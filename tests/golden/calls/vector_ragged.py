@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.Matrix([[1, 2], [3]])
