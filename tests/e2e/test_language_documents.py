@@ -1,0 +1,51 @@
+"""docs/language.md and its chapters: every snippet runs on its own and prints what it says.
+
+What a `print` at the start of a line prints is the comment after it, if there is one. Lines of the
+output without such a comment may stand between.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+INDEX = DOCS / "language.md"
+CHAPTERS = sorted((DOCS / "language").glob("*.md"))
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
+SAID = re.compile(r"^print\(.*\)  # (.*)$", re.M)
+
+
+def snippets() -> list[tuple[str, str]]:
+    """(name, code) of every snippet."""
+    found = []
+    for path in [INDEX, *CHAPTERS]:
+        codes = SNIPPET.findall(path.read_text())
+        found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]
+    return found
+
+
+@pytest.mark.usefixtures("own_runtime")
+@pytest.mark.parametrize(("name", "code"), snippets(), ids=lambda x: x if "\n" not in x else "")
+def test_snippet(
+    name: str,
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"{name}.py"
+    path.write_text(code)
+    runpy.run_path(str(path))
+    printed = iter(capsys.readouterr().out.splitlines())
+    for want in SAID.findall(code):
+        assert any(want == line.strip() for line in printed), f"not printed: {want}"
+
+
+def test_every_chapter_is_in_the_index() -> None:
+    named = set(re.findall(r"\(language/(\w+)\.md\)", INDEX.read_text()))
+    assert named == {path.stem for path in CHAPTERS}
