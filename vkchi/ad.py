@@ -3,6 +3,7 @@
 from vkchi.autodiff.check import gradcheck
 from vkchi.autodiff.custom import grad_for, grad_replaced, no_grad
 from vkchi.autodiff.direction import FwdMode
+from vkchi.autodiff.second import hvp
 from vkchi.autodiff.tape import Tape, clear_all_gradients
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "grad_for",
     "grad_replaced",
     "gradcheck",
+    "hvp",
     "no_grad",
 ]

@@ -30,11 +30,33 @@ def build_gradient(
     fn: Func, differentiable: frozenset[str], options: Options, caps: Caps
 ) -> CompiledGradient:
     """The gradient of a lowered kernel by its arrays of these names. Raises GradientError."""
+    return finish(differentiate(fn, differentiable), options, caps)
+
+
+def build_second(
+    fn: Func, differentiable: frozenset[str], options: Options, caps: Caps
+) -> CompiledGradient:
+    """The derivative of that gradient along a direction: forward mode over reverse mode, with a
+    `NAME.dual` for every array of floats in it. Raises GradientError."""
+    made = differentiate(fn, differentiable)
+    own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
+    func = forward(made.func, differentiable | frozenset(own))
+    verify(func)
+    return finish(made._replace(func=load_pass("unread")(func)), options, caps)
+
+
+def differentiate(fn: Func, differentiable: frozenset[str]) -> Gradient:
+    """The gradient, freed of what is not read. Raises GradientError."""
     made = reverse(prepare(fn), differentiable)
     show("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))
     check_repeatable(made.func)
+    return made
+
+
+def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
+    """The gradient as dispatches."""
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build(made.counting.func, options, caps)

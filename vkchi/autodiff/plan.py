@@ -12,12 +12,14 @@ from typing import Any
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.primal import WRITES
 from vkchi.autodiff.regions import Accesses, Box
+from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.gradients import build_forward, build_gradient
+from vkchi.gradients import CompiledGradient, build_forward, build_gradient
 from vkchi.ir.core import Func, Op
 from vkchi.launch import Plan, Step, count_reader
+from vkchi.options import Options
 from vkchi.passes.grid import Number, combine, constant, host_number, wrapped
 from vkchi.runtime import Runtime
 from vkchi.shader import compile_count
@@ -25,7 +27,7 @@ from vkchi.signature import Bound
 from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
-Counter = Callable[[list[Any]], int]
+Builder = Callable[[Func, frozenset[str], Options, Caps], CompiledGradient]
 
 
 class Program:
@@ -125,9 +127,15 @@ class GradientPlan:
     the kernel overwrites. Raises GradientError where there is no gradient.
     """
 
-    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        args: tuple[Any, ...],
+        differentiable: frozenset[str],
+        build: Builder = build_gradient,
+    ) -> None:
         runtime = plan.runtime
-        compiled = build_gradient(plan.func, differentiable, runtime.options, runtime.device.caps)
+        compiled = build(plan.func, differentiable, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func
         self.main = Program(plan, func, compiled.main, args)
@@ -135,8 +143,9 @@ class GradientPlan:
         if compiled.counting is not None and self.made.counting is not None:
             self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
         params = [p for p in plan.func.params if isinstance(p.type, Array)]
-        self.needs = {p.name: Accesses(func, p, ("load",)) for p in params
-                      if p.name in self.main.reads}  # fmt: skip
+        found = {name for p in params for name in (p.name, f"{p.name}.dual")}
+        self.needs = {p.name: Accesses(func, p, ("load",)) for p in func.params
+                      if p.name in found and p.name in self.main.reads}  # fmt: skip
         self.writes = {p.name: Accesses(self.made.primal.fn, p, WRITES) for p in params
                        if p in self.made.primal.written}  # fmt: skip
         self.rooms = [Room(s, self.main.places) for s in self.made.saves_used()]
@@ -153,11 +162,13 @@ class GradientPlan:
         there is not enough memory for what must be saved."""
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
-        own = {k: self._like(k, arrays[v]) for k, v in self.made.copies.items()
-               if k in self.main.used}  # fmt: skip
+        own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
+               for name in (k, f"{k}.dual") if name in self.main.used}  # fmt: skip
         flat = self.main.bind(args, {**given, **own}).flat if self.rooms else []
-        for name, shape in self._shapes(args, given, flat).items():
-            own[name] = self._buffer(name, shape)
+        for k, shape in self._shapes(args, given, flat).items():
+            for name in (k, f"{k}.dual"):
+                if name in self.main.types:
+                    own[name] = self._buffer(name, shape)
         self.main.launch(self.main.bind(args, {**given, **own}))
 
     def _like(self, name: str, array: Storage) -> Storage:

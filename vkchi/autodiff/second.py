@@ -1,0 +1,135 @@
+"""Products with the Hessian: forward mode over reverse mode.
+
+Owns: `hvp`. Every array with a gradient gets a dual of its own here, and every gradient one too;
+users need not ask for duals. Must not know: how derivatives are built.
+
+    ti.ad.hvp(run, loss, x, v)          # H @ v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, whole
+from vkchi.autodiff.keeper import Keeper, Wanted
+from vkchi.autodiff.plan import ForwardPlan, GradientPlan
+from vkchi.autodiff.taints import missing_dual
+from vkchi.autodiff.tape import check_loss, clear_all_gradients
+from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields.storage import Storage
+from vkchi.gradients import build_second
+from vkchi.launch import Plan
+from vkchi.runtime import current
+from vkchi.types import shape_of
+
+
+def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, Any]:
+    """The Hessian of `loss` by `x`, times `v`: an array of the shape of `x.to_numpy()`.
+
+    run: calls the kernels that compute the loss from x; loss: a field of one number; x: a field or
+    ndarray with a gradient, which holds the gradient afterwards; v: numbers of x's shape. Raises
+    ArgumentError for another shape, GradientError where an operation has no derivative.
+    """
+    check_loss(loss)
+    runtime = current()
+    if runtime.tape is not None:
+        raise KernelRuntimeError("ti.ad.hvp records for itself: leave the ti.ad.Tape first")
+    direction = np.asarray(v.to_numpy() if isinstance(v, Storage) else v, x.dtype.dtype)
+    if direction.shape != x.shape + shape_of(x.elem):
+        raise ArgumentError(
+            f"ti.ad.hvp: v has shape {direction.shape}, x {x.shape + shape_of(x.elem)}"
+        )
+    clear_all_gradients()
+    loss.fill(0)
+    recorder = Recorder()
+    recorder.dual(x).from_numpy(direction)
+    runtime.tape = recorder
+    try:
+        run()
+        loss.grad.fill(1)
+        recorder.reverse()
+    finally:
+        runtime.tape = None
+        recorder.keeper.close()
+    return recorder.dual(x.grad).to_numpy()
+
+
+class Entry:
+    """A recorded call. `memory` are its arrays and their duals, or copies of what they held."""
+
+    def __init__(self, call: Call, gradients: Gradients, memory: dict[str, Storage]) -> None:
+        self.call, self.gradients, self.memory = call, gradients, memory
+
+
+class Recorder:
+    """Runs kernels in forward mode and records them; `reverse` runs the derivatives of their
+    gradients."""
+
+    is_paused = False
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.keeper = Keeper(None)
+        self.duals: dict[int, tuple[Storage, Storage]] = {}
+
+    def dual(self, array: Storage) -> Storage:
+        """The dual of an array: zeros when first asked for."""
+        array = whole(array)
+        if id(array) not in self.duals:
+            made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
+            self.duals[id(array)] = (array, made)
+        return self.duals[id(array)][1]
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel in forward mode, having saved what it overwrites."""
+        call = describe_call(name, plan, args)
+        gradients = Gradients(call)
+        if call.tensors or any(
+            whole(call.arrays[n]) is not call.arrays[n] for n in gradients.names
+        ):
+            raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
+        made = self.plan_second(call, gradients.names)
+        duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
+        memory = {**call.arrays, **{f"{n}.dual": d for n, d in duals.items()}}
+        entry = Entry(call, gradients, memory)
+        for key, box in made.boxes(made.needs, call.args, call.arrays).items():
+            if box is not None:
+                self.keeper.want(Wanted(entry, key, box))
+        boxes = made.boxes(made.writes, call.args, call.arrays)
+        written = plan.written | {f"{n}.dual" for n in plan.written}
+        boxes |= {f"{n}.dual": box for n, box in boxes.items()}
+        self.keeper.protect(written, memory, boxes)
+        key = ("forward", gradients.names)
+        if key not in plan.derived:
+            missing_dual(call, gradients.names)
+            plan.derived[key] = ForwardPlan(plan, call.args, gradients.names)
+        plan.derived[key].launch(call.args, call.arrays, duals)
+        self.entries.append(entry)
+        return plan.result()
+
+    def plan_second(self, call: Call, names: frozenset[str]) -> GradientPlan:
+        """The derivative of the call's gradient, made once per plan."""
+        key = ("second", names)
+        if key not in call.plan.derived:
+            check_aliases(call)
+            made = GradientPlan(call.plan, call.args, names, build_second)
+            call.plan.derived[key] = made
+        found = call.plan.derived[key]
+        assert isinstance(found, GradientPlan)
+        return found
+
+    def reverse(self) -> None:
+        """Run the derivatives of the gradients, last call first."""
+        for entry in reversed(self.entries):
+            if not isinstance(entry, Entry):
+                raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
+            made = self.plan_second(entry.call, entry.gradients.names)
+            grads = entry.gradients.arrays
+            duals = {
+                f"{adjoint}.dual": self.dual(grads[name])
+                for name, adjoint in made.made.adjoints.items()
+            }
+            made.launch(entry.call.args, {**entry.memory, **duals}, grads)
