@@ -69,15 +69,12 @@ class Site(NamedTuple):
 
     def text(self, values: Sequence[Any]) -> str:
         """What a record says, from its values."""
-        shown = [
-            part if isinstance(part, str) else self._show(values[part.value], *part)
-            for part in self.parts
-        ]
+        shown = [p if isinstance(p, str) else self._show(values, p) for p in self.parts]
         return "".join(shown)
 
-    def _show(self, x: Any, value: int, spec: str) -> str:
-        name, shape = self.values[value]
-        return show_numbers(x, name, shape, spec)
+    def _show(self, values: Sequence[Any], part: Shown) -> str:
+        name, shape = self.values[part.value]
+        return show_numbers(values[part.value], name, shape, part.spec)
 
     def message(self, values: Sequence[Any]) -> str:
         """What a failed check says: where, what, in which iteration."""
