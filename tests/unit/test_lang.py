@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vkchi import types
-from vkchi.errors import KernelIndexError, KernelSyntaxError, KernelTypeError, Unsupported
+from vkchi.errors import KernelIndexError, KernelSyntaxError, KernelTypeError
 from vkchi.lang import atomics, decompose, elementwise, matrix, random, simt, static
 from vkchi.lang import math as tm
 from vkchi.lang.element import element
@@ -142,7 +142,6 @@ def test_copies() -> None:
         ("static.static_assert(False, 'x')", AssertionError, "x"),
         ("decompose.svd(Matrix.identity(float, 4))", KernelTypeError, "2 by 2 and 3 by 3"),
         ("decompose.solve(M, Vector([1, 2, 3]))", KernelTypeError, "the same length"),
-        ("decompose.stop_grad(1.0)", Unsupported, "another kernel"),
         ("ndrange(2.5)", KernelTypeError, "integers"),
         ("ndrange((1, 2, 3))", KernelSyntaxError, "tuple of 3"),
         ("simt.subgroup.nonsense", AttributeError, "nonsense"),

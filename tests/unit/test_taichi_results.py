@@ -38,9 +38,6 @@ DIFFERENT: dict[str, tuple[str, str, str]] = {
     "s**2": ("i32", "10000", "the exponent is promoted like any other operand"),
     "min(v2)": ("f32", "1.0", "Python's min of one vector is its smallest component"),
     "ti.Vector([True,False])": ("u1<2>", "[1, 0]", "truth values stay what they are"),
-    "ti.round(f)": ("f32", "2.0", "halves go to even, as in Python and in Taichi on Vulkan"),
-    "ti.round(f, ti.i32)": ("i32", "2", "as ti.round(f)"),
-    "ti.math.round(f)": ("f32", "2.0", "as ti.round(f)"),
     "tm.ivec2(v2)": ("i32<2>", "[1, 2]", "the type that is called decides"),
     "tm.mat2(im)": ("f32<2x2>", "[[1, 2], [3, 4]]", "the type that is called decides"),
 }

@@ -98,8 +98,8 @@ class SparseMatrix:
         if is_there:
             self.entries[2][k] = value
             return
-        news = (*indices, value)
-        self._keep(tuple(np.insert(x, k, new) for x, new in zip(self.entries, news)))  # type: ignore[arg-type]
+        (i, j), (rows, columns, numbers) = indices, self.entries
+        self._keep((np.insert(rows, k, i), np.insert(columns, k, j), np.insert(numbers, k, value)))
 
     def build_from_ndarray(self, triplets: Any) -> None:
         """Become the matrix of the numbers row, column, value, row, ... of an ndarray."""
