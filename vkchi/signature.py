@@ -15,6 +15,7 @@ import math
 import types as pytypes
 from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,10 @@ class Parameter:
         """The signature's part for an array of the same shape as the parameter called `name`."""
         return signed
 
+    def apart(self, signed: Any) -> Any:
+        """The signature's part for an array that shares no memory with the others of the call."""
+        return signed
+
     def bind(self, arg: Any, bound: Bound) -> None:
         """Append the argument's numbers. Raises ArgumentError."""
 
@@ -215,6 +220,7 @@ class ArrayParameter(Parameter):
         self._element_axes = len(known) or annotation.element_dim or 0
         self._seen: dict[Any, Array] = {}
         self._alike: dict[tuple[Array, str], Array] = {}
+        self._apart: dict[Array, Array] = {}
 
     def like(self, t: Array, name: str) -> Array:
         """The signed type of an array of the same shape as the parameter called `name`."""
@@ -222,6 +228,13 @@ class ArrayParameter(Parameter):
             return self._alike[t, name]
         except KeyError:
             return self._alike.setdefault((t, name), t.with_shape_of(name))
+
+    def apart(self, t: Array) -> Array:
+        """The signed type of an array that shares no memory with the others of the call."""
+        try:
+            return self._apart[t]
+        except KeyError:
+            return self._apart.setdefault(t, t.set_apart(True))
 
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray):
@@ -336,11 +349,16 @@ def range_of(t: Scalar) -> tuple[int, int]:
 
 
 def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The signature of a call. Of two arrays of one shape, the later says so in its type."""
+    """The signature of a call. Of two arrays of one shape, the later says so in its type; arrays
+    none of which share memory say that."""
     key = [p.sign(a) for p, a in zip(parameters, args, strict=True)]
     first: dict[Any, str] = {}
+    arrays: list[int] = []
     for k, p in enumerate(parameters):
-        if p.kind == "array" and key[k].ndim:
+        if p.kind != "array":
+            continue
+        arrays.append(k)
+        if key[k].ndim:
             shape = args[k].shape
             if type(shape) is not tuple or len(shape) > key[k].ndim:
                 shape = tuple(shape)[: key[k].ndim]
@@ -348,7 +366,27 @@ def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, .
                 key[k] = p.like(key[k], first[shape])
             else:
                 first[shape] = p.name
+    if len(arrays) > 1 and lie_apart([args[k] for k in arrays]):
+        for k in arrays:
+            key[k] = parameters[k].apart(key[k])
     return tuple(key)
+
+
+def lie_apart(arrays: list[Any]) -> bool:
+    """Whether arrays share no memory on the device: neither they nor their gradients are one, and
+    no two are the same host memory (which is copied there once)."""
+    own = [a for a in arrays if isinstance(a, Ndarray)]
+    buffers = {id(a.buffer) for a in own}
+    if len(buffers) < len(own):
+        return False
+    if any(a.grad is not None and id(a.grad.buffer) in buffers for a in own):
+        return False
+    if len(arrays) - len(own) < 2:
+        return True
+    views = [host.view_of(a) for a in arrays if not isinstance(a, Ndarray)]
+    return not any(
+        a is None or b is None or host.is_same_view(a, b) for a, b in combinations(views, 2)
+    )
 
 
 def with_article(name: str) -> str:

@@ -164,12 +164,14 @@ class Array(Type):
     `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
     the array parameter whose shape a dynamic array has too ("" for none): launches that know of
     equal shapes spare the kernel its checks. `wide`: it has 2**31 scalars or more, and is reached
-    and looped over in 64 bits.
+    and looped over in 64 bits. `apart`: no other array that is `apart` shares its memory in this
+    launch (what has a layout is memory of its own anyway).
     """
 
-    __slots__ = ("elem", "layout", "like", "ndim", "shape", "space", "stored", "wide")
+    __slots__ = ("apart", "elem", "layout", "like", "ndim", "shape", "space", "stored", "wide")
     like: str
     wide: bool
+    apart: bool
     elem: Scalar | Tensor
     ndim: int
     shape: tuple[int, ...] | None
@@ -188,21 +190,23 @@ class Array(Type):
         stored: Scalar | None = None,
         like: str = "",
         wide: bool = False,
+        apart: bool = False,
     ) -> Array:
         stored = stored or stored_scalar(elem)
         shape = () if ndim == 0 else shape  # nothing to learn at launch
         wide = wide or (layout is not None and layout.size >= WIDE_FROM)
-        key = (cls, elem, ndim, shape, layout, space, stored, like, wide)
+        key = (cls, elem, ndim, shape, layout, space, stored, like, wide, apart)
         found = cls._interned.get(key)
         if found is None:
             t = cls()
             t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
-            t.stored, t.like, t.wide = stored, like, wide
+            t.stored, t.like, t.wide, t.apart = stored, like, wide, apart
             dims = "?" * ndim if shape is None else ",".join(map(str, shape))
             extra = "" if layout is None else f" @{layout_text(layout)}"
             where = "" if space == "global" else f" {space}"
             kept = "" if stored is stored_scalar(elem) else f" as {stored}"
             same = (f" like {like}" if like else "") + (" wide" if wide and layout is None else "")
+            same += " apart" if apart else ""
             t._text = f"array<{elem}[{dims}]{kept}{where}{same}{extra}>"
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
@@ -210,7 +214,16 @@ class Array(Type):
     def with_shape_of(self, name: str) -> Array:
         """The same type for an array known to have the shape of the parameter called `name`."""
         assert self.shape is None
-        return Array.of(self.elem, self.ndim, stored=self.stored, like=name, wide=self.wide)
+        return Array.of(
+            self.elem, self.ndim, stored=self.stored, like=name, wide=self.wide, apart=self.apart
+        )
+
+    def set_apart(self, apart: bool) -> Array:
+        """The same type for an array whose memory is known, or not known, to be its own."""
+        return Array.of(
+            self.elem, self.ndim, self.shape, self.layout, self.space, self.stored, self.like,
+            self.wide, apart,
+        )  # fmt: skip
 
     @property
     def scalars_per_element(self) -> int:

@@ -271,7 +271,8 @@ class Lowering:
         for param in self.params:
             if param.name == key:
                 return ArrayRef(param, clamps=array.clamps)
-        param = self.add_param(Param(array.type, key), ("grad", array.value.name))
+        t = array.type.set_apart(False)  # a launch may be given the gradient as an array too
+        param = self.add_param(Param(t, key), ("grad", array.value.name))
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:

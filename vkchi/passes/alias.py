@@ -3,7 +3,8 @@
 - A place is a base, an index tuple, and a component (None: the whole element).
 - Bases: every `local` and `shared` op is memory of its own. An array parameter with a layout (a
   field, a temporary, a return slot) is memory of its own too. Array parameters without (ndarray
-  arguments) may be the same memory if they store the same scalar.
+  arguments) may be the same memory if they store the same scalar, unless both their types say that
+  they lie `apart`.
 - Indices are compared as a value plus a constant: `i + 1` is not `i`, constants differ from each
   other, `i` may be `j`. One differing axis is enough, for index tuples inside an array's shape lead
   to distinct places. What lies outside the shape is harmless but holds anything.
@@ -100,7 +101,8 @@ def may_share(a: Value, b: Value) -> bool:
         return False
     s, t = a.type, b.type
     assert isinstance(s, Array) and isinstance(t, Array)
-    return s.layout is None and t.layout is None and s.stored is t.stored
+    is_apart = s.apart and t.apart
+    return s.layout is None and t.layout is None and s.stored is t.stored and not is_apart
 
 
 def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
