@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vkchi.autodiff.checkpoints import State
 from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
 
@@ -53,15 +54,23 @@ def check_tape(tape: Tape) -> None:
     """The same for a tape that has run; `grad_check` are the inputs."""
     if not isinstance(tape.grad_check, list):
         raise ArgumentError("Tape(grad_check=...) takes a list of fields")
+    end = State(array for array, _ in tape.keeper.start.values())
     for x in tape.grad_check:
-        compare(x, x.grad.to_numpy(), differences(tape.run_again, tape.loss, x, None), None)
+        slopes = differences(tape.run_again, tape.loss, x, None, tape.restore_start)
+        end.restore()
+        compare(x, x.grad.to_numpy(), slopes, None)
 
 
 def differences(
-    run: Callable[[], Any], loss: Storage, x: Storage, step: float | None
+    run: Callable[[], Any],
+    loss: Storage,
+    x: Storage,
+    step: float | None,
+    restore: Callable[[], None] = lambda: None,
 ) -> np.ndarray[Any, Any]:
-    """Central differences of the loss by every number in x."""
+    """Central differences of the loss by every number in x. `restore` comes before every run."""
     h = step or STEP[x.dtype.name]
+    restore()
     before = x.to_numpy()
     slopes = np.zeros(before.shape, np.float64)
     for place in np.ndindex(before.shape):
@@ -69,6 +78,7 @@ def differences(
         for sign in (1, -1):
             moved = before.copy()
             moved[place] += sign * h
+            restore()
             x.from_numpy(moved)
             loss.fill(0)
             run()

@@ -87,9 +87,8 @@ class Recorder:
         """Run a kernel in forward mode, having saved what it overwrites."""
         call = describe_call(name, plan, args)
         gradients = Gradients(call)
-        if call.tensors or any(
-            whole(call.arrays[n]) is not call.arrays[n] for n in gradients.names
-        ):
+        arrays = [call.arrays[name] for name in gradients.names]
+        if call.tensors or any(whole(array) is not array for array in arrays):
             raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
         made = self.plan_second(call, gradients.names)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
@@ -102,13 +101,19 @@ class Recorder:
         written = plan.written | {f"{n}.dual" for n in plan.written}
         boxes |= {f"{n}.dual": box for n, box in boxes.items()}
         self.keeper.protect(written, memory, boxes)
-        key = ("forward", gradients.names)
-        if key not in plan.derived:
-            missing_dual(call, gradients.names)
-            plan.derived[key] = ForwardPlan(plan, call.args, gradients.names)
-        plan.derived[key].launch(call.args, call.arrays, duals)
+        self.plan_forward(call, gradients.names).launch(call.args, call.arrays, duals)
         self.entries.append(entry)
         return plan.result()
+
+    def plan_forward(self, call: Call, names: frozenset[str]) -> ForwardPlan:
+        """The call's forward mode, made once per plan."""
+        key = ("forward", names)
+        if key not in call.plan.derived:
+            missing_dual(call, names)
+            call.plan.derived[key] = ForwardPlan(call.plan, call.args, names)
+        found = call.plan.derived[key]
+        assert isinstance(found, ForwardPlan)
+        return found
 
     def plan_second(self, call: Call, names: frozenset[str]) -> GradientPlan:
         """The derivative of the call's gradient, made once per plan."""

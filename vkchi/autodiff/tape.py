@@ -25,7 +25,7 @@ from vkchi.autodiff.calls import (
     plan_gradient,
     whole,
 )
-from vkchi.autodiff.checkpoints import Replay, Report, bytes_of
+from vkchi.autodiff.checkpoints import Replay, Report, bytes_of, put_back
 from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
 from vkchi.autodiff.taints import Taint, flow_from, missing_gradient
 from vkchi.errors import ArgumentError, KernelRuntimeError
@@ -37,6 +37,9 @@ from vkchi.runtime import Runtime, current
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
+
+
+UNLIMITED = 1 << 62  # bytes
 
 
 class Entry:
@@ -109,7 +112,8 @@ class Tape:
         self.validation, self.grad_check = validation, grad_check
         self.runtime: Runtime = current()
         self.entries: list[Entry | Custom | Rewritten] = []
-        self.keeper = Keeper(None if memory is None else bytes_of(memory))
+        budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
+        self.keeper = Keeper(budget)
         self.report: Report | None = None
         self.taints: dict[int, Taint] = {}
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
@@ -182,6 +186,11 @@ class Tape:
         """Do the calls again, without recording them."""
         for entry in self.entries:
             entry.repeat()
+
+    def restore_start(self) -> None:
+        """Put back what the arrays held when the tape began; in limited memory, and for checks."""
+        for array, copy in self.keeper.start.values():
+            put_back(array, copy)
 
     # --- recording -------------------------------------------------------------------------------
 
