@@ -4,7 +4,7 @@ Owns: the public names, and the wiring of hooks between layers. No logic.
 """
 
 from vkchi import aliases as _aliases
-from vkchi import experimental, tools, types
+from vkchi import experimental, types
 from vkchi import groups as _groups
 from vkchi import structs as _structs
 from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
@@ -106,7 +106,6 @@ from vkchi.ndarray import (
 from vkchi.runtime import ARCHES as _ARCHES
 from vkchi.runtime import init, is_logging_effective, reset, set_logging_level, sync
 from vkchi.texture import Texture
-from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.types import (
     f16,
     f32,

@@ -47,8 +47,11 @@ WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 # Public modules that are loaded when they are first used.
 LATER = ("ad", "algorithms", "linalg", "tools", *MODULES)
 
-# Names that Taichi's older programs use at the top, and the module that has them.
-MOVED = dict.fromkeys(("Tape", "clear_all_gradients", "grad_replaced", "grad_for", "no_grad"), "ad")
+# Functions at the top, whose module is loaded when they are first used.
+MOVED = {
+    **dict.fromkeys(("Tape", "clear_all_gradients", "grad_replaced", "grad_for", "no_grad"), "ad"),
+    **dict.fromkeys(("hex_to_rgb", "rgb_to_hex"), "tools.image"),
+}
 
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {

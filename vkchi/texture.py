@@ -23,7 +23,6 @@ from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
 from vkchi.signature import ANNOTATIONS, Bound, Parameter, axes_text, describe
-from vkchi.tools.image import import_pillow
 from vkchi.types import SCALARS, Scalar, with_shape
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ class Texture:
         Texel (x, y) is the pixel in column width - 1 - x and row y, as in Taichi. For textures of
         two axes of ti.Format.rgba8. Raises ArgumentError for others.
         """
+        from vkchi.tools.image import import_pillow  # images are seldom met
+
         self._check_image("from_image")
         if not isinstance(image, import_pillow().Image):
             raise ArgumentError(f"from_image takes a Pillow image, not {type(image).__name__}")
@@ -127,6 +128,8 @@ class Texture:
 
     def to_image(self) -> Any:
         """A Pillow image in mode RGB, laid out as `from_image` takes it; alpha is left out."""
+        from vkchi.tools.image import import_pillow
+
         self._check_image("to_image")
         texels = self.storage.to_numpy()[:, ::-1, :3].astype(np.uint8)
         return import_pillow().fromarray(np.ascontiguousarray(texels))
