@@ -5,9 +5,11 @@ from vkchi.autodiff.custom import grad_for, grad_replaced, no_grad
 from vkchi.autodiff.direction import FwdMode
 from vkchi.autodiff.second import hvp
 from vkchi.autodiff.tape import Tape, clear_all_gradients
+from vkchi.errors import GradientError
 
 __all__ = [
     "FwdMode",
+    "GradientError",
     "Tape",
     "clear_all_gradients",
     "grad_for",
