@@ -231,6 +231,18 @@ def test_deepcopy_of_an_interleaved_field() -> None:
     assert not y.to_numpy().any() and not x.to_numpy().any()
 
 
+def test_deepcopy_of_a_field_and_its_components() -> None:
+    v = ti.Vector.field(2, ti.f32, shape=2, needs_grad=True, offset=1)
+    v[1], v.grad[2] = [1, 2], [3, 4]
+    first = v.get_scalar_field(0)
+    w = copy.deepcopy(v)
+    w.get_scalar_field(0).fill(9)
+    w.grad[1] = [5, 5]
+    np.testing.assert_array_equal(first.to_numpy(), [1, 0])
+    np.testing.assert_array_equal(w.to_numpy(), [[9, 2], [9, 0]])
+    np.testing.assert_array_equal(v.grad.to_numpy(), [[0, 0], [3, 4]])
+
+
 # --- the life of memory --------------------------------------------------------------------------
 
 
@@ -243,6 +255,7 @@ def used_bytes() -> int:
 
 
 def test_fields_with_a_shape_are_freed_with_their_last_reference() -> None:
+    gc.collect()
     gc.disable()
     try:
         before = used_bytes()
@@ -256,6 +269,7 @@ def test_fields_with_a_shape_are_freed_with_their_last_reference() -> None:
 
 
 def test_trees_are_freed_with_their_last_field() -> None:
+    gc.collect()
     before = used_bytes()
     x, y = ti.field(ti.f32), ti.field(ti.f32)
     ti.root.dense(ti.i, 10000).place(x, y)
@@ -268,6 +282,7 @@ def test_trees_are_freed_with_their_last_field() -> None:
 
 
 def test_destroyed_trees_are_freed_though_fields_are_held() -> None:
+    gc.collect()
     before = used_bytes()
     x, fb = ti.field(ti.f32), ti.FieldsBuilder()
     fb.dense(ti.i, 10000).place(x)

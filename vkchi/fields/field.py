@@ -237,6 +237,11 @@ class MatrixField(Field):
         super().__init__(runtime, elem, name)
         self._parts: dict[int, ComponentField] = {}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = super().__deepcopy__(memo)
+        made._parts = {}
+        return made
+
     @property
     def n(self) -> int:
         """Rows, or the length of the vectors."""

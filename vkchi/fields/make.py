@@ -41,6 +41,7 @@ def field(dtype: Any, shape: Any = None, order: Any = None, name: str = "", offs
     needs = {"needs_grad": needs_grad, "needs_dual": needs_dual}
     if not isinstance(elem, Scalar | Tensor) and hasattr(elem, "field"):
         return elem.field(name=name, **places, **needs, **options)
+    options = named_options((), options)
     return make_field(current(), elem, name=name, **places, **needs, **options)
 
 
@@ -59,10 +60,14 @@ def matrix_field(n: int, m: int, dtype: Any, *args: Any, ndim: int = 2, **option
 
 
 NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
+ACCEPTED = (*NAMES, "dynamic_index")  # which changes nothing: all components can be indexed so
 
 
 def named_options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options, those given by position under their names. Raises ArgumentError."""
+    for name in options:
+        if name not in ACCEPTED:
+            raise ArgumentError(f"a field has no option {name}=: there are {', '.join(NAMES)}")
     found = dict(zip(NAMES, args))
     twice = found.keys() & options.keys()
     if len(args) > len(NAMES) or twice:
@@ -97,10 +102,9 @@ def make_field(
         refuse_without_shape(order=order, offset=offset)
         made.needs = needs
         return made
-    is_soa = layout is Order.SOA
-    give_place(runtime, [made], shape, order, offset, is_soa)
-    for kind in needs:
-        give_place(runtime, [getattr(made, kind)], shape, order, offset, is_soa)
+    for one in (made, *(getattr(made, kind) for kind in needs)):
+        one.is_soa = layout is Order.SOA
+        give_place(runtime, one, shape, order, offset)
     return made
 
 
@@ -112,11 +116,8 @@ def refuse_without_shape(**options: Any) -> None:
             raise DeclarationError(f"{key}= is for fields that are made with shape={help}")
 
 
-def give_place(
-    runtime: Runtime, fields: list[Field], shape: Any, order: Any, offset: Any, is_soa: bool = False
-) -> None:
-    """Put fields into the cells of one block of a shape, and lay that out. `is_soa`: a single
-    field's components are apart. Raises ArgumentError."""
+def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: Any) -> None:
+    """Give a field a tree of its own with cells of a shape, and memory. Raises ArgumentError."""
     extents = cook_shape(shape)
     origin = cook_offset(offset, len(extents))
     axes = order_axes(order, len(extents))
@@ -125,14 +126,8 @@ def give_place(
     tree, parent = Tree(root), None
     for cells in levels if extents else []:
         parent = grow(tree, parent, "dense", cells)
-    for field in fields:
-        field.is_soa = is_soa
-        if parent is None and field is not fields[0]:
-            tree = Tree(root)
-        grow(tree, parent, "place", ()).hold(field, origin)
-        root.made.add(field)
-        if parent is None:
-            tree.lay_out()
+    grow(tree, parent, "place", ()).hold(field, origin)
+    root.made.add(field)
     tree.lay_out()
 
 
