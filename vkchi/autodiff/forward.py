@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import INDEX_PARAMS, WRITES, Activity
 from vkchi.autodiff.rules import (
-    MINUS,
     NONDIFF,
-    ONE,
     Bilinear,
     Linear,
     Partials,
+    multiply,
     rule_of,
 )
 from vkchi.autodiff.sweep import place_in, zero
@@ -121,13 +120,10 @@ class Forward:
         site = ForwardSite(self, op)
         terms = []
         for k in changing:
-            partial, t = rule.partials[k], Number(self.b, self.tangent(op.args[k]))
-            if partial is ONE:
-                terms.append(t.v)
-            elif partial is MINUS:
-                terms.append((-t).v)
-            elif partial is not None:
-                terms.append((t * partial(site)).v)  # type: ignore[operator]
+            tangent = Number(self.b, self.tangent(op.args[k]))
+            term = multiply(site, tangent, rule.partials[k])
+            if term is not None:
+                terms.append(term.v)
         return self.total(terms)
 
     def apply(self, op: Op, of: set[int]) -> Value:

@@ -75,6 +75,9 @@ class Number:
     def __and__(self, other: Number) -> Number:
         return self._with("and", other)
 
+    def __or__(self, other: Number) -> Number:
+        return self._with("or", other)
+
     def __le__(self, other: Operand) -> Number:
         return self._with("le", other)
 
@@ -83,6 +86,9 @@ class Number:
 
     def __eq__(self, other: Operand) -> Number:  # type: ignore[override]
         return self._with("eq", other)
+
+    def __ne__(self, other: Operand) -> Number:  # type: ignore[override]
+        return self._with("ne", other)
 
     def pow(self, other: Operand) -> Number:
         """Power of floats."""

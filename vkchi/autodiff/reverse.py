@@ -39,7 +39,7 @@ from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_save
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.rules import MEMORY, MINUS, ONE, Partials, Special, rule_of
+from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes
 from vkchi.autodiff.sweep import (
     Kept,
@@ -190,7 +190,10 @@ class Reverse:
         site = ReverseSite(self, op)
         rule = rule_of(op)
         if isinstance(rule, Partials):
-            given = [multiply(site, Number(self.b, g), p, k) for k, p in enumerate(rule.partials)]
+            given = [
+                multiply(site, Number(self.b, g), p) if site.is_active(k) else None
+                for k, p in enumerate(rule.partials)
+            ]
         elif isinstance(rule, Special):
             raise refuse(op)
         else:
@@ -289,7 +292,7 @@ class Reverse:
         site = PlainSite(self, plain)
         rule = rule_of(plain)
         assert isinstance(rule, Partials)
-        by_old, by_new = (multiply(site, Number(self.b, g), p, None) for p in rule.partials)
+        by_old, by_new = (multiply(site, Number(self.b, g), p) for p in rule.partials)
         if by_new is not None:
             self.scopes.give(op.args[1], by_new.v)
         old = self.scopes.take(op)
@@ -477,15 +480,6 @@ class PlainSite(ReverseSite):
     def out(self) -> Number:
         """The result."""
         return Number(self.reverse.b, self.reverse.b.emit(self.op.kind, self.x.v, self.y.v))
-
-
-def multiply(site: ReverseSite, g: Number, partial: object, k: int | None) -> Number | None:
-    """The adjoint that operand k gets: g times the partial derivative."""
-    if partial is None or (k is not None and not site.is_active(k)):
-        return None
-    if partial is ONE:
-        return g
-    return -g if partial is MINUS else g * partial(site)  # type: ignore[operator]
 
 
 def refuse(op: Op) -> GradientError:

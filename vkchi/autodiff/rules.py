@@ -2,8 +2,9 @@
 
 Owns: `RULES`. A row is
 - `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
-  constants, None means zero). Reverse mode multiplies the incoming adjoint with them, forward mode
-  the operands' tangents.
+  constants, None means zero, a `Choice` is 1 or 0). Reverse mode multiplies the incoming adjoint
+  with them, forward mode the operands' tangents. Where these are 0, the product is 0 even if the
+  derivative is infinite (`Steep`): what was not chosen by a `select` must not make a NaN.
 - `Linear`: an op that is linear in some operands together: forward mode applies the op to their
   tangents; `vjp` says what each operand receives.
 - `Bilinear`: linear in each operand alone.
@@ -26,6 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from vkchi.autodiff.number import Number
 from vkchi.ir.core import Op, Value
@@ -66,10 +69,26 @@ class Constant(NamedTuple):
 ONE, MINUS = Constant(1), Constant(-1)
 
 
+class Choice(NamedTuple):
+    """A partial derivative of 1 where `test` holds, else 0: it chooses and does not multiply, so
+    that what is infinite does not become NaN where it does not count."""
+
+    test: Partial
+
+
+class Steep(NamedTuple):
+    """A partial derivative that may be infinite; times 0 it is 0."""
+
+    slope: Partial
+
+
+Factor = Partial | Constant | Choice | Steep | None
+
+
 class Partials(NamedTuple):
     """d result / d operand k, elementwise; None: zero."""
 
-    partials: tuple[Partial | Constant | None, ...]
+    partials: tuple[Factor, ...]
 
 
 class Linear(NamedTuple):
@@ -107,9 +126,8 @@ def _pow_exponent(s: Site) -> Number:
     return s.out * is_zero.where(s.x + 1, s.x).call("log")
 
 
-def _is_first(s: Site, yes: float, no: float) -> Number:
-    """`yes` where the result is the first operand, else `no`."""
-    return (s.out == s.x).where(s.out.of(yes), no)
+_FIRST = Choice(lambda s: s.out == s.x)
+_SECOND = Choice(lambda s: s.out != s.x)
 
 
 def _cast_is_smooth(op: Op) -> bool:
@@ -117,31 +135,34 @@ def _cast_is_smooth(op: Op) -> bool:
     return kinds == {"f"}
 
 
-_ELEMENTWISE: dict[str, tuple[Partial | Constant | None, ...]] = {
+_ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "add": (ONE, ONE),
     "sub": (ONE, MINUS),
     "mul": (lambda s: s.y, lambda s: s.x),
-    "div": (lambda s: 1 / s.y, lambda s: -s.out / s.y),
+    "div": (Steep(lambda s: 1 / s.y), Steep(lambda s: -s.out / s.y)),
     "mod": (ONE, lambda s: -(s.x / s.y).call("floor")),
     "rem": (ONE, lambda s: -(s.x / s.y).call("trunc")),
     "neg": (MINUS,),
     "abs": (lambda s: s.x.call("sign"),),
-    "min": (lambda s: _is_first(s, 1.0, 0.0), lambda s: _is_first(s, 0.0, 1.0)),
-    "max": (lambda s: _is_first(s, 1.0, 0.0), lambda s: _is_first(s, 0.0, 1.0)),
-    "pow": (_pow_base, _pow_exponent),
-    "sqrt": (lambda s: 0.5 / s.out,),
-    "rsqrt": (lambda s: -0.5 * s.out * s.out * s.out,),
-    "exp": (lambda s: s.out,),
-    "exp2": (lambda s: s.out * math.log(2),),
-    "log": (lambda s: 1 / s.x,),
-    "log2": (lambda s: 1 / math.log(2) / s.x,),
+    "min": (_FIRST, _SECOND),
+    "max": (_FIRST, _SECOND),
+    "pow": (Steep(_pow_base), Steep(_pow_exponent)),
+    "sqrt": (Steep(lambda s: 0.5 / s.out),),
+    "rsqrt": (Steep(lambda s: -0.5 * s.out * s.out * s.out),),
+    "exp": (Steep(lambda s: s.out),),
+    "exp2": (Steep(lambda s: s.out * math.log(2)),),
+    "log": (Steep(lambda s: 1 / s.x),),
+    "log2": (Steep(lambda s: 1 / math.log(2) / s.x),),
     "sin": (lambda s: s.x.call("cos"),),
     "cos": (lambda s: -s.x.call("sin"),),
     "tan": (lambda s: 1 + s.out * s.out,),
-    "asin": (lambda s: (1 - s.x * s.x).call("rsqrt"),),
-    "acos": (lambda s: -(1 - s.x * s.x).call("rsqrt"),),
+    "asin": (Steep(lambda s: (1 - s.x * s.x).call("rsqrt")),),
+    "acos": (Steep(lambda s: -(1 - s.x * s.x).call("rsqrt")),),
     "atan": (lambda s: 1 / (1 + s.x * s.x),),
-    "atan2": (lambda s: s.y / (s.x * s.x + s.y * s.y), lambda s: -s.x / (s.x * s.x + s.y * s.y)),
+    "atan2": (
+        Steep(lambda s: s.y / (s.x * s.x + s.y * s.y)),
+        Steep(lambda s: -s.x / (s.x * s.x + s.y * s.y)),
+    ),
     "sinh": (lambda s: s.x.call("cosh"),),
     "cosh": (lambda s: s.x.call("sinh"),),
     "tanh": (lambda s: 1 - s.out * s.out,),
@@ -301,6 +322,27 @@ RULES: dict[str, Rule] = {
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
 }
+
+
+def multiply(site: Site, g: Number, factor: Factor) -> Number | None:
+    """g times a partial derivative; None for zero."""
+    if factor is None:
+        return None
+    if isinstance(factor, Choice):
+        return factor.test(site).where(g, g.zero())
+    if isinstance(factor, Constant):
+        return g if factor is ONE else -g
+    if isinstance(factor, Steep):
+        return _times_steep(g, factor.slope(site))
+    return g * factor(site)
+
+
+def _times_steep(g: Number, slope: Number) -> Number:
+    """The product, 0 for zero times infinity. (Zero times a finite slope is multiplied, not chosen:
+    the product itself has derivatives.)"""
+    most = float(np.finfo(scalar_of(slope.type).dtype).max)
+    counts = (slope.call("abs") <= most) | (g != 0)
+    return counts.where(g * slope, g.zero())
 
 
 def rule_of(op: Op) -> Rule:

@@ -40,10 +40,11 @@ def remove_dead(fn: Func) -> Func:
 
 
 def remove_unread(fn: Func) -> Func:
-    """The same for a whole kernel's Func, whose arrays of its own are private places too: copies
-    and saved values that gradients make (HIDDEN) and do not read."""
+    """The same for a gradient's Func, whose arrays of its own are private places too: copies and
+    saved values that gradients make (HIDDEN) and do not read. A random number that is not used need
+    not be drawn there: one that is used is refused (`autodiff.refusals`)."""
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
-    made = sweep(fn, Needs(fn, hidden))
+    made = sweep(fn, Needs(fn, hidden, ROOTS - {"random"}))
     used = {v for op in walk(made.body) for v in op.args}
     params = tuple(p for p in made.params if p not in hidden or p in used)
     return made if params == made.params else Func(fn.name, params, made.body, fn.span)
@@ -60,8 +61,10 @@ def sweep(fn: Func, needs: Needs) -> Func:
 class Needs:
     """What is needed in a Func: `ops`, and `values` of results and region parameters."""
 
-    def __init__(self, fn: Func, hidden: frozenset[Value] = frozenset()) -> None:
-        self.hidden = hidden
+    def __init__(
+        self, fn: Func, hidden: frozenset[Value] = frozenset(), roots: frozenset[str] = ROOTS
+    ) -> None:
+        self.hidden, self.roots = hidden, roots
         self.ops: set[Op] = set()
         self.values: set[Value] = set()
         self.parents: dict[Op, Op | None] = {}
@@ -79,7 +82,7 @@ class Needs:
             if kind == "yield":
                 continue
             self.parents[op] = parent
-            if kind in ROOTS:
+            if kind in self.roots:
                 self.scan_effect(op)
             elif op.regions:
                 for inner in op.regions:
