@@ -143,11 +143,14 @@ class Activity:
     """Which values and roots are active; by the fixed point of forward propagation.
 
     `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
-    active value is put into all the same, to the op that does so.
+    active value is put into all the same, to the op that does so. Besides what stands in `sources`,
+    the values `seeds` are active from the start.
     """
 
-    def __init__(self, fn: Func, sources: frozenset[str]) -> None:
-        self.values: set[Value] = set()
+    def __init__(
+        self, fn: Func, sources: frozenset[str], seeds: frozenset[Value] = frozenset()
+    ) -> None:
+        self.values: set[Value] = set(seeds)
         self.roots: set[Value] = {p for p in fn.params if p.name in sources and is_smooth_array(p)}
         self.sources = frozenset(self.roots)
         self.escapes: dict[str, Op] = {}

@@ -39,6 +39,7 @@ from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_save
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.refusals import check_lost
 from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes
 from vkchi.autodiff.sweep import (
@@ -81,6 +82,7 @@ EXTREMES = {"atomic_min", "atomic_max"}
 def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
     """The gradient of an unsplit Func by its arrays with these names. Raises GradientError."""
     primal = Primal(fn, differentiable)
+    check_lost(primal)
     kept = Kept(primal)
     Reverse(primal, kept).build()  # finds what must be kept
     made = Reverse(primal, kept)

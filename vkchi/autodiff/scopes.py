@@ -166,8 +166,9 @@ class Scopes:
         scope = self.stack[self.depth_of(v)]
         if v not in scope.places:
             t = v.type.elem if isinstance(v.type, Ptr) else v.type
+            name = getattr(v, "name", None) or "value"
             with self.b.within(scope.out):
-                scope.places[v] = self.b.emit("local", zero(self.b, t), name="adjoint")
+                scope.places[v] = self.b.emit("local", zero(self.b, t), name=f"{name}.adjoint")
         return scope.places[v]
 
     def find_place(self, v: Value) -> Value | None:
