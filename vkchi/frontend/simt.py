@@ -15,15 +15,17 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, warp
 from vkchi.frontend.call import CALLS, Call, Handler
 from vkchi.frontend.operands import describe, dtype_of
+from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.simt import block, grid, subgroup
+from vkchi.structs import StructType
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
 
 BITWISE = ("and", "or", "xor")
 
 
-def make_shared(cx: Context, shape: Any, dtype: Any) -> ArrayRef:
+def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
     """`ti.simt.block.SharedArray(shape, dtype)`. Raises KernelTypeError for a shape not static."""
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
@@ -32,12 +34,21 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> ArrayRef:
             kind=KernelTypeError,
             help="SharedArray((64,), ti.f32)",
         )
-    return ArrayRef(new_shared(cx, tuple(map(int, extents)), dtype_of(cx, dtype)))
+    return shared_of(cx, tuple(map(int, extents)), dtype)
+
+
+def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | ArrayRecord:
+    """An array of the workgroup; of structs, one for each member."""
+    if not isinstance(dtype, StructType):
+        return ArrayRef(new_shared(cx, shape, dtype_of(cx, dtype)))
+    members = {name: shared_of(cx, shape, t) for name, t in dtype.members.items()}
+    return ArrayRecord(members, dtype.methods, dtype)
 
 
 def new_shared(cx: Context, shape: tuple[int, ...], elem: Scalar | Tensor) -> Value:
     """An array of the workgroup."""
-    return cx.b.emit("shared", type=Array.of(elem, len(shape), shape, None, "shared"))
+    t = Array.of(elem, len(shape), shape, None, "shared")
+    return cx.b.emit("shared", type=t, name="SharedArray")
 
 
 def _effect(kind: str) -> Handler:

@@ -163,6 +163,31 @@ def test_shared_in_functions() -> None:
     np.testing.assert_array_equal(x.to_numpy(), want)
 
 
+def test_shared_structs() -> None:
+    part = ti.types.struct(a=ti.i32, v=ti.math.vec2)
+    whole = ti.types.struct(p=part, m=ti.f32)
+    x = ti.field(ti.f32, 2 * BLOCK)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=BLOCK)
+        for i in range(2 * BLOCK):
+            tid = i % BLOCK
+            pad, sums = ti.simt.block.SharedArray(BLOCK, whole), ti.simt.block.SharedArray(1, part)
+            pad[tid] = whole(part(i, [1, i]), 2.0)
+            if tid == 0:
+                sums[0] = part(0, [0, 0])
+            ti.simt.block.sync()
+            sums[0].a += 1
+            ti.atomic_max(sums[0].v.y, pad[BLOCK - 1 - tid].p.v.y)
+            ti.simt.block.sync()
+            x[i] = pad[0].p.a * pad[tid].m + sums[0].a + sums[0].v.y
+
+    run()
+    want = [0 * 2.0 + BLOCK + BLOCK - 1] * BLOCK + [BLOCK * 2.0 + BLOCK + 2 * BLOCK - 1] * BLOCK
+    np.testing.assert_array_equal(x.to_numpy(), want)
+
+
 # --- whole workgroups ----------------------------------------------------------------------------
 
 
