@@ -8,7 +8,6 @@ overflows become warnings, the first failed check is raised. Must not know: kern
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +99,7 @@ def print_lines(lines: list[Record], lost: int) -> None:
     text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
     if lost:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
-    sys.stdout.write(text)
+    print(text, end="")
 
 
 def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
