@@ -104,7 +104,7 @@ def test_nd_ann_wrong_ndim() -> None:
     def k(x: ti.types.ndarray(dtype=ti.f32, ndim=1)):
         x[0] = 3
 
-    with pytest.raises(Exception):
+    with pytest.raises(ValueError):
         k(np.zeros((2, 2), np.float32))
 
 
@@ -113,7 +113,7 @@ def test_nd_ann_wrong_dtype() -> None:
     def k(x: ti.types.ndarray(dtype=ti.f32, ndim=2)):
         x[0, 0] = 3
 
-    with pytest.raises(Exception):
+    with pytest.raises(TypeError):
         k(ti.ndarray(ti.i32, (2, 2)))
 
 

@@ -208,7 +208,7 @@ def test_too_many() -> None:
     def k(v: ti.i32):
         pass
 
-    with pytest.raises(Exception):
+    with pytest.raises(ti.TaichiSyntaxError):
         k(1, 2)
 
 
@@ -217,7 +217,7 @@ def test_too_few() -> None:
     def k(v: ti.i32):
         pass
 
-    with pytest.raises(Exception):
+    with pytest.raises(ti.TaichiSyntaxError):
         k()
 
 
