@@ -36,6 +36,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
+from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
@@ -81,7 +82,7 @@ EXTREMES = {"atomic_min", "atomic_max"}
 
 def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
     """The gradient of an unsplit Func by its arrays with these names. Raises GradientError."""
-    primal = Primal(fn, differentiable)
+    primal = Primal(move_conditions(fn), differentiable)
     check_lost(primal)
     kept = Kept(primal)
     Reverse(primal, kept).build()  # finds what must be kept
