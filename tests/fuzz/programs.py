@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.fuzz import guards
+from tests.fuzz.layouts import tree_layouts
 from tests.fuzz.tensors import COMPUTED, SPECIAL
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value
@@ -434,14 +435,15 @@ class Generator:
         self.stores.append(Store(self.add_param(t, name, data), elem, extents))
 
     def layout(self, elem: Number, extents: tuple[int, ...]) -> Layout | None:
-        """None, row-major, or components apart, perhaps counted from elsewhere than 0."""
+        """None, row-major, or components apart, perhaps counted from elsewhere than 0; column-major,
+        in blocks, or with other arrays' elements between."""
         size = elem.size if isinstance(elem, Tensor) else 1
         near = row_major(extents, size)
         axes = tuple((AxisTerm(1, 0, axis[0].stride // size),) for axis in near.axes)
         apart = near.size // size
         far = Layout(axes, tuple(k * apart for k in range(size)), near.size)
         moved = far._replace(origin=tuple(self.rng.randint(-3, 3) for _ in extents))
-        return self.rng.choice((None, near, far, moved))
+        return self.rng.choice((None, near, far, moved, *tree_layouts(size, extents)))
 
     def parallel(self) -> None:
         """A `parallel` loop; every store gets a mode for its duration."""

@@ -1,0 +1,41 @@
+"""Layouts of statically shaped arrays as field trees have them, for random programs.
+
+tree_layouts(3, (3, 4))     # of vectors of 3: column-major, in blocks of 2 by 2, with gaps
+"""
+
+from __future__ import annotations
+
+import math
+
+from vkchi.types import AxisTerm, Layout
+
+
+def tree_layouts(size: int, extents: tuple[int, ...]) -> list[Layout]:
+    """Layouts of elements of `size` scalars: axes backwards, and in blocks of two along each axis;
+    both also with room behind each element, as for other fields of a cell."""
+    parts = tuple(range(size))
+    found = []
+    for step in (size, size + 2):
+        found.append(Layout(backwards(step, extents), parts, step * math.prod(extents)))
+        cells = math.prod(n + n % 2 for n in extents)
+        found.append(Layout(blocks(step, extents), parts, step * cells))
+    return found
+
+
+def backwards(step: int, extents: tuple[int, ...]) -> tuple[tuple[AxisTerm, ...], ...]:
+    """The terms of each axis where the first axis is the fastest."""
+    strides = [step * math.prod(extents[:k]) for k in range(len(extents))]
+    return tuple((AxisTerm(1, 0, stride),) for stride in strides)
+
+
+def blocks(step: int, extents: tuple[int, ...]) -> tuple[tuple[AxisTerm, ...], ...]:
+    """The terms of each axis where blocks of two along each axis lie together."""
+    counts, ndim = [-(-n // 2) for n in extents], len(extents)
+    whole = step * 2**ndim
+    return tuple(
+        (
+            AxisTerm(2, 0, whole * math.prod(counts[k + 1 :])),
+            AxisTerm(1, 2, step * 2 ** (ndim - 1 - k)),
+        )
+        for k in range(ndim)
+    )
