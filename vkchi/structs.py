@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.types import CONSTRUCTORS, Defaults, Following, Scalar, Tensor, Type, cook, scalar_of
+from vkchi.types import CONSTRUCTORS, Defaults, Following, Scalar, Tensor, Type, cook
 
 # What `StructType.field`, `.ndarray` and calls of an `ArgPackType` do: filled by `vkchi/__init__`.
 FACTORIES: dict[str, Callable[..., Any]] = {}
@@ -124,11 +124,6 @@ def _word(t: Any) -> str:
     if isinstance(t, Following):
         return t.name
     return t.__name__ if isinstance(t, type) else str(t)
-
-
-def is_real(t: StructType) -> bool:
-    """Whether all numbers in it are floats."""
-    return all(scalar_of(leaf).kind == "f" for _, leaf in t.leaves())
 
 
 class ArgPackType:

@@ -14,12 +14,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.errors import KernelNameError, KernelTypeError
+from vkchi.errors import KernelNameError
 from vkchi.frontend.construct import construct
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import (
-    Weak,
-    cast,
+    as_type,
     describe,
     is_target,
     name_of,
@@ -30,10 +29,9 @@ from vkchi.frontend.operands import (
 )
 from vkchi.frontend.targets import ItemSlot, Slot
 from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
-from vkchi.frontend.values import ArrayRef, Context
-from vkchi.ir.core import Value
+from vkchi.frontend.values import ArrayRef
 from vkchi.lang.struct import Struct, arrange, is_whole, members_of
-from vkchi.structs import StructType
+from vkchi.structs import METHODS_KEY, StructType
 from vkchi.types import Scalar, Tensor, shape_of
 
 
@@ -82,7 +80,7 @@ def is_struct_array(x: Any) -> bool:
     return isinstance(x, ArrayRecord) or hasattr(type(x), "__vkchi_struct__")
 
 
-def as_record(cx: Context, x: Any) -> Any:
+def as_record(cx: Lowering, x: Any) -> Any:
     """The Record that a Python struct is in the kernel; other things as they are."""
     if not isinstance(x, Struct):
         return x
@@ -96,72 +94,56 @@ def as_record(cx: Context, x: Any) -> Any:
 
 
 def construct_struct(
-    cx: Context, t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    cx: Lowering, t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Record:
     """What `t(*args, **kwargs)` is: members in order or by name, converted to their types, zero
     where not given; or of one struct with t's members. Raises KernelTypeError."""
     first = as_record(cx, args[0]) if args else None
-    names = first.keys() if isinstance(first, Record | dict) else None
-    if isinstance(first, Record | dict) and is_whole(t, args, kwargs, names):
+    if isinstance(first, Record | dict) and is_whole(t, args, kwargs, first.keys()):
         args, kwargs = (), {name: first[name] for name in t.members}
-    lowering: Any = cx
-    given: dict[str, Any] = lowering.run_python(arrange, (t, args, kwargs))
-    return Record(
-        {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()},
-        t.methods,
-        t,
-    )
+    given: dict[str, Any] = cx.run_python(arrange, (t, args, kwargs))
+    members = {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()}
+    return Record(members, t.methods, t)
 
 
-def fit_member(cx: Context, t: Any, x: Any, name: str, *, what: str = "member") -> Any:
+def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = "member") -> Any:
     """x as a value of type t for a member (or argument) of that name. Raises KernelTypeError."""
     x = as_record(cx, x)
     if isinstance(t, StructType):
-        if isinstance(x, Record | dict):
-            return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
-        if weak(x) is not None and not shape_of_weak(x):
-            return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
-        raise _no_fit(cx, t, x, name, what)
+        return _fit_struct(cx, t, x, name, what)
     if isinstance(x, Record | dict):
         raise _no_fit(cx, t, x, name, what)
+    if isinstance(x, list | tuple) and isinstance(t, Tensor):
+        return construct(cx, t, (x,))
     a = operand(cx, x)
-    shape = a.shape if isinstance(a, Weak) else shape_of(a.type)
-    if shape not in ((), shape_of(t)) and not isinstance(x, list | tuple):
-        raise _no_fit(cx, t, x, name, what, describe(own_type(cx, a)))
-    return cast(cx, x, t) if isinstance(t, Scalar) and not shape else _fill(cx, t, x, name, what)
+    own = own_type(cx, a)
+    if shape_of(own) not in ((), shape_of(t)):
+        raise _no_fit(cx, t, x, name, what, f"a {describe(own)}")
+    return as_type(cx, a, t)
 
 
-def shape_of_weak(x: Any) -> tuple[int, ...]:
-    """The shape of a Python number, vector or matrix."""
-    found = weak(x)
-    return found.shape if found is not None else ()
-
-
-def _fill(cx: Context, t: Any, x: Any, name: str, what: str) -> Value:
-    if isinstance(t, Scalar):
+def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:
+    """A struct of type t of another one, a dict, or a number for all members."""
+    if isinstance(x, Record | dict):
+        return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
+    number = weak(x)
+    if number is None or number.shape:
         raise _no_fit(cx, t, x, name, what)
-    return construct(cx, t, (x,))
+    return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
 
 
-def _no_fit(cx: Context, t: Any, x: Any, name: str, what: str, given: str = "") -> KernelTypeError:
+def _no_fit(cx: Lowering, t: Any, x: Any, name: str, what: str, given: str = "") -> Exception:
     needed = f"a {describe(t)}" if isinstance(t, Scalar | Tensor) else str(t)
-    words = given or name_of(x)
-    error = cx.fail(
-        f"{what} `{name}` is {needed}, and {'a ' if given else ''}{words} is given",
-        kind=KernelTypeError,
-    )
-    assert isinstance(error, KernelTypeError)
-    return error
+    return cx.fail(f"{what} `{name}` is {needed}, and {given or name_of(x)} is given")
 
 
-def make_record(cx: Context, /, *args: Any, **kwargs: Any) -> Record:
+def make_record(cx: Lowering, /, *args: Any, **kwargs: Any) -> Record:
     """`ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member of the type that it has."""
-    lowering: Any = cx
-    made = lowering.run_python(_check_arguments, (args, kwargs))
+    made = cx.run_python(_check_arguments, (args, kwargs))
     if isinstance(made, Record):
         return made.copy()
-    methods = made.get("__struct_methods", {})
-    members = {key: _own_member(cx, x) for key, x in made.items() if key != "__struct_methods"}
+    methods = made.get(METHODS_KEY, {})
+    members = {key: _own_member(cx, x) for key, x in made.items() if key != METHODS_KEY}
     return Record(members, methods)
 
 
@@ -171,7 +153,7 @@ def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return members_of(Struct(*args)) if args else kwargs
 
 
-def _own_member(cx: Context, x: Any) -> Any:
+def _own_member(cx: Lowering, x: Any) -> Any:
     x = as_record(cx, x)
     if isinstance(x, Record):
         return map_leaves(x, lambda leaf: _own_member(cx, leaf))
@@ -312,6 +294,5 @@ def refuse_operand(cx: Lowering, x: Any) -> None:
         names = ", ".join(x.keys() if isinstance(x, Record) else members_of(x))
         raise cx.fail(
             "a struct is not a number: it has no operators, and is neither true nor false",
-            kind=KernelTypeError,
             help=f"use its members ({names}), or write a method",
         )
