@@ -56,7 +56,8 @@ class Checker:
     """Judges the values of one `parallel`."""
 
     def __init__(self, loop: Op) -> None:
-        self.index, self.block = loop.regions[0].params[0], loop.attr
+        self.index: Value = loop.regions[0].params[0]
+        self.block: int | None = loop.attr
         self.inner: set[Value] = set()
         self.found: dict[Value, Spread] = {}
 
@@ -72,9 +73,13 @@ class Checker:
                     self.check(inner, here)
 
     def diverges(self, op: Op) -> bool:
-        """Whether invocations surely go different ways at a control op."""
-        deciding = {"if": op.args[:1], "for": op.args[:2]}.get(op.kind, ())
-        return reduce(max, map(self.spread, deciding), Spread.SAME) is Spread.APART
+        """Whether invocations surely go different ways at a control op. A loop whose both ends
+        differ may still have as many iterations for all."""
+        if op.kind == "if":
+            return self.spread(op.args[0]) is Spread.APART
+        if op.kind == "for":
+            return {self.spread(v) for v in op.args[:2]} == {Spread.SAME, Spread.APART}
+        return False
 
     def spread(self, v: Value) -> Spread:
         """How a value differs."""
@@ -91,7 +96,7 @@ class Checker:
             return Spread.UNKNOWN
         if v.kind in SOURCES:
             return SOURCES[v.kind]
-        if v.kind in REMAINDERS and v.args[0] is self.index:
+        if v.kind in REMAINDERS:
             return self.remainder(v)
         if effect_of(v.kind) is not Effect.PURE or not v.args:
             return Spread.UNKNOWN
@@ -101,9 +106,8 @@ class Checker:
         return found
 
     def remainder(self, op: Op) -> Spread:
-        """`i % n`: 0 everywhere for n = 1."""
-        n = constant_int(op.args[1])
-        return Spread.APART if n is not None and n > 1 else Spread.UNKNOWN
+        """`i % n` takes all its values in a workgroup that is as long."""
+        return Spread.APART if self.limit(op) is not None else Spread.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
         """Whether a comparison may come out the same in all invocations: `tid < block`. It does
@@ -120,12 +124,19 @@ class Checker:
         return len({compare(*((k, n) if place is x else (n, k))) for k in ends}) == 1
 
     def limit(self, v: Value) -> int | None:
-        """What a place in the workgroup is below, if it is known."""
-        if not isinstance(v, Op):
+        """What a place in the workgroup, which takes all values from 0 on, is below, if it is known
+        and more than one."""
+        if not isinstance(v, Op) or self.block is None:
             return None
-        if v.kind == "local_index":
-            return self.block if isinstance(self.block, int) else None
-        return constant_int(v.args[1]) if v.kind in REMAINDERS else None
+        n = self.block if v.kind == "local_index" else None
+        if v.kind in REMAINDERS and is_consecutive(v.args[0], self.index):
+            n = constant_int(v.args[1])
+        return n if n is not None and 1 < n <= self.block else None
+
+
+def is_consecutive(v: Value, index: Value) -> bool:
+    """Whether v counts a workgroup's invocations, from wherever."""
+    return v is index or (isinstance(v, Op) and v.kind == "local_index")
 
 
 def has_kind_inside(op: Op) -> bool:

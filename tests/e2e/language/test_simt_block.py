@@ -416,7 +416,8 @@ def test_loop_hints() -> None:
     [
         lambda i: i % BLOCK < 7,
         lambda i: i % BLOCK == 3,
-        lambda i: ti.simt.block.thread_idx() * 2 % BLOCK >= 20,
+        lambda i: ti.simt.block.thread_idx() % 16 >= 5,
+        lambda i: ti.simt.block.thread_idx() != 0,
         lambda i: ti.simt.subgroup.elect(),
     ],
 )
@@ -453,7 +454,13 @@ def test_barriers_that_all_come_to() -> None:
         for i in range(2 * BLOCK):
             if i % BLOCK < BLOCK:
                 ti.simt.block.sync()
-            if i // BLOCK == 1:
+            if i // BLOCK == 1 or i % (2 * BLOCK) < BLOCK:
+                ti.simt.block.sync()
+            if i % (2 * BLOCK) < BLOCK:
+                ti.simt.block.sync()
+            for _ in range(i % BLOCK, i % BLOCK + 2):
+                ti.simt.block.sync()
+            for _ in range(i % BLOCK, 3 * BLOCK, BLOCK):
                 ti.simt.block.sync()
             if flag > 0:
                 ti.simt.block.sync()
