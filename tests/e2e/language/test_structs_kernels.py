@@ -385,3 +385,15 @@ def test_wrong_arguments(arg) -> None:
 
     with pytest.raises(Exception):  # noqa: B017  (Taichi raises many kinds)
         k(arg)
+
+
+@pytest.mark.ours("struct-annotations")
+def test_annotated_variable() -> None:
+    @ti.kernel
+    def k() -> ti.f32:
+        s: S = ti.Struct(a=1.5, b=2)
+        t: T = T(s)
+        t.s.a += 1
+        return s.a + s.b + 10 * t.s.a
+
+    check(k(), 23.0)
