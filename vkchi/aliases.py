@@ -71,7 +71,7 @@ NAME = "vkchi"
 def find(path: str) -> Any:
     """What the dotted path of a public name means. Raises AttributeError or Unsupported."""
     module, _, name = path.rpartition(".")
-    if path in LATER:
+    if path in LATER or path in WITHOUT_FILE:
         return importlib.import_module(f"{NAME}.{path}")
     if path in MOVED:
         return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), path)
