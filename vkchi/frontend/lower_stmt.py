@@ -24,6 +24,7 @@ from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown
 from vkchi.frontend.trees import Record, map_leaves
 from vkchi.ir.core import Value
+from vkchi.structs import StructType
 from vkchi.types import u1
 
 
@@ -36,15 +37,21 @@ def lower_assign(cx: Lowering, n: ast.Assign) -> None:
 
 
 def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
-    """`a: ti.f32 = value`: the value is converted."""
+    """`a: ti.f32 = value`, `s: S = value`: the value is converted."""
     if n.value is None:
         raise cx.fail(
             "a variable needs a value", kind=KernelSyntaxError,
             help=f"{ast.unparse(n.target)}: {ast.unparse(n.annotation)} = 0",
         )  # fmt: skip
-    t = cx.at(n.annotation, lambda cx: dtype_of(cx, cx.expr(n.annotation)))
+    note = cx.expr(n.annotation)
     value = cx.expr(n.value)
-    assign_to(cx, n.target, cx.at(n.value, lambda cx: coerce(cx, value, t)))
+    if isinstance(note, StructType):
+        name = ast.unparse(n.target)
+        fitted = cx.at(n.value, lambda cx: fit_member(cx, note, value, name, what="variable"))
+    else:
+        t = cx.at(n.annotation, lambda cx: dtype_of(cx, note))
+        fitted = cx.at(n.value, lambda cx: coerce(cx, value, t))
+    assign_to(cx, n.target, fitted)
 
 
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
