@@ -33,10 +33,10 @@ class RangeOf(NamedTuple):
 
 
 class Digit(NamedTuple):
-    """A part of an axis's index: `weight` times a number below `count`."""
+    """A part of an axis's index: `weight` times a number below `values`."""
 
     axis: int
-    count: int
+    values: int
     weight: int
 
 
@@ -213,7 +213,7 @@ def linear_bounds(cx: Lowering, space: Space) -> Linear:
         extents: tuple[Bound, ...] = ()
         total = stepped_count(cx, space)
     else:
-        extents = tuple([d.count for d in space.digits])
+        extents = tuple([d.values for d in space.digits])
         extents = extents or tuple([extent_of(cx, axis) for axis in space.axes])
         total = product(cx, extents)
     t = index_type(total)
