@@ -35,7 +35,6 @@ DIFFERENT: dict[str, tuple[str, str, str]] = {
     "i%j": ("i32", "1", "Taichi's constant folding forgets that % and // round down"),
     "i//j": ("i32", "-4", "Taichi's constant folding forgets that % and // round down"),
     "us//ti.u8(7)": ("u8", "28", "Taichi takes 200 for a negative number"),
-    "s**2": ("i32", "10000", "the exponent is promoted like any other operand"),
     "min(v2)": ("f32", "1.0", "Python's min of one vector is its smallest component"),
     "ti.Vector([True,False])": ("u1<2>", "[1, 0]", "truth values stay what they are"),
     "tm.ivec2(v2)": ("i32<2>", "[1, 2]", "the type that is called decides"),

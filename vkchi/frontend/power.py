@@ -27,17 +27,28 @@ LARGEST_FLOAT_EXPONENT = 1024
 
 def power(cx: Context, a: Operand, b: Operand) -> Value:
     """a to the power b in their common type. Raises KernelTypeError."""
-    elem = common_scalar(cx, [a, b])
-    elem = cx.options.default_ip if elem is u1 else elem
+    elem = result_scalar(cx, a, b)
     exponent = constant_exponent(b, elem)
-    t = with_shape(elem, _joint_shape(cx, a, b))
+    shape = _joint_shape(cx, a, b)
+    t = with_shape(elem, shape)
     x = as_type(cx, a, t)
     if exponent is not None:
         return constant_power(cx, x, exponent)
     if elem.kind == "f" and isinstance(b, Weak) and not b.shape and b.numbers == 0.5:
         return cx.b.emit("sqrt", x)  # `int(n ** 0.5)` must be 7 for 49; `pow` is not that exact
-    y = as_type(cx, b, t)
-    return cx.b.emit("pow", x, y) if elem.kind == "f" else integer_power(cx, x, y)
+    if elem.kind == "f":
+        return cx.b.emit("pow", x, as_type(cx, b, t))
+    its = scalar_of(own_type(cx, b))
+    y = as_type(cx, b, with_shape(elem if its is u1 else its, shape))
+    return integer_power(cx, x, y)
+
+
+def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
+    """The common type; of integers, that of the base. Source: Taichi's documentation of `pow`."""
+    elem = common_scalar(cx, [a, b])
+    if elem.kind in "iu" and isinstance(a, Value):
+        elem = scalar_of(a.type)
+    return cx.options.default_ip if elem is u1 else elem
 
 
 def constant_exponent(b: Operand, elem: Scalar) -> int | None:
@@ -88,15 +99,15 @@ def constant_power(cx: Context, x: Value, exponent: int) -> Value:
 
 def integer_power(cx: Context, x: Value, y: Value) -> Value:
     """x to the integer power y, wrapping, by squaring in a loop; 1 where y is negative."""
-    b, t = cx.b, x.type
-    assert isinstance(t, Scalar | Tensor)
-    zero, one = constant(cx, 0, t), constant(cx, 1, t)
-    names = ("result", "square", "left")
-    seen = tuple(Param(t, name) for name in names)
+    b, t, its = cx.b, x.type, y.type
+    assert isinstance(t, Scalar | Tensor) and isinstance(its, Scalar | Tensor)
+    zero, one = constant(cx, 0, its), constant(cx, 1, its)
+    columns = (("result", t), ("square", t), ("left", its))
+    seen = tuple(Param(type, name) for name, type in columns)
     with b.region(*seen) as cond:
         more = b.emit("gt", seen[2], zero)
         b.emit("yield", any_of(cx, more))
-    carried = tuple(Param(t, name) for name in names)
+    carried = tuple(Param(type, name) for name, type in columns)
     with b.region(*carried) as body:
         result, square, left = carried
         is_odd = b.emit("ne", b.emit("and", left, one), zero)
@@ -109,7 +120,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
             b.emit("mul", square, square),
             b.emit("shr", left, one),
         )
-    return b.while_((one, x, y), cond, body).results[0]
+    return b.while_((constant(cx, 1, t), x, y), cond, body).results[0]
 
 
 def any_of(cx: Context, v: Value) -> Value:
