@@ -226,6 +226,7 @@ def test_families() -> None:
     assert issubclass(ti.TaichiNameError, NameError)
     assert issubclass(ti.TaichiIndexError, IndexError)
     assert issubclass(ti.TaichiRuntimeError, RuntimeError)
+    assert hasattr(ti.lang, "exception") and hasattr(ti.types, "primitive_types")
     assert issubclass(ti.TaichiRuntimeTypeError, (ti.TaichiRuntimeError, TypeError))
     assert issubclass(ti.TaichiAssertionError, AssertionError)
     assert issubclass(ti.TaichiAssertionError, ti.TaichiRuntimeError)
