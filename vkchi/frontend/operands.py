@@ -114,6 +114,8 @@ def name_of(x: Any) -> str:
         return f"a struct of {', '.join(x.keys())}" if len(x) else "a struct"
     if hasattr(type(x), "__vkchi_struct__"):
         return "an array of structs (index it)"
+    if hasattr(type(x), "__vkchi_type__"):
+        return "a struct"
     if type(x) in words:
         return words[type(x)]
     if isinstance(x, ArrayRef) or hasattr(x, "__vkchi_array__"):

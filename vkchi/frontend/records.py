@@ -34,6 +34,8 @@ from vkchi.lang.struct import Struct, arrange, is_whole, members_of
 from vkchi.structs import METHODS_KEY, StructType
 from vkchi.types import Scalar, Tensor, shape_of
 
+MEMBER = "member"  # what `fit_member` makes a value for, as its messages call it
+
 
 class ArrayRecord(Record):
     """Arrays of one shape, by the member of a struct that each holds: an array of structs."""
@@ -106,7 +108,7 @@ def construct_struct(
     return Record(members, t.methods, t)
 
 
-def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = "member") -> Any:
+def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -> Any:
     """x as a value of type t for a member (or argument) of that name. Raises KernelTypeError."""
     x = as_record(cx, x)
     if isinstance(t, StructType):
@@ -123,11 +125,11 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = "member")
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:
-    """A struct of type t of another one, a dict, or a number for all members."""
+    """A struct of type t of another one or a dict; a member also of a number, for all in it."""
     if isinstance(x, Record | dict):
         return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
     number = weak(x)
-    if number is None or number.shape:
+    if number is None or number.shape or what != MEMBER:
         raise _no_fit(cx, t, x, name, what)
     return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
 
