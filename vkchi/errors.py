@@ -98,6 +98,11 @@ class ArrayIndexError(KernelRuntimeError, IndexingError):
     """An array was indexed from Python with the wrong number of indices, or out of range."""
 
 
+class ArrayIndexCountError(ArrayIndexError, AssertionError):
+    """An array was indexed from Python with the wrong number of indices; an IndexError for Python,
+    an AssertionError for Taichi."""
+
+
 class ArrayIndexTypeError(ArrayIndexError, TypeError):
     """An array was indexed from Python with something that is no integer."""
 

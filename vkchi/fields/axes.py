@@ -63,10 +63,8 @@ def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
     if len(sizes) == 1:
         sizes *= len(found)
     if len(sizes) != len(found):
-        raise ArgumentError(
-            f"{found} {'is' if len(found) == 1 else 'are'} {len(found)} axes, "
-            f"and {len(sizes)} dimensions are given: {sizes}"
-        )
+        want = "1 dimension is" if len(found) == 1 else f"1 or {len(found)} dimensions are"
+        raise ArgumentError(f"{want} needed for {found}, not {sizes}")
     return tuple(sorted(zip(found, sizes, strict=True)))
 
 

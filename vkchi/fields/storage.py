@@ -18,6 +18,7 @@ import numpy as np
 
 from vkchi.errors import (
     ArgumentError,
+    ArrayIndexCountError,
     ArrayIndexError,
     ArrayIndexTypeError,
     DeviceError,
@@ -290,9 +291,8 @@ class Storage:
         if len(keys) == 1 and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
         if len(keys) != len(self.shape):
-            raise ArrayIndexError(
-                f"an index of {len(self.shape)} integers is needed here, not {key!r}"
-            )
+            axes = f"{len(self.shape)} {'axis' if len(self.shape) == 1 else 'axes'}"
+            raise ArrayIndexCountError(f"the array has {axes}, and the index is {key!r}")
         for k, (first, end) in zip(keys, self._ends, strict=True):
             if isinstance(k, slice):
                 raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
