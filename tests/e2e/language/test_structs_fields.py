@@ -401,3 +401,62 @@ def test_members_named_as_attributes() -> None:
     k()
     f[1].index += 10
     check([f.type, f[0].member, f[1].index, f[0].arrays], [[1, 1], 2.0, 13, 5])
+
+
+def test_elements_are_sorted_and_swapped() -> None:
+    f = ti.types.struct(key=ti.i32, value=ti.f32).field(shape=8)
+    f.from_numpy({"key": (np.arange(8) * 5) % 8, "value": np.arange(8.0)})
+
+    @ti.kernel
+    def sort():
+        ti.loop_config(serialize=True)
+        for i in range(8):
+            for j in range(7 - i):
+                if f[j].key > f[j + 1].key:
+                    t = f[j]
+                    f[j] = f[j + 1]
+                    f[j + 1] = t
+
+    @ti.kernel
+    def swap():
+        for i in range(4):
+            f[i], f[7 - i] = f[7 - i], f[i]
+
+    sort()
+    check(f.value, [0.0, 5.0, 2.0, 7.0, 4.0, 1.0, 6.0, 3.0])
+    swap()
+    check(f.key, [7, 6, 5, 4, 3, 2, 1, 0])
+
+
+def test_members_by_reference() -> None:
+    f = S.field(shape=2)
+
+    @ti.func
+    def grow(x: ti.template(), by):
+        x += by
+
+    @ti.kernel
+    def k():
+        for i in f:
+            grow(f[i].a, 2)
+            grow(f[i].v, ti.Vector([1.0, 2.0]))
+            grow(f[i].v.y, 10.0)
+            grow(f[i].v[0], 5.0)
+            f[i].v.xy = f[i].v.yx
+
+    k()
+    check(f, {"a": [2, 2], "v": [[12.0, 6.0]] * 2})
+
+
+def test_elements_index_elements() -> None:
+    f = S.field(shape=4)
+    for i in range(4):
+        f[i].a = (i + 1) % 4
+
+    @ti.kernel
+    def k():
+        for i in f:
+            f[f[i].a].v[f[i].a % 2] += f[f[i].a].a
+
+    k()
+    check(f.v, [[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
