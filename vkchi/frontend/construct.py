@@ -41,10 +41,22 @@ def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:
     if isinstance(want, Scalar):
         if len(args) != 1:
             raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelTypeError)
+        check_literal(cx, want, args[0])
         return cast(cx, args[0], want)
     if len(args) == 1:
         return _of_one(cx, want, args[0])
     return _of_parts(cx, want, [operand(cx, x) for x in args])
+
+
+def check_literal(cx: Context, t: Scalar, x: Any) -> None:
+    """Raises KernelTypeError for a Python int that integer type t does not hold: `ti.u8(-1)`."""
+    if t.kind not in "iu" or not isinstance(x, int | np.integer):
+        return
+    low = -(1 << (t.bits - 1)) if t.kind == "i" else 0
+    if not low <= x < low + (1 << t.bits):
+        raise cx.fail(
+            f"{x} does not fit {t}", kind=KernelTypeError, help=f"to wrap it: ti.cast({x}, ti.{t})"
+        )
 
 
 def _of_one(cx: Context, t: Tensor, x: Any) -> Value:

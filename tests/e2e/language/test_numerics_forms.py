@@ -140,3 +140,36 @@ def test_frexp(t, lacks):
     run(x, mantissa, exponent)
     np.testing.assert_array_equal(mantissa, np.frexp(x)[0])
     np.testing.assert_array_equal(exponent, np.frexp(x)[1])
+
+
+@pytest.mark.parametrize("literal", ["ti.i8(200)", "ti.u8(-1)", "ti.u32(4294967296)"])
+def test_literals_fit_their_types(literal, tmp_path):
+    path = tmp_path / "literal.py"
+    path.write_text(f"def run() -> ti.i64:\n    return {literal}\n")
+    names = {"ti": ti}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(ti.TaichiTypeError):
+        ti.kernel(names["run"])()
+
+
+def test_casts_wrap(lacks):
+    if lacks("i8"):
+        pytest.skip("the device has no i8")
+
+    @ti.kernel
+    def run(x: ti.i32) -> ti.types.vector(3, ti.i32):
+        return ti.Vector([ti.cast(ti.cast(x, ti.i8), ti.i32), ti.u8(x), ti.i16(x)])
+
+    assert list(run(200)) == [-56, 200, 200]
+    assert list(run(-1)) == [-1, 255, -1]
+
+
+def test_integer_powers_have_the_type_of_their_base(lacks):
+    if lacks("i64") or lacks("u8"):
+        pytest.skip("the device lacks the types")
+
+    @ti.kernel
+    def run(k: ti.i32) -> ti.types.vector(2, ti.i64):
+        return ti.Vector([ti.cast(ti.cast(k, ti.u8) ** 2, ti.i64), ti.cast(k, ti.i64) ** 13])
+
+    assert list(run(20)) == [400 % 256, 20**13]
