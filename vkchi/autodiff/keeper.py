@@ -45,13 +45,45 @@ class Rewritten:
         """Python's writes are not differentiated."""
 
 
+class Wants:
+    """Who wants which parts of one array. Those that want one index of the first axis, as a step of
+    time-indexed arrays does, are found by it."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, list[Wanted]] = {}
+        self.others: list[Wanted] = []
+
+    def add(self, wanted: Wanted) -> None:
+        """One more."""
+        place = point_of(wanted.box)
+        (self.others if place is None else self.at.setdefault(place, [])).append(wanted)
+
+    def take(self, box: Box | None) -> list[Wanted]:
+        """Those whose part may meet the box (None: any part); they are done with."""
+        place = None if box is None else point_of(box)
+        if place is not None:
+            lists = [self.at.get(place, []), self.others]
+        else:
+            lists = [*self.at.values(), self.others]
+        hit = [w for found in lists for w in found if box is None or may_meet(w.box, box)]
+        for found in lists if hit else ():
+            found[:] = [w for w in found if w not in hit]
+        return hit
+
+
+def point_of(box: Box) -> int | None:
+    """The one index of the first axis, if it is one."""
+    first = box[0] if box else None
+    return first[0] if first is not None and first[0] == first[1] else None
+
+
 class Keeper:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
     what it held when the tape began."""
 
     def __init__(self, budget_bytes: int | None) -> None:
         self.budget_bytes = budget_bytes
-        self.wanted: dict[int, list[Wanted]] = {}
+        self.wanted: dict[int, Wants] = {}
         self.watched: dict[int, Storage] = {}
         self.start: dict[int, tuple[Storage, Storage]] = {}
         self.rewritten: dict[int, Storage] = {}
@@ -68,7 +100,7 @@ class Keeper:
         array = whole(wanted.holder.memory[wanted.name])
         self.watch(array)
         if not self.is_over:
-            self.wanted.setdefault(id(array), []).append(wanted)
+            self.wanted.setdefault(id(array), Wants()).add(wanted)
 
     def protect(
         self,
@@ -100,8 +132,8 @@ class Keeper:
         """Copy an array for those that want what stands in a part of it (None: anywhere)."""
         if self.budget_bytes is not None and id(array) not in self.start:
             self.start[id(array)] = (array, copy_of(array))
-        wanted = self.wanted.get(id(array), [])
-        hit = [w for w in wanted if box is None or may_meet(w.box, box)]
+        wants = self.wanted.get(id(array))
+        hit = wants.take(box) if wants is not None else []
         copies: dict[int, Storage] = {}
         for w in hit:
             found = w.holder.memory[w.name]  # the array, or one component of it
@@ -109,8 +141,6 @@ class Keeper:
                 copies[id(found)] = copy_of(found)
                 self.count(found.size_bytes)
             w.holder.memory[w.name] = copies[id(found)]
-        if hit:
-            self.wanted[id(array)] = [w for w in wanted if w not in hit]
 
     def count(self, size_bytes: int) -> None:
         """Count what is saved; past the budget, give up keeping everything."""

@@ -27,6 +27,7 @@ from vkchi.signature import Bound
 from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
+MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
 Builder = Callable[[Func, frozenset[str], Options, Caps], CompiledGradient]
 
 
@@ -150,6 +151,7 @@ class GradientPlan:
                        if p in self.made.primal.written}  # fmt: skip
         self.rooms = [Room(s, self.main.places) for s in self.made.saves_used()]
         self.buffers: dict[str, Storage] = {}
+        self.known_boxes: dict[tuple[Any, ...], dict[str, Box | None]] = {}
 
     @property
     def escapes(self) -> dict[str, Op]:
@@ -225,8 +227,15 @@ class GradientPlan:
         """Which part of each array is touched by a launch with these arguments."""
         numbers = {p.name: a for p, a in zip(self.main.parameters, args, strict=True)
                    if isinstance(a, int)}  # fmt: skip
-        extents = {(n, k): e for n, x in arrays.items() for k, e in enumerate(x.shape)}
-        return {name: a.box(numbers, extents) for name, a in accesses.items()}
+        shapes = [(name, array.shape) for name, array in arrays.items()]
+        key = (accesses is self.needs, *numbers.values(), *shapes)
+        found = self.known_boxes.get(key)
+        if found is None:
+            extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
+            found = {name: a.box(numbers, extents) for name, a in accesses.items()}
+            if len(self.known_boxes) < MOST_KNOWN:
+                self.known_boxes[key] = found
+        return found
 
 
 class ForwardPlan:

@@ -99,7 +99,7 @@ class Recorder:
                 self.keeper.want(Wanted(entry, key, box))
         boxes = made.boxes(made.writes, call.args, call.arrays)
         written = plan.written | {f"{n}.dual" for n in plan.written}
-        boxes |= {f"{n}.dual": box for n, box in boxes.items()}
+        boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
         self.keeper.protect(written, memory, boxes)
         self.plan_forward(call, gradients.names).launch(call.args, call.arrays, duals)
         self.entries.append(entry)
