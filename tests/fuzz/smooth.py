@@ -1,0 +1,292 @@
+"""Random kernels that have derivatives, as Python source.
+
+    text = write_kernel(seed)      # defines `run(c)`, on the fields that FIELDS names
+
+A kernel is a row of parallel loops, serial loops and plain statements. It works on fields of
+numbers (x, y, z) and vectors (v, w), whole ones and components, kernel-level variables (s, p) and a
+`loss`; indices come from the integer fields `perm` and `count`, which change too. No iteration
+reads what another one of its loop writes; atomics add to what the loop does not read. Values are
+bounded (sines), so that differences are good to many digits.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+N = 3
+NUMBERS, VECTORS, VARIABLES = ("x", "y", "z"), ("v", "w"), ("s", "p")
+EXITS = ("continue", "break")  # a parallel loop has the first only
+FUNCS = """\
+@ti.func
+def turn(a, b, n):
+    r = a * b
+    if a > b:
+        return ti.sin(r + a)
+    for j in range(n):
+        r = r * 0.7 + b
+        if r > 1.2:
+            return r * a
+    return r - b
+
+@ti.func
+def grow(a: ti.template(), b):
+    a += b * a
+    a = ti.sin(a)
+
+@ti.func
+def rotate(q, a):
+    c = ti.Vector([ti.cos(a), ti.sin(a)])
+    c[0] = c.y * q.x + 0.3
+    return q * c.yx
+"""
+EXPRESSIONS = {
+    "f": (
+        "({f} + {f})",
+        "({f} - {f})",
+        "({f} * {f})",
+        "({f}) / (1.5 + ti.sin({f}))",
+        "ti.sin({f})",
+        "ti.cos({f} + 1.0)",
+        "ti.exp(ti.sin({f}))",
+        "ti.sqrt(ti.sin({f}) + 1.3)",
+        "ti.tanh({f})",
+        "ti.log(1.4 + ti.sin({f}))",
+        "ti.atan2({f}, 1.5 + ti.sin({f}))",
+        "({f}) ** 2",
+        "(1.5 + ti.sin({f})) ** ({f})",
+        "ti.max({f}, {f})",
+        "ti.min({f}, {f})",
+        "ti.abs({f})",
+        "({f} if {t} else {f})",
+        "ti.select({t}, {f}, {f})",
+        "turn({f}, {f}, {n})",
+        "{V}.dot({V})",
+        "{V}.x",
+        "{V}[{k}]",
+        "{V}.norm(0.1)",
+        "{V}.sum()",
+        "({V}.outer_product({V}) @ {V}).y",
+        "ti.floor({f}) * {f}",
+        "float(int({f} * 3.0)) * {f}",
+    ),
+    "V": (
+        "({V} + {V})",
+        "({V} * {f})",
+        "ti.Vector([{f}, {f}])",
+        "rotate({V}, {f})",
+        "{V}.yx",
+        "({V} if {t} else {V})",
+        "ti.max({V}, {V})",
+    ),
+    "t": ("({f} > {f})", "({f} < 0.3)", "({n} > 1)", "({t} and {t})", "(not {t})"),
+    "n": ("{k}", "count[{k}]", "2"),
+}
+
+
+class Place(NamedTuple):
+    """What a part of a kernel may do with memory: fields it may read anywhere, fields whose own
+    element it may read and write, fields it may only add to; whether it is serial."""
+
+    read: tuple[str, ...]
+    own: tuple[str, ...]
+    add: tuple[str, ...]
+    is_serial: bool
+
+
+class Writer:
+    """Writes one kernel."""
+
+    def __init__(self, seed: int) -> None:
+        self.r = random.Random(seed)
+        self.lines: list[str] = []
+        self.place = Place((), (), (), True)
+        self.locals: dict[str, list[str]] = {}
+        self.indices: list[str] = []
+        self.loops = 0
+
+    def write(self) -> str:
+        """The whole kernel."""
+        self.lines = [FUNCS, "@ti.kernel", "def run(c: ti.i32):"]
+        self.line(1, "s = x[0] * 0.5")
+        self.line(1, "p = 0.2")
+        for _ in range(self.r.randrange(1, 4)):
+            self.part()
+        self.line(1, "loss[None] += s * p")
+        return "\n".join(self.lines) + "\n"
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    # --- parts of a kernel
+
+    def part(self) -> None:
+        """A parallel loop, a serial loop, or statements."""
+        kind = self.r.random()
+        if kind < 0.6:
+            self.parallel()
+            return
+        self.place = Place((*NUMBERS, *VECTORS, "loss"), (*NUMBERS, *VECTORS), ("loss",), True)
+        self.locals, self.indices = {"f": list(VARIABLES), "V": []}, ["1"]
+        if kind < 0.8:
+            self.line(1, "ti.loop_config(serialize=True)")
+            self.body(f"for t in range({self.r.choice(['c', '2', 'count[1] + 1'])}):", "t % 3")
+        else:
+            for _ in range(self.r.randrange(1, 4)):
+                self.assignment(1)
+
+    def parallel(self) -> None:
+        """A loop over all elements."""
+        fields = [*NUMBERS, *VECTORS]
+        self.r.shuffle(fields)
+        cut, end = self.r.randrange(1, 4), self.r.randrange(4, 6)
+        is_read = self.r.random() < 0.5
+        adds = (*fields[end:], *(() if is_read else VARIABLES), "loss")
+        self.place = Place(tuple(fields[cut:end]), tuple(fields[:cut]), adds, False)
+        self.locals = {"f": list(VARIABLES) if is_read else [], "V": []}
+        self.indices = []
+        headers = [f"for i in range({N}):", "for i in x:", "for i in ti.ndrange(c):"]
+        self.body(self.r.choice(headers), "i")
+
+    def body(self, header: str, index: str) -> None:
+        """A loop with variables of its own."""
+        self.line(1, header)
+        self.indices.append(index)
+        self.line(2, f"a, b = {self.expression('f', 1)}, {self.expression('f', 0)}")
+        self.line(2, f"q = ti.Vector([{self.expression('f', 0)}, {self.expression('f', 1)}])")
+        self.locals["f"] += ["a", "b", "q.x"]
+        self.locals["V"] += ["q"]
+        for _ in range(self.r.randrange(1, 5)):
+            self.statement(2, EXITS if self.place.is_serial else EXITS[:1])
+        self.store(2)
+        self.store(2)
+
+    # --- expressions
+
+    def expression(self, kind: str, depth: int) -> str:
+        """An expression of numbers `f`, vectors `V`, truth values `t` or small integers `n`."""
+        if kind == "k":
+            return str(self.r.randrange(2))
+        if depth <= 0 and kind in "fV":
+            return self.leaf(kind)
+        parts = self.r.choice(EXPRESSIONS[kind]).replace("}", "{").split("{")
+        return "".join(self.expression(p, depth - 1) if k % 2 else p for k, p in enumerate(parts))
+
+    def leaf(self, kind: str) -> str:
+        """A variable, an element, or a literal."""
+        if self.r.random() < 0.1:
+            number = f"{self.r.uniform(-1, 1):.2f}"
+            return number if kind == "f" else f"ti.Vector([{number}, 0.4])"
+        found = list(self.locals[kind])
+        fields = NUMBERS if kind == "f" else VECTORS
+        found += [f"{name}[{self.index()}]" for name in self.place.read if name in fields]
+        found += [f"{name}[{self.indices[0]}]" for name in self.place.own if name in fields]
+        if kind == "f":
+            found += [f"{name}[{self.index()}].y" for name in self.place.read if name in VECTORS]
+            found += ["loss[None]"] if "loss" in self.place.read else []
+        return self.r.choice(found or (["0.7"] if kind == "f" else ["ti.Vector([0.3, 0.8])"]))
+
+    def index(self) -> str:
+        """Any element."""
+        i = self.r.choice(self.indices)
+        return self.r.choice([i, f"perm[{i}]", f"({i} + 1) % 3", f"perm[({i} + 2) % 3]"])
+
+    # --- statements
+
+    def statement(self, depth: int, exits: tuple[str, ...]) -> None:
+        """One statement, with what stands in it."""
+        choice = self.r.random()
+        if depth > 4 or choice < 0.45:
+            self.assignment(depth)
+        elif choice < 0.55:
+            self.store(depth)
+        elif choice < 0.7:
+            self.branch(depth, exits)
+        elif choice < 0.9:
+            self.loop(depth)
+        elif choice < 0.95 and exits:
+            self.line(depth, f"if {self.expression('t', 1)}:")
+            self.line(depth + 1, self.r.choice(exits))
+        else:
+            self.line(depth, f"grow({self.target()}, {self.expression('f', 1)})")
+
+    def target(self) -> str:
+        """A variable that can be assigned."""
+        return self.r.choice(["a", "b", "q.x", "q[1]"] if "a" in self.locals["f"] else VARIABLES)
+
+    def assignment(self, depth: int) -> None:
+        """To a variable."""
+        if "q" in self.locals["V"] and self.r.random() < 0.2:
+            self.line(depth, f"q = {self.bounded('V')}")
+            return
+        text = self.bounded("f")
+        form = self.r.choice(["{0} = {1}", "{0} += {1}", "{0} *= {1} * 0.9", "{0} = {0} * {1}"])
+        self.line(depth, form.format(self.target(), text))
+
+    def bounded(self, kind: str) -> str:
+        """An expression, small if it is a number."""
+        text = self.expression(kind, self.r.randrange(1, 3))
+        return f"ti.sin({text})" if kind == "f" or self.r.random() < 0.5 else f"({text}) * 0.5"
+
+    def store(self, depth: int) -> None:
+        """To memory: an own element, or an addition."""
+        if self.r.random() < 0.4:
+            self.add(depth)
+            return
+        name = self.r.choice(self.place.own)
+        index = self.index() if self.place.is_serial else self.indices[0]
+        if name in NUMBERS:
+            form = self.r.choice(["{} = {}", "{} += {}", "{} *= {}", "ti.atomic_sub({}, {})"])
+            self.line(depth, form.format(f"{name}[{index}]", self.bounded("f")))
+            return
+        kind = self.r.choice(["V", "f"])
+        suffix = "" if kind == "V" else self.r.choice([".x", "[1]", f"[perm[{index}] % 2]"])
+        form = self.r.choice(["{} = {}", "{} += {}", "{} *= {}"])
+        self.line(depth, form.format(f"{name}[{index}]{suffix}", self.bounded(kind)))
+
+    def add(self, depth: int) -> None:
+        """An addition to what this part does not read."""
+        name = self.r.choice(self.place.add)
+        if name in VARIABLES:
+            self.line(depth, f"{name} += {self.bounded('f')}")
+        elif name == "loss":
+            self.line(depth, f"loss[None] += {self.bounded('f')}")
+        else:
+            kind = "f" if name in NUMBERS else "V"
+            self.line(depth, f"{name}[{self.index()}] += {self.bounded(kind)}")
+
+    def block(self, depth: int, exits: tuple[str, ...]) -> None:
+        for _ in range(self.r.randrange(1, 3)):
+            self.statement(depth, exits)
+
+    def branch(self, depth: int, exits: tuple[str, ...]) -> None:
+        """`if`, perhaps with `else`."""
+        self.line(depth, f"if {self.expression('t', 1)}:")
+        self.block(depth + 1, exits)
+        if self.r.random() < 0.5:
+            self.line(depth, "else:")
+            self.block(depth + 1, exits)
+
+    def loop(self, depth: int) -> None:
+        """A serial loop inside."""
+        self.loops += 1
+        j = f"j{self.loops}"
+        kind = self.r.randrange(4)
+        if kind == 0:
+            self.line(depth, f"{j} = 0")
+            self.line(depth, f"while {j} < 3 and {self.expression('t', 1)}:")
+            self.line(depth + 1, f"{j} += 1")
+        elif kind == 1:
+            self.line(depth, f"for {j} in range(count[{self.indices[0]}]):")
+        elif kind == 2:
+            self.line(depth, f"for {j} in ti.static(range(2)):")
+        else:
+            self.line(depth, f"for {j} in range({self.r.choice(['2', 'c - 1', '3, 0, -1', '0'])}):")
+        self.indices.append(f"{j} % 3")
+        self.block(depth + 1, () if kind == 2 else EXITS)
+        self.indices.pop()
+
+
+def write_kernel(seed: int) -> str:
+    """The source of one kernel."""
+    return Writer(seed).write()

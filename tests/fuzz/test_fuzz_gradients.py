@@ -1,0 +1,185 @@
+"""Random kernels with derivatives: the gradient that the device computes is the interpreter's, and
+that is the slope by differences. Points near kinks, where two steps give two slopes, are skipped.
+
+`VKCHI_FUZZ=n` runs n batches in place of BATCHES. To see the program of a seed:
+
+    python -c "from tests.fuzz.smooth import *; print(write_kernel(SEED))"
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.fuzz.smooth import NUMBERS, VECTORS, N, write_kernel
+from tests.unit.differentiate import backward
+from vkchi.autodiff.refusals import check_repeatable
+from vkchi.autodiff.reverse import Gradient, reverse
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.lower import lower_kernel
+from vkchi.gradients import prepare
+from vkchi.ir.core import Func
+from vkchi.ir.interp import run
+from vkchi.passes.pipeline import PASSES
+from vkchi.runtime import current
+from vkchi.types import i32
+
+Arrays = dict[str, Any]
+BATCHES = int(os.environ.get("VKCHI_FUZZ", "50"))
+PROGRAMS = 10  # in a batch
+ON_DEVICE = 5  # one of so many runs on the device too: compiling takes longest
+FLOATS = (*NUMBERS, *VECTORS, "loss")
+TRIPS = 3  # the kernels' argument
+STEP = 1e-5
+
+
+@pytest.fixture(scope="module")
+def fields() -> dict[str, Any]:
+    """What the kernels work on, in f64 where the device has it."""
+    ti.init(random_seed=7)
+    has_f64 = current().device.caps.has_type("f64") and current().device.caps.can_store("f64")
+    t = ti.f64 if has_f64 else ti.f32
+    ti.init(random_seed=7, default_fp=t)
+    made: dict[str, Any] = {name: ti.field(t, N, needs_grad=True) for name in NUMBERS}
+    made |= {name: ti.Vector.field(2, t, N, needs_grad=True) for name in VECTORS}
+    made["loss"] = ti.field(t, (), needs_grad=True)
+    made |= {f"{name}_weight": like(made[name], t) for name in FLOATS}
+    made["total"] = ti.field(t, (), needs_grad=True)
+    made["add_up"] = make_sum(made)
+    made |= {name: ti.field(ti.i32, N) for name in ("perm", "count")}
+    return made
+
+
+def like(x: Any, t: Any) -> Any:
+    """A field of the same shape without a gradient."""
+    return ti.Vector.field(2, t, x.shape) if isinstance(x, ti.MatrixField) else ti.field(t, x.shape)
+
+
+def define(seed: int, fields: dict[str, Any]) -> Any:
+    """The kernel of a seed."""
+    text, file = write_kernel(seed), f"<gradient {seed}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names = {"ti": ti, **fields}
+    exec(compile(text, file, "exec"), names)
+    return names["run"]
+
+
+def lower(kernel: Any, fields: dict[str, Any]) -> tuple[Func, dict[str, str]]:
+    """The kernel's Func; parameter name -> field name."""
+    spec = (ArgSpec("c", "scalar", i32),)
+    lowered = lower_kernel(kernel.__vkchi_func__, spec, current().options)
+    names = {id(field): name for name, field in fields.items()}
+    found = {k: names[id(b[1])] for k, b in lowered.bindings.items() if b[0] == "field"}
+    return prepare(lowered.func), found
+
+
+class Point:
+    """Contents of all fields, adjoints of all of floats, and a direction."""
+
+    def __init__(self, seed: int, fields: dict[str, Any]) -> None:
+        r = np.random.default_rng(seed)
+        self.contents = {k: r.uniform(0.2, 1.4, fields[k].to_numpy().shape) for k in FLOATS}
+        self.contents = {k: v.astype(fields[k].to_numpy().dtype) for k, v in self.contents.items()}
+        self.contents["perm"] = np.array([2, 0, 1], np.int32)
+        self.contents["count"] = np.array([0, 2, 1], np.int32)
+        self.seeds = {k: r.normal(size=self.contents[k].shape) for k in FLOATS}
+        self.along = {k: r.normal(size=self.contents[k].shape) for k in FLOATS}
+
+    def args(self, names: dict[str, str], moved: float = 0.0) -> Arrays:
+        """What a Func's parameters are, moved along the direction."""
+        found = {p: np.array(self.contents[k]) for p, k in names.items()}
+        for p, k in names.items():
+            if k in FLOATS:
+                found[p] += moved * self.along[k]
+        return found
+
+    def value(self, fn: Func, names: dict[str, str], moved: float) -> float:
+        """The sum of all results times their adjoints."""
+        args = {**self.args(names, moved), "c": np.int32(TRIPS)}
+        run(fn, args)
+        return sum(float(np.sum(self.seeds[k] * args[p])) for p, k in names.items()
+                   if k in FLOATS)  # fmt: skip
+
+    def slope(self, fn: Func, names: dict[str, str]) -> float | None:
+        """The derivative along the direction by differences; None near a kink."""
+        found = [
+            (self.value(fn, names, h) - self.value(fn, names, -h)) / (2 * h)
+            for h in (STEP, STEP / 3)
+        ]
+        return found[1] if np.isclose(*found, rtol=1e-5, atol=1e-6) else None
+
+
+def interpret(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:
+    """The gradients, by field, that the interpreter computes."""
+    args = {**point.args(names), "c": np.int32(TRIPS)}
+    seeds = {p: point.seeds[k].astype(args[p].dtype) for p, k in names.items() if k in point.seeds}
+    found = backward(made, args, seeds)
+    return {names[p]: v for p, v in found.items()}
+
+
+def run_device(kernel: Any, point: Point, fields: dict[str, Any]) -> Arrays:
+    """The gradients, by field, that the device computes of the weighted sum of all results."""
+    for name, values in point.contents.items():
+        fields[name].from_numpy(values)
+    for name, values in point.seeds.items():
+        fields[f"{name}_weight"].from_numpy(values.astype(point.contents[name].dtype))
+    with ti.ad.Tape(fields["total"]):
+        kernel(TRIPS)
+        fields["add_up"]()
+    return {name: fields[name].grad.to_numpy() for name in FLOATS}
+
+
+def make_sum(fields: dict[str, Any]) -> Any:
+    """A kernel that adds all results times their weights to `total`."""
+    scalars = [(fields[k], fields[f"{k}_weight"]) for k in (*NUMBERS, "loss")]
+    vectors = [(fields[k], fields[f"{k}_weight"]) for k in VECTORS]
+    total = fields["total"]
+
+    @ti.kernel
+    def add_up():
+        for x, w in ti.static(scalars):
+            for I in ti.grouped(x):
+                total[None] += x[I] * w[I]
+        for x, w in ti.static(vectors):
+            for I in ti.grouped(x):
+                total[None] += x[I].dot(w[I])
+
+    return add_up
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_gradients(batch: int, fields: dict[str, Any]) -> None:
+    for seed in range(batch * PROGRAMS, (batch + 1) * PROGRAMS):
+        kernel, point = define(seed, fields), Point(seed, fields)
+        fn, names = lower(kernel, fields)
+        made = reverse(fn, frozenset(p for p, k in names.items() if k in FLOATS))
+        made = made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
+        check_repeatable(made.func)
+        found = interpret(made, point, names)
+        check_slope(seed, point, fn, names, found)
+        if seed % ON_DEVICE == 0:
+            check_device(seed, run_device(kernel, point, fields), found, point)
+
+
+def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found: Arrays) -> None:
+    """The gradient times the direction is the slope along it."""
+    slope = point.slope(fn, names) if point.contents["x"].dtype == np.float64 else None
+    if slope is not None:
+        product = sum(float(np.sum(found.get(k, point.seeds[k]) * point.along[k]))
+                      for k in names.values() if k in FLOATS)  # fmt: skip
+        assert np.isclose(product, slope, rtol=1e-4, atol=1e-5), f"seed {seed}: {product} {slope}"
+
+
+def check_device(seed: int, got: Arrays, found: Arrays, point: Point) -> None:
+    """The device computes the same."""
+    tolerance = 1e-8 if point.contents["x"].dtype == np.float64 else 2e-3
+    for name in FLOATS:
+        want = found.get(name, point.seeds[name])
+        np.testing.assert_allclose(
+            got[name], want, rtol=tolerance, atol=tolerance, err_msg=f"seed {seed}: {name}"
+        )
