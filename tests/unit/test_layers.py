@@ -33,8 +33,10 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler gradients",)
 L6 = (
-    "kernel keys launch signature groups autodiff.calls autodiff.taints autodiff.tape autodiff.custom autodiff.plan autodiff.direction "
-    "autodiff.check autodiff.keeper autodiff.checkpoints autodiff.validation autodiff.second ad profiler gui texture tools experimental",
+    "kernel keys launch signature groups autodiff.calls autodiff.taints autodiff.tape "
+    "autodiff.custom autodiff.plan autodiff.direction autodiff.check autodiff.keeper "
+    "autodiff.checkpoints autodiff.validation autodiff.second ad profiler gui texture tools "
+    "experimental",
 )
 ALGORITHMS = ("algorithms linalg",)
 L7 = ("__init__ __main__ aliases",)
