@@ -8,6 +8,7 @@ makes a call handler of a composite (`lang.function`). Must not know: AST classe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,8 +116,19 @@ def traced(python: Callable[..., Any] | None) -> Handler:
             if e.span is not None:
                 raise
             raise cx.fail(e.sentence, kind=type(e), label=e.label, help=e.help) from None
+        except TypeError:
+            check_arguments(cx, python, args, kwargs)
+            raise
 
     return call
+
+
+def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Raises CompilationError where the function cannot be called with such arguments."""
+    try:
+        inspect.signature(python).bind(*args, **kwargs)
+    except TypeError as e:
+        raise cx.fail(f"{python.__name__}(): {e}") from None
 
 
 def _operator(op: str, apply: Callable[..., Any]) -> tuple[Any, Any]:
