@@ -32,9 +32,8 @@ def parse() -> argparse.Namespace:
 
 def build_robot() -> tuple[np.ndarray, np.ndarray]:
     """Two rows of masses, joined to all their neighbours: places [n, 2], pairs [m, 2]."""
-    places = np.array(
-        [[0.1 + SPACING * i, GROUND + SPACING * j] for i in range(COLUMNS) for j in (0, 1)]
-    )
+    cells = [(i, j) for i in range(COLUMNS) for j in (0, 1)]
+    places = np.array([0.1, GROUND]) + SPACING * np.array(cells)
     near = 1.5 * SPACING
     pairs = [(a, b) for a in range(len(places)) for b in range(a)
              if np.linalg.norm(places[a] - places[b]) < near]  # fmt: skip
@@ -42,7 +41,7 @@ def build_robot() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Robot:
-    """State by time step: x[t, i], v[t, i]; the network's layers; its weights, which are learned."""
+    """State by time step, x[t, i] and v[t, i], and the network; its weights are learned."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

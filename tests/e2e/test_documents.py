@@ -28,9 +28,14 @@ def test_readme_code(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.split("\n")[: len(said)] == said
 
 
+# Arguments, and what the example prints when its own check has passed.
 EXAMPLES = {
-    "padding": ["--out", "{tmp}"],
-    "depthwise_conv": ["--shape", "2,4,32"],
+    "padding": (["--out", "{tmp}"], "equal to numpy"),
+    "depthwise_conv": (["--shape", "2,4,32"], "v3 both"),
+    "ad_gravity": (["--steps", "300"], "relative change"),
+    "wave": ([], "the first shape is recovered"),
+    "diffmpm": (["--steps", "120"], "calls again"),
+    "mass_spring": (["--rounds", "40"], "to the right"),
 }
 
 
@@ -38,8 +43,9 @@ EXAMPLES = {
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     if name == "padding":
         pytest.importorskip("PIL")
-    arguments = [word.format(tmp=tmp_path) for word in EXAMPLES[name]]
+    words, said = EXAMPLES[name]
+    arguments = [word.format(tmp=tmp_path) for word in words]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     printed = capsys.readouterr().out
-    assert {"padding": "equal to numpy", "depthwise_conv": "v3 both"}[name] in printed
+    assert said in printed
