@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.errors import KernelNameError, KernelSyntaxError
+from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering
@@ -187,11 +187,12 @@ def coerce(
     if shape_of(own) in ((), shape_of(t)):
         return as_type(cx, given, t)
     where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
-    raise cx.fail(f"cannot {verb} a {describe(own)} {where}")
+    kind = KernelCallError if verb == "pass" else KernelTypeError
+    raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind)
 
 
 def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
-    """The parts of x for the targets of a tuple. Raises KernelTypeError for another number."""
+    """The parts of x for the targets of a tuple. Raises KernelSyntaxError for another number."""
     for item in n.elts:
         if isinstance(item, ast.Starred):
             raise cx.at(item, lambda cx: cx.fail(
@@ -200,7 +201,10 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
             ))  # fmt: skip
     parts = parts_of(cx, x)
     if len(parts) != len(n.elts):
-        raise cx.fail(f"{len(n.elts)} names on the left, {len(parts)} values on the right")
+        raise cx.fail(
+            f"{len(n.elts)} names on the left, {len(parts)} values on the right",
+            kind=KernelSyntaxError,
+        )
     return parts
 
 
@@ -215,9 +219,9 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
         if isinstance(t, Tensor) and len(t.shape) == 1:
             return arith.components(cx, x)
         words = describe(t) if isinstance(t, Scalar | Tensor) else "value"
-        raise cx.fail(f"a {words} cannot be unpacked")
+        raise cx.fail(f"a {words} cannot be unpacked", kind=KernelSyntaxError)
     if not hasattr(x, "__iter__") or isinstance(x, str):
-        raise cx.fail(f"{name_of(x)} cannot be unpacked")
+        raise cx.fail(f"{name_of(x)} cannot be unpacked", kind=KernelSyntaxError)
     parts: list[Any] = cx.run_python(list, (x,))
     return parts
 

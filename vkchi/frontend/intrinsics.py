@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
 from vkchi.frontend import arith, builtins, decompositions, draw, elementwise, methods, simt
 from vkchi.frontend.attributes import ATTRIBUTES, component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
@@ -76,7 +76,7 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
         given = describe(x.type) if isinstance(x, Value) else name_of(x)
         raise cx.fail(
             f"the first argument of `{name}` must be something that can be assigned to",
-            kind=KernelTypeError,
+            kind=KernelCallError,
             label=given,
             arg=0,
         )

@@ -12,6 +12,7 @@ Must not know: expressions but through `cx`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -106,7 +107,7 @@ def check_targets(cx: Lowering, n: ast.For, space: Space) -> None:
         name = {"array": "array", "ndrange": "ndrange"}.get(space.name, "range")
         axes = f"{len(space.axes)} {'axis' if len(space.axes) == 1 else 'axes'}"
         if space.is_grouped:
-            raise cx.fail("a loop over ti.grouped has one index, a vector")
+            raise cx.fail("a loop over ti.grouped has one index, a vector", kind=KernelSyntaxError)
         raise cx.fail(
             f"the {name} has {axes}, and the loop {_names(len(targets))}",
             kind=KernelSyntaxError,
@@ -309,8 +310,30 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
             lower_block(cx, n.body)
         return loop
 
+    if assigns_in_test(n):
+        loop_while(
+            cx, n, carried_variables(cx, n), lambda: True, lambda: test_and_run(cx, n, goes_on),
+            may_leave=True,
+        )  # fmt: skip
+        return
     leaves = first_break(source, n) is not None or returns(source, n)
     loop_while(cx, n, carried_variables(cx, n), goes_on, lower, may_leave=leaves)
+
+
+def assigns_in_test(n: ast.While) -> bool:
+    """Whether the condition assigns variables: `while (left := left - 1) > 0:`."""
+    return any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test))
+
+
+def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop:
+    """One round of a loop whose condition is part of its body: it may assign what the loop carries.
+    Where it is false, the loop is left."""
+    loop = Loop(len(cx.frames))
+    with cx.act.loop(loop), cx.act.block():
+        more = goes_on()
+        cx.assign(loop.broken, cx.b.emit("not", more) if isinstance(more, Value) else not more)
+        unless(cx, [loop.broken], lambda: lower_block(cx, n.body))
+    return loop
 
 
 # --- unrolled ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from vkchi.errors import (
     KernelIndexError,
     KernelIndexTypeError,
     KernelNameError,
+    KernelSyntaxError,
     KernelTypeError,
     Unsupported,
 )
@@ -343,7 +344,9 @@ def array_index(cx: Lowering, k: Any) -> Value:
     if isinstance(k, Value) and isinstance(t, Scalar) and t.kind in "iub":
         return k if t.bits >= 32 else arith.cast(cx, k, i32)
     if isinstance(k, slice):
-        raise cx.fail("arrays cannot be sliced in kernels", help="loop over the axis")
+        raise cx.fail(
+            "arrays cannot be sliced in kernels", kind=KernelSyntaxError, help="loop over the axis"
+        )
     is_float = isinstance(k, float) or (isinstance(t, Scalar) and t.kind == "f")
     raise cx.fail(
         "indices of arrays must be integers",
@@ -394,7 +397,7 @@ def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]
     if not 0 <= k < extent:
         raise cx.fail(
             f"index {k} is out of range for a {describe(t)}",
-            kind=KernelIndexError,
+            kind=KernelSyntaxError if k < 0 else KernelIndexError,
             help=f"the last one is {extent - 1}" if k < 0 else "",
         )
     return [int(k)]

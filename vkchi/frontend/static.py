@@ -12,6 +12,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
+from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering, is_field
@@ -54,7 +55,8 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
 
 def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 3:
-        raise cx.fail(f"range takes one to three bounds, {len(args) + len(kwargs)} given")
+        given = len(args) + len(kwargs)
+        raise cx.fail(f"range takes one to three bounds, {given} given", kind=KernelSyntaxError)
     if all(isinstance(x, int) for x in args):
         return cx.run_python(range, args)
     return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)

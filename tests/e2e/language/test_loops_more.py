@@ -253,3 +253,42 @@ def test_local_nonatomic_in_par() -> None:
         return s
 
     check(k(10), 90)
+
+
+def test_while_condition_assigns() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        left = n
+        s = 0
+        while (left := left - 1) > 0:
+            if left == 3:
+                continue
+            s += left
+        return s * 100 + left
+
+    check([k(6), k(0)], [1200, -1])
+
+
+def test_while_condition_assigns_and_breaks() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        left = n
+        s = 0
+        while (left := left // 2) > 0 and s < 100:
+            s += left
+            if s > 40:
+                break
+        return s
+
+    check([k(64), k(7)], [48, 4])
+
+
+def test_while_condition_declares() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        s = 0
+        while (t := n - s) > 2:
+            s += t // 2
+        return s
+
+    check(k(10), 8)

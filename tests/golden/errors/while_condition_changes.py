@@ -1,8 +1,14 @@
 import vkchi as ti
 
 
+@ti.func
+def take(left: ti.template()):
+    left -= 1
+    return left > 0
+
+
 @ti.kernel
 def k(n: ti.i32):
-    a = 0
-    while (a := a + n) < 10:
+    left = n
+    while take(left):
         pass
