@@ -368,7 +368,7 @@ def test_parallel_loops_between_serial_code(said: Said) -> None:
     assert sorted(lines[10:16]) == [f"ij {i} {j}" for i in range(2) for j in range(3)]
 
 
-@pytest.mark.ours("print-order")
+@pytest.mark.ours("print-order", run=False)  # under Taichi sometimes in order
 def test_parallel_loops_print_in_the_order_of_their_iterations(said: Said) -> None:
     @ti.kernel
     def run(n: ti.i32):
