@@ -1,5 +1,6 @@
 """Golden programs: tests/golden/frontend/NAME.py becomes the IR of NAME.chi, and what is wrong in
-tests/golden/errors/NAME.py is said as in NAME.txt. `pytest --bless` rewrites both.
+tests/golden/errors/NAME.py is said as in NAME.txt; the gradients of tests/golden/autodiff/NAME.py
+are those of NAME.chi. `pytest --bless` rewrites all.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.unit.programs import kernels_of
+from vkchi.autodiff.primal import is_smooth_array
+from vkchi.autodiff.reverse import reverse
 from vkchi.errors import VkchiError
+from vkchi.gradients import prepare
 from vkchi.ir.text import parse, print_func
+from vkchi.passes.pipeline import load_pass
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))
 WRONG = sorted((GOLDEN / "errors").glob("*.py"))
+GRADIENTS = sorted((GOLDEN / "autodiff").glob("*.py"))
 
 
 def check(path: Path, text: str, bless: bool) -> None:
@@ -32,6 +38,16 @@ def test_program(path: Path, bless: bool) -> None:
     check(path.with_suffix(".chi"), "\n".join(texts), bless)
 
 
+@pytest.mark.parametrize("path", GRADIENTS, ids=lambda path: path.stem)
+def test_gradient(path: Path, bless: bool) -> None:
+    texts = []
+    for _, make in kernels_of(path):
+        func = prepare(make().func)
+        names = frozenset(p.name for p in func.params if is_smooth_array(p))
+        texts.append(print_func(load_pass("unread")(reverse(func, names).func)))
+    check(path.with_suffix(".chi"), "\n".join(texts), bless)
+
+
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_error(path: Path, bless: bool) -> None:
     with pytest.raises(VkchiError) as e:
@@ -42,6 +58,6 @@ def test_error(path: Path, bless: bool) -> None:
 
 
 def test_every_expected_file_has_its_program() -> None:
-    for folder, suffix in (("frontend", ".chi"), ("errors", ".txt")):
+    for folder, suffix in (("frontend", ".chi"), ("errors", ".txt"), ("autodiff", ".chi")):
         expected = {path.stem for path in (GOLDEN / folder).glob(f"*{suffix}")}
         assert expected == {path.stem for path in (GOLDEN / folder).glob("*.py")}
