@@ -35,7 +35,7 @@ L5 = ("cache compiler gradients",)
 L6 = (
     "kernel keys launch signature groups autodiff.calls autodiff.taints autodiff.tape "
     "autodiff.custom autodiff.plan autodiff.direction autodiff.check autodiff.keeper "
-    "autodiff.checkpoints autodiff.validation autodiff.second ad profiler gui texture tools "
+    "autodiff.copies autodiff.overwrites autodiff.checkpoints autodiff.validation autodiff.second ad profiler gui texture tools "
     "experimental",
 )
 ALGORITHMS = ("algorithms linalg",)

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments with host arrays copied to the device, its arrays by
-    parameter name, and torch tensors that want gradients."""
+    parameter name, torch tensors that want gradients, and all host arrays, as numpy views."""
 
     name: str
     plan: Plan
     args: tuple[Any, ...]
     arrays: dict[str, Storage]
     tensors: dict[str, Any]
+    hosts: dict[str, Any]
 
 
 def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
@@ -41,7 +42,8 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     tensors = {
         n: a for n, a in zip(names, args, strict=True) if host.is_torch(a) and a.requires_grad
     }
-    return Call(name, plan, given, {**plan.fields(args), **bound.arrays}, tensors)
+    hosts = {one.name: one.view for one in bound.imports}
+    return Call(name, plan, given, {**plan.fields(args), **bound.arrays}, tensors, hosts)
 
 
 def companion(array: Storage, kind: str) -> Storage | None:

@@ -37,10 +37,12 @@ def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) 
             return function(*args, **kwargs)
         tape.entries.append(Custom(call, args, kwargs))
         tape.is_paused = True
+        if gradient is not None:
+            tape.skipped = f"{function.__name__}(), which is not differentiated"
         try:
             return function(*args, **kwargs)
         finally:
-            tape.is_paused = False
+            tape.is_paused, tape.skipped = False, None
 
     call.grad = gradient  # type: ignore[attr-defined]
     return call

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from vkchi.autodiff.calls import companion, describe_call
-from vkchi.autodiff.taints import missing_dual
+from vkchi.autodiff.copies import copy_floats
+from vkchi.autodiff.taints import Taints, missing_dual
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
@@ -34,6 +35,8 @@ class FwdMode:
     has no derivative. Source: Taichi's `ti.ad.FwdMode`.
     """
 
+    is_paused = True  # functions with gradients of their own are run as they are
+
     def __init__(
         self, loss: Any, param: Any, seed: Sequence[float] | None = None,
         clear_gradients: bool = True,
@@ -41,7 +44,7 @@ class FwdMode:
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
         self.runtime: Runtime = current()
-        self.is_new = True
+        self.is_new, self.taints = True, Taints()
 
     def __enter__(self) -> FwdMode:
         if not self.is_new:
@@ -75,8 +78,14 @@ class FwdMode:
         if found is None:
             missing_dual(call, frozenset(duals))
             found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
+        self.taints.check(call, frozenset(duals), "dual")
         found.launch(call.args, call.arrays, duals)
+        self.taints.note(call, found.escapes)
         return plan.result()
+
+    def copy(self, target: Storage, source: Storage) -> bool:
+        """Copy floats with their derivatives, in a kernel; whether it was done."""
+        return copy_floats(target, source)
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:

@@ -8,13 +8,13 @@ for the calls will be done again (`checkpoints`). Must not know: kernels, gradie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from vkchi.autodiff.calls import copy_of, whole
 from vkchi.autodiff.checkpoints import put_back
 from vkchi.autodiff.regions import Box, may_meet
-from vkchi.fields.storage import Storage
+from vkchi.fields.storage import Access, Storage
 
 
 class Holder(Protocol):
@@ -81,8 +81,10 @@ class Keeper:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
     what it held when the tape began."""
 
-    def __init__(self, budget_bytes: int | None) -> None:
-        self.budget_bytes = budget_bytes
+    def __init__(
+        self, budget_bytes: int | None, told: Callable[[Storage, Access], None] | None = None
+    ) -> None:
+        self.budget_bytes, self.told = budget_bytes, told
         self.wanted: dict[int, Wants] = {}
         self.watched: dict[int, Storage] = {}
         self.start: dict[int, tuple[Storage, Storage]] = {}
@@ -91,9 +93,9 @@ class Keeper:
         self.is_over = False
 
     def watch(self, array: Storage) -> None:
-        """Be told before Python writes to an array."""
+        """Be told before Python reads or writes an array."""
         self.watched[id(array)] = array
-        array.watch = self.on_write
+        array.watch = self.on_access
 
     def want(self, wanted: Wanted) -> None:
         """Note that an array's contents must stay available."""
@@ -115,8 +117,13 @@ class Keeper:
             for array in arrays.values():
                 self.watch(whole(array))
 
-    def on_write(self, array: Storage) -> None:
+    def on_access(self, array: Storage, access: Access) -> None:
         """Save what Python is about to overwrite."""
+        if self.told is not None:
+            self.told(array, access)
+        array = whole(array)
+        if access.kind == "read":
+            return
         self.save(array, None)
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array

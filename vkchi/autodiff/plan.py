@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.primal import WRITES
+from vkchi.autodiff.primal import WRITES, Activity
 from vkchi.autodiff.regions import Accesses, Box
 from vkchi.caps import Caps
 from vkchi.compiler import Built
@@ -245,6 +245,7 @@ class ForwardPlan:
         runtime = plan.runtime
         func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
         self.program = Program(plan, func, built, args)
+        self.escapes = Activity(plan.func, differentiable).escapes
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, duals: Arrays) -> None:
         """Run the kernel; the duals become those of its results."""

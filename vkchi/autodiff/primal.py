@@ -143,8 +143,8 @@ class Activity:
     """Which values and roots are active; by the fixed point of forward propagation.
 
     `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
-    active value is put into all the same, to the op that does so. Besides what stands in `sources`,
-    the values `seeds` are active from the start.
+    active value is put into all the same, to the op that does so; `stores` those with one. Besides
+    what stands in `sources`, the values `seeds` are active from the start.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class Activity:
         self.roots: set[Value] = {p for p in fn.params if p.name in sources and is_smooth_array(p)}
         self.sources = frozenset(self.roots)
         self.escapes: dict[str, Op] = {}
+        self.stores: dict[str, Op] = {}
         before = -1
         while before != len(self.values) + len(self.roots):
             before = len(self.values) + len(self.roots)
@@ -183,8 +184,9 @@ class Activity:
         if not self.values.isdisjoint(op.args[1:]):
             if isinstance(root, Op) or root in self.sources:
                 self.roots.add(root)
-            elif isinstance(root, Param):
-                self.escapes.setdefault(root.name, op)
+            if isinstance(root, Param):
+                found = self.stores if root in self.sources else self.escapes
+                found.setdefault(root.name, op)
         if root in self.roots and op.results and is_smooth(op):
             self.values.add(op)
 

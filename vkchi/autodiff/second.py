@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, whole
+from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Wanted
 from vkchi.autodiff.plan import ForwardPlan, GradientPlan
-from vkchi.autodiff.taints import missing_dual
+from vkchi.autodiff.taints import Taints, missing_dual
 from vkchi.autodiff.tape import check_loss, clear_all_gradients
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.storage import Storage
@@ -72,7 +73,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
-        self.keeper = Keeper(None)
+        self.keeper, self.taints = Keeper(None), Taints()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def dual(self, array: Storage) -> Storage:
@@ -91,6 +92,7 @@ class Recorder:
         if call.tensors or any(whole(array) is not array for array in arrays):
             raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
         made = self.plan_second(call, gradients.names)
+        self.taints.check(call, gradients.names)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         memory = {**call.arrays, **{f"{n}.dual": d for n, d in duals.items()}}
         entry = Entry(call, gradients, memory)
@@ -103,7 +105,12 @@ class Recorder:
         self.keeper.protect(written, memory, boxes)
         self.plan_forward(call, gradients.names).launch(call.args, call.arrays, duals)
         self.entries.append(entry)
+        self.taints.note(call, made.escapes)
         return plan.result()
+
+    def copy(self, target: Storage, source: Storage) -> bool:
+        """Record a copy of floats as a kernel; whether it was."""
+        return copy_floats(target, source)
 
     def plan_forward(self, call: Call, names: frozenset[str]) -> ForwardPlan:
         """The call's forward mode, made once per plan."""

@@ -5,21 +5,59 @@ Owns: finding them, and the errors. Must not know: tapes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import Call
+from vkchi.autodiff.calls import Call, whole
 from vkchi.errors import GradientError
-from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.types import Array
 
 
 class Taint(NamedTuple):
-    """An array without gradient that holds something with a derivative, and who put it there."""
+    """An array without gradient that holds something with a derivative, and who put it there. Of
+    an array in host memory it is the numpy view."""
 
-    array: Storage
+    array: Any
     name: str
     call: Call
     op: Any
+
+
+class Taints:
+    """All of a tape, or of forward mode."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, Taint] = {}
+        self.hosts: list[Taint] = []
+
+    def note(self, call: Call, escapes: Mapping[str, Any]) -> None:
+        """Note arrays of a call, by parameter name, that now hold something with a derivative, and
+        the ops that put it there."""
+        for name, op in escapes.items():
+            if name in call.hosts:
+                self.hosts.append(Taint(call.hosts[name], name, call, op))
+            elif name in call.arrays:
+                array = whole(call.arrays[name])
+                self.arrays[id(array)] = Taint(array, name, call, op)
+
+    def find(self, call: Call, name: str) -> Taint | None:
+        """What is known of an array of a call."""
+        view = call.hosts.get(name)
+        if view is None:
+            return self.arrays.get(id(whole(call.arrays[name])))
+        return next((t for t in self.hosts if host.may_overlap(t.array, view)), None)
+
+    def check(self, call: Call, names: frozenset[str], need: str = "grad") -> None:
+        """Raises GradientError if a call reads a derivative out of an array that has no place for
+        it and puts it into one of the arrays `names`, which have."""
+        found = {name: t for name in call.arrays if (t := self.find(call, name)) is not None}
+        for name, taint in found.items():
+            flow = flow_from(call, name)
+            for target in flow:
+                if target in names:
+                    raise missing_place(name, taint, flow[target], need)
+            self.note(call, flow)
 
 
 def flow_from(call: Call, name: str) -> dict[str, Any]:
@@ -43,13 +81,14 @@ def flow_from(call: Call, name: str) -> dict[str, Any]:
     return flow
 
 
-def missing_gradient(call: Call, name: str, taint: Taint, op: Any) -> GradientError:
-    """The error for an array that a derivative flows through and that has no gradient."""
+def missing_place(name: str, taint: Taint, op: Any, need: str) -> GradientError:
+    """The error for an array that a derivative flows through and that has no gradient or dual."""
+    word = {"grad": "gradient", "dual": "derivative"}[need]
     return GradientError(
-        f"the gradient flows through `{name}`, which has none: it would be lost",
+        f"the {word} flows through `{name}`, which has none: it would be lost",
         op.span,
         notes=((f"{taint.call.name}() puts a value with a derivative there", taint.op.span),),
-        help=f"make `{name}` with needs_grad=True, or put ti.stop_grad(...) around the value",
+        help=f"make `{name}` with needs_{need}=True, or put ti.stop_grad(...) around the value",
     )
 
 

@@ -23,13 +23,14 @@ from vkchi.autodiff.calls import (
     companion,
     describe_call,
     plan_gradient,
-    whole,
 )
 from vkchi.autodiff.checkpoints import Replay, Report, bytes_of, put_back
+from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
-from vkchi.autodiff.taints import Taint, flow_from, missing_gradient
+from vkchi.autodiff.overwrites import Cut, Overwrites
+from vkchi.autodiff.taints import Taints
 from vkchi.errors import ArgumentError, KernelRuntimeError
-from vkchi.fields.storage import Storage
+from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
@@ -111,13 +112,14 @@ class Tape:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
         self.runtime: Runtime = current()
-        self.entries: list[Entry | Custom | Rewritten] = []
+        self.entries: list[Entry | Custom | Rewritten | Cut] = []
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
-        self.keeper = Keeper(budget)
+        self.keeper = Keeper(budget, self.accessed)
         self.report: Report | None = None
-        self.taints: dict[int, Taint] = {}
+        self.taints, self.overwrites = Taints(), Overwrites()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.is_paused = False
+        self.skipped: str | None = None  # the function that is running and is not differentiated
         self.state = "new"
 
     # --- entering and leaving --------------------------------------------------------------------
@@ -147,6 +149,7 @@ class Tape:
         """Run the gradients of what was recorded, last call first."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
+        self.overwrites.check_loss(self.loss)
         self.state = "evaluated"
         self.entries += self.keeper.take_rewritten()
         if self.keeper.is_over:
@@ -198,12 +201,16 @@ class Tape:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
         if self.is_paused:
             given = {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)}
-            self.keeper.protect(plan.written, {**plan.fields(args), **given})
+            arrays = {**plan.fields(args), **given}
+            self.keeper.protect(plan.written, arrays)
+            if self.skipped:
+                self.overwrites.note_launch(plan, arrays, self.skipped)
             return plan.launch(args)
         call = describe_call(name, plan, args)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients.names)
-        self.check_taints(call, gradients)
+        self.taints.check(call, gradients.names)
+        self.overwrites.check_call(call, gradients.names)
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made)
         for key, box in made.boxes(made.needs, call.args, call.arrays).items():
@@ -216,7 +223,9 @@ class Tape:
             self.drop_copies()
         result = self.run_call(call, args)
         self.entries.append(entry)
-        self.note_escapes(call, made)
+        self.taints.note(call, made.escapes)
+        for array in self.overwrites.note_call(call, made):
+            self.keeper.watch(array)
         return result
 
     def run_call(self, call: Call, args: tuple[Any, ...]) -> Any:
@@ -227,32 +236,17 @@ class Tape:
 
         return run_watched(call, self.flags)
 
-    # --- derivatives through arrays without gradient
+    # --- what Python does to arrays
 
-    def note_escapes(self, call: Call, made: GradientPlan) -> None:
-        """Note the arrays without gradient that now hold something with a derivative."""
-        for name, op in made.escapes.items():
-            array = call.arrays.get(name)
-            if array is not None:
-                self.taints[id(whole(array))] = Taint(whole(array), name, call, op)
+    def accessed(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array: what it writes there has no derivative."""
+        is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
+        if self.state == "recording" and not is_own:
+            self.entries += self.overwrites.note_access(array, access)
 
-    def check_taints(self, call: Call, gradients: Gradients) -> None:
-        """Raises GradientError if a derivative would be lost in an array without gradient."""
-        found = {
-            name: taint
-            for name, array in call.arrays.items()
-            if (taint := self.taints.get(id(whole(array)))) is not None
-        }
-        if not found:
-            return
-        for name, taint in found.items():
-            flow = flow_from(call, name)
-            for target in flow:
-                if target in gradients.arrays:
-                    raise missing_gradient(call, name, taint, flow[target])
-                array = call.arrays.get(target)
-                if array is not None:
-                    self.taints[id(whole(array))] = Taint(array, target, call, flow[target])
+    def copy(self, target: Storage, source: Storage) -> bool:
+        """Record a copy of floats as a kernel; whether it was."""
+        return not self.is_paused and copy_floats(target, source)
 
 
 # --- losses and gradients ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,14 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
     return u8 if device.caps.can_store("u8") else u32
 
 
+class Access(NamedTuple):
+    """What Python does to an array: it reads or writes elements, or fills the whole with one value.
+    `at`: the index of an element, and perhaps of a component in it; None for all."""
+
+    kind: Literal["read", "write", "fill"]
+    at: tuple[int, ...] | None = None
+
+
 class Storage:
     """`shape` many elements of type `elem` (a scalar or tensor type), zero at first.
 
@@ -95,13 +103,13 @@ class Storage:
         self.arrange(shape, layout or row_major(shape, self.components))
         self._allocate()
 
-    # Told before Python changes the contents: a tape that may need them.
-    watch: Callable[[Storage], None] | None = None
+    # Told before Python reads or changes the contents: a tape.
+    watch: Callable[[Storage, Access], None] | None = None
 
-    def changing(self) -> None:
-        """Say that the contents are about to change."""
+    def tell(self, access: Access) -> None:
+        """Say that Python is about to access the contents."""
         if self.watch is not None:
-            self.watch(self)
+            self.watch(self, access)
 
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
         """State what elements are, and where. Raises DeviceError where it cannot keep them."""
@@ -215,6 +223,7 @@ class Storage:
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
         """Write the contents to a numpy array of shape `shape + element shape` (contiguous, for an
         array in blocks)."""
+        self.tell(Access("read"))
         self.ready()
         values = self.host
         if values is None:
@@ -229,9 +238,12 @@ class Storage:
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
-        self.changing()
+        self.tell(Access("write"))
+        self._put(host.cast(values, self.dtype).reshape(self._digit_shape()))
+
+    def _put(self, values: np.ndarray[Any, Any]) -> None:
+        """Write numbers of this array's type and of its digits' shape."""
         self.ready()
-        values = host.cast(values, self.dtype).reshape(self._digit_shape())
         if self.host is not None:
             self.host[...] = values
             return
@@ -245,7 +257,7 @@ class Storage:
         """Set every element to a number (all its components), a vector or a matrix, cast as
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
-        self.changing()
+        self.tell(Access("fill"))
         if self.host is not None:
             self.ready()
             self.host[...] = values
@@ -253,7 +265,7 @@ class Storage:
             word = values.astype(self.stored.dtype).view(np.uint32)
             self.device.fill(self.buffer, 0, self.size_bytes, int(word))
         else:
-            self.from_numpy(np.broadcast_to(values, self.shape + shape_of(self.elem)))
+            self._put(np.broadcast_to(values, self._digit_shape()))
 
     def to_torch(self, device: Any = None) -> Any:
         """A torch tensor with a copy of the contents."""
@@ -275,10 +287,13 @@ class Storage:
             )
         if other is self:
             return
+        tape = self.runtime.tape
+        if tape is not None and tape.copy(self, other):
+            return
         is_plain = self.is_own and other.is_own and other.elem is self.elem
         if is_plain and other.layout == self.layout:
             other.check_alive()
-            self.changing()
+            self.tell(Access("write"))
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
         else:
             Storage.from_numpy(self, Storage.to_numpy(other))
@@ -313,8 +328,17 @@ class Storage:
                 found.append(digit % modulus if modulus else digit)
         return tuple(found)
 
+    def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:
+        """The access to a place that `index` gave."""
+        if self._is_direct:
+            return Access(kind, index)
+        digits, found = iter(index), []
+        for (first, _), terms in zip(self._ends, self.layout.axes, strict=True):
+            found.append(first + sum(next(digits) * divisor for divisor, _, _ in terms))
+        return Access(kind, (*found, *digits))
+
     def __getitem__(self, key: Any) -> Any:
-        if self._is_quick and type(key) is int:
+        if self._is_quick and type(key) is int and self.watch is None:
             if self.device.busy:
                 self.device.wait()
             if 0 <= key < self.shape[0]:
@@ -335,6 +359,8 @@ class Storage:
     def read(self, index: tuple[int, ...]) -> Any:
         """The number at a place that `index` gave (with the component's indices for a tensor
         element); an array of the components for a whole tensor element."""
+        if self.watch is not None:
+            self.tell(self._access("read", index))
         self.ready()
         if self.host is not None:
             v = self.host[index]
@@ -354,7 +380,8 @@ class Storage:
         gave; a number is for all components. Raises ArgumentError."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
-        self.changing()
+        if self.watch is not None:
+            self.tell(self._access("write", index))
         self.ready()
         if self.host is not None:
             self.host[index] = values

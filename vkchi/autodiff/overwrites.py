@@ -1,0 +1,139 @@
+"""Derivatives that are overwritten where a tape cannot see with what: by Python, or by kernels that
+it was told not to differentiate.
+
+Owns: `Overwrites`, of one tape: which arrays hold values with a derivative, and what becomes of
+them. What Python writes is a constant, so the derivative of what stood there is 0 from then on
+(`Cut`). But Python that has read an element may write what depends on it, as in `loss[None] += 1`,
+and so may a kernel that the tape does not differentiate. What was overwritten in this way is
+refused when a derivative is to flow through it again.
+
+Must not know: how gradients are built.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vkchi.autodiff.calls import Call, companion, whole
+from vkchi.autodiff.memory import kinds_of_writes
+from vkchi.autodiff.plan import GradientPlan
+from vkchi.autodiff.regions import Box, may_meet
+from vkchi.autodiff.taints import flow_from
+from vkchi.errors import GradientError
+from vkchi.fields.storage import Access, Storage
+from vkchi.launch import Plan
+
+Index = tuple[int, ...]
+
+
+class Held(NamedTuple):
+    """A part of an array that holds values with a derivative, and who put them there."""
+
+    array: Storage
+    name: str
+    call: Call
+    op: Any
+    box: Box
+
+
+class Cut(NamedTuple):
+    """A step of a tape: a constant was written to an element, or (None) to all."""
+
+    array: Storage
+    at: Index | None
+
+    def repeat(self) -> None:
+        """Nothing: values are put back by others."""
+
+    def run(self) -> None:
+        """What stood there before has no influence."""
+        gradient = companion(self.array, "grad")
+        assert gradient is not None
+        if self.at is None:
+            gradient.fill(0)
+        else:
+            index, component = self.at[: len(self.array.shape)], self.at[len(self.array.shape) :]
+            gradient.write(gradient.index(index) + component, 0)
+
+
+class Overwrites:
+    """What is held; `reads`, what of it Python has read; `lost`, what was overwritten with
+    something unknown, and by whom."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, list[Held]] = {}
+        self.lost: dict[int, tuple[Held, str]] = {}
+        self.reads: dict[int, set[Index | None]] = {}
+
+    def note_call(self, call: Call, made: GradientPlan) -> list[Storage]:
+        """Note what a recorded call put into arrays with gradients; these arrays."""
+        found = []
+        boxes = made.boxes(made.writes, call.args, call.arrays)
+        for name, op in made.made.primal.active.stores.items():
+            array, box = call.arrays.get(name), boxes.get(name)
+            if array is not None and box is not None and name not in call.hosts:
+                held = Held(whole(array), name, call, op, box)
+                self.held.setdefault(id(held.array), []).append(held)
+                found.append(held.array)
+        return found
+
+    def holds(self, array: Storage, at: Index | None = None) -> Held | None:
+        """What an array holds with a derivative, at an index or anywhere."""
+        box: Box = tuple([None] * len(array.shape) if at is None else [(k, k) for k in at])
+        found = self.held.get(id(whole(array)), [])
+        return next((held for held in found if may_meet(held.box, box)), None)
+
+    def note_access(self, array: Storage, access: Access) -> list[Cut]:
+        """Note what Python is about to do to an array; what a tape has to record of it."""
+        at = None if access.at is None else access.at[: len(array.shape)]
+        held = self.holds(array, at)
+        if held is None:
+            return []
+        reads = self.reads.setdefault(id(held.array), set())
+        if access.kind == "read":
+            reads.add(at)
+            return []
+        was_read = reads and (at is None or at in reads or None in reads)
+        if access.kind == "write" and was_read:
+            self.lost[id(held.array)] = (held, "Python, which had read it")
+            return []
+        return [Cut(array, access.at)]
+
+    def note_launch(self, plan: Plan, arrays: dict[str, Storage], who: str) -> None:
+        """The same of a kernel that is not differentiated. What it adds is constant."""
+        found = kinds_of_writes(plan.func.body.ops)
+        kinds = {root.name: kinds for root, kinds in found.items()}
+        for name in sorted(plan.written & arrays.keys()):
+            if kinds.get(name, set()) != {"atomic_add"}:
+                held = self.holds(arrays[name])
+                if held is not None:
+                    self.lost[id(held.array)] = (held, who)
+
+    def check_call(self, call: Call, names: frozenset[str]) -> None:
+        """Raises GradientError if a derivative would flow through what was overwritten; `names` are
+        the call's arrays with gradients."""
+        for name, array in call.arrays.items():
+            found = self.lost.get(id(whole(array)))
+            if found is None or name not in names:
+                continue
+            flow = flow_from(call, name)
+            for target in flow:
+                if target in names:
+                    raise refuse(*found, flow[target])
+
+    def check_loss(self, loss: Any) -> None:
+        """Raises GradientError if the loss was overwritten."""
+        found = self.lost.get(id(whole(loss)))
+        if found is not None:
+            raise refuse(*found, None)
+
+
+def refuse(held: Held, who: str, reader: Any) -> GradientError:
+    """The error for an array that a derivative would flow through."""
+    span = reader.span if reader is not None else held.op.span
+    notes = ((f"{held.call.name}() put a value with a derivative there", held.op.span),)
+    return GradientError(
+        f"`{held.name}` was overwritten by {who}, and whether it still depends on what stood there "
+        "is unknown: its gradient would be wrong", span, notes=notes if reader is not None else (),
+        help="write to it in a kernel that the tape records",
+    )  # fmt: skip
