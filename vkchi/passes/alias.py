@@ -11,6 +11,7 @@
 - Components: different constants are distinct, all else may meet.
 - In one invocation, and between two synchronisations, memory changes by this invocation's writes
   only. `barrier`, `fence` and every other SYNC op end what is known of global and shared memory.
+- A failed check may end the invocation: what it has written by then is there to be seen.
 
 Must not know: what is done with the answers.
 
@@ -137,15 +138,17 @@ WRITES = frozenset(
 )
 READS = (WRITES - {"store"}) | {"load"}
 SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)
+EXITS = frozenset({"report_failure"})
 
 
 class Changes(NamedTuple):
-    """Places that ops write and read, and whether they synchronise (then others' writes appear,
-    and others read ours)."""
+    """Places that ops write and read, whether they synchronise (then others' writes appear, and
+    others read ours), and whether the invocation may end there."""
 
     writes: tuple[Place, ...] = ()
     reads: tuple[Place, ...] = ()
     sync: bool = False
+    ends: bool = False
 
     def may_change(self, place: Place) -> bool:
         """Whether the place may hold another value afterwards."""
@@ -155,7 +158,7 @@ class Changes(NamedTuple):
 
     def may_read(self, place: Place) -> bool:
         """Whether what stands at the place now may be asked for."""
-        if self.sync and is_visible(place.base):
+        if (self.sync or self.ends) and is_visible(place.base):
             return True
         return any(may_alias(r, place) for r in self.reads)
 
@@ -180,6 +183,7 @@ class ChangeTable:
             tuple(dict.fromkeys(w for c in found for w in c.writes)),
             tuple(dict.fromkeys(r for c in found for r in c.reads)),
             any(c.sync for c in found),
+            any(c.ends for c in found),
         )
 
     def _of_region(self, region: Region) -> Changes:
@@ -187,7 +191,7 @@ class ChangeTable:
         if found is None:
             writes: dict[Place, None] = {}
             reads: dict[Place, None] = {}
-            sync = False
+            sync = ends = False
             for op in region.ops:
                 if op.kind in WRITES:
                     writes[place_of(op.args[0])] = None
@@ -197,7 +201,7 @@ class ChangeTable:
                     inner = self.of(op.regions)
                     writes.update(dict.fromkeys(inner.writes))
                     reads.update(dict.fromkeys(inner.reads))
-                    sync = sync or inner.sync
-                sync = sync or op.kind in SYNCS
-            found = self._found[region] = Changes(tuple(writes), tuple(reads), sync)
+                    sync, ends = sync or inner.sync, ends or inner.ends
+                sync, ends = sync or op.kind in SYNCS, ends or op.kind in EXITS
+            found = self._found[region] = Changes(tuple(writes), tuple(reads), sync, ends)
         return found

@@ -26,6 +26,7 @@ from vkchi.ir.core import Func, Op, Value
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import (
+    EXITS,
     SYNCS,
     Changes,
     ChangeTable,
@@ -158,7 +159,7 @@ class Forwarder:
             tuple([p._replace(base=get(p.base, p.base)) for p in places])
             for places in (found.writes, found.reads)
         )
-        return Changes(writes, reads, found.sync)
+        return found._replace(writes=writes, reads=reads)
 
     def read(self, place: Place) -> None:
         """The place was read: stores that may be there are wanted."""
@@ -244,6 +245,10 @@ class Forwarder:
         self.forget_changes(Changes(sync=True))
         self.pending.clear()
 
+    def visit_exit(self, op: Op, args: tuple[Value, ...]) -> None:
+        """What was written is seen if the invocation ends here."""
+        self.pending.clear()
+
     # --- control
 
     def visit_if(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
@@ -298,4 +303,5 @@ VISITS: dict[str, Callable[[Forwarder, Op, tuple[Value, ...]], Sequence[Value] |
     "parallel": Forwarder.visit_parallel,
     **dict.fromkeys((*ATOMICS, "atomic_exchange", "atomic_cas"), Forwarder.visit_update),
     **dict.fromkeys(SYNCS, Forwarder.visit_sync),
+    **dict.fromkeys(EXITS, Forwarder.visit_exit),
 }

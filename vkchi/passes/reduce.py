@@ -11,8 +11,9 @@ A loop takes an atomic if
 - its old value is not used, and its place is made of values from outside the loop and constants;
 - everything that the loop does to that array are such atomics, of one kind, and it does not touch
   another array that may share its memory;
-- the loop orders no memory (no barrier, no fence); a `parallel` further does not look at its
-  invocation's number, has no demanded workgroup size and at least SMALLEST_COUNT iterations.
+- the loop orders no memory (no barrier, no fence) and has no check that may end its invocation; a
+  `parallel` further does not look at its invocation's number, has no demanded workgroup size and
+  at least SMALLEST_COUNT iterations.
 
 The order of atomics is not specified anyway, so sums of floats may be reassociated. The private
 place starts with the identity: -0.0 for float sums (-0.0 + x is x, for every x).
@@ -32,7 +33,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, bits_of, walk
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import may_share
+from vkchi.passes.alias import EXITS, may_share
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
 from vkchi.passes.split import PER_INVOCATION, POINTERS
 from vkchi.passes.stride import (
@@ -274,7 +275,7 @@ def find_claims(
     for op, guarded in walk_guarded(loop.regions):
         defined.update(op.results)
         defined.update(p for region in op.regions for p in region.params)
-        if effect_of(op.kind) is Effect.SYNC:
+        if effect_of(op.kind) is Effect.SYNC or op.kind in EXITS:
             return []
         if op.kind not in MEMORY or op.args[0] not in roots or op in taken:
             continue

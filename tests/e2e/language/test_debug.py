@@ -174,6 +174,33 @@ def test_state_before_a_failure_is_there(debug: None) -> None:
 
 
 @pytest.mark.ours("debug-stops")
+def test_what_stood_before_a_failure_is_not_what_comes_behind(debug: None) -> None:
+    x = ti.field(ti.i32, 4)
+    total = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def write(n: ti.i32):
+        for i in range(4):
+            x[i] = 1
+            assert i != n
+            x[i] = 2
+
+    @ti.kernel
+    def count(n: ti.i32):
+        for _ in range(1):
+            for i in range(10):
+                total[None] += 1
+                assert i != n
+
+    with pytest.raises(AssertionError):
+        write(2)
+    assert x.to_numpy().tolist() == [2, 2, 1, 2]
+    with pytest.raises(AssertionError):
+        count(5)
+    assert total[None] == 6
+
+
+@pytest.mark.ours("debug-stops")
 def test_a_failed_thread_ends_and_the_others_do_not(debug: None) -> None:
     x = ti.field(ti.i32, shape=100)
 
