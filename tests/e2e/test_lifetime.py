@@ -232,6 +232,24 @@ def used_of(n: int) -> int:
 # --- copies ---------------------------------------------------------------------------------------
 
 
+def test_a_shallow_copy_is_the_array() -> None:
+    x = ti.field(ti.i32, shape=())
+    y = copy.copy(x)
+    a = ti.ndarray(ti.i32, 3)
+
+    @ti.kernel
+    def add() -> ti.i32:
+        for _ in range(1):
+            x[None] = 1
+            y[None] = 2
+            for _ in range(5):
+                x[None] += y[None]
+        return x[None]
+
+    assert add() == 64
+    assert copy.copy(a) is a
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 @pytest.mark.parametrize(
     "make",
