@@ -69,16 +69,20 @@ def copy_of(array: Storage) -> Storage:
 
 
 class Gradients:
-    """The adjoints of a call's arrays: their companions; of torch tensors, copies of `.grad`."""
+    """The adjoints of a call's arrays: their companions; of torch tensors, copies of `.grad`, one
+    for a tensor that is passed several times."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.arrays = {
             name: g for name, a in call.arrays.items() if (g := companion(a, "grad")) is not None
         }
-        for name in call.tensors:
+        self.tensors: dict[int, tuple[Any, Ndarray]] = {}
+        for name, tensor in call.tensors.items():
             a = call.arrays[name]
-            self.arrays[name] = Ndarray(a.runtime, a.elem, a.shape)
+            if id(a) not in self.tensors:
+                self.tensors[id(a)] = (tensor, Ndarray(a.runtime, a.elem, a.shape))
+            self.arrays[name] = self.tensors[id(a)][1]
 
     @property
     def names(self) -> frozenset[str]:
@@ -87,14 +91,14 @@ class Gradients:
 
     def fetch(self) -> None:
         """Bring the gradients of torch tensors to the device."""
-        for name, tensor in self.call.tensors.items():
+        for tensor, array in self.tensors.values():
             if tensor.grad is not None:
-                self.arrays[name].from_torch(tensor.grad)
+                array.from_torch(tensor.grad)
 
     def bring_back(self) -> None:
         """Put them into the tensors' `.grad`."""
-        for name, tensor in self.call.tensors.items():
-            made = self.arrays[name].to_torch().reshape(tensor.shape)
+        for tensor, array in self.tensors.values():
+            made = array.to_torch().reshape(tensor.shape)
             if tensor.grad is None:
                 tensor.grad = made
             else:

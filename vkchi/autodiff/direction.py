@@ -17,9 +17,11 @@ import numpy as np
 
 from vkchi.autodiff.calls import companion, describe_call
 from vkchi.autodiff.copies import copy_floats
+from vkchi.autodiff.keeper import Keeper
+from vkchi.autodiff.overwrites import Overwrites
 from vkchi.autodiff.taints import Taints, missing_dual
 from vkchi.errors import KernelRuntimeError
-from vkchi.fields.storage import Storage
+from vkchi.fields.storage import Access, Storage
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
 from vkchi.types import shape_of
@@ -44,7 +46,8 @@ class FwdMode:
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
         self.runtime: Runtime = current()
-        self.is_new, self.taints = True, Taints()
+        self.is_new, self.taints, self.overwrites = True, Taints(), Overwrites("dual")
+        self.keeper = Keeper(None, self.accessed)
 
     def __enter__(self) -> FwdMode:
         if not self.is_new:
@@ -65,6 +68,7 @@ class FwdMode:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self.runtime.tape = None
+        self.keeper.close()
         self.param.dual.fill(0)
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
@@ -79,9 +83,17 @@ class FwdMode:
             missing_dual(call, frozenset(duals))
             found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
         self.taints.check(call, frozenset(duals), "dual")
+        self.overwrites.check_call(call, frozenset(duals))
         found.launch(call.args, call.arrays, duals)
-        self.taints.note(call, found.escapes)
+        self.taints.note(call, found.active.escapes)
+        for array in self.overwrites.note_call(call, found.active.stores, {}):
+            self.keeper.watch(array)
         return plan.result()
+
+    def accessed(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array: what it writes there has no derivative."""
+        for cut in self.overwrites.note_access(array, access):
+            cut.run()
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Copy floats with their derivatives, in a kernel; whether it was done."""

@@ -12,11 +12,11 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vkchi.autodiff.calls import Call, companion, whole
 from vkchi.autodiff.memory import kinds_of_writes
-from vkchi.autodiff.plan import GradientPlan
 from vkchi.autodiff.regions import Box, may_meet
 from vkchi.autodiff.taints import flow_from
 from vkchi.errors import GradientError
@@ -41,13 +41,14 @@ class Cut(NamedTuple):
 
     array: Storage
     at: Index | None
+    kind: str
 
     def repeat(self) -> None:
         """Nothing: values are put back by others."""
 
     def run(self) -> None:
         """What stood there before has no influence."""
-        gradient = companion(self.array, "grad")
+        gradient = companion(self.array, self.kind)
         assert gradient is not None
         if self.at is None:
             gradient.fill(0)
@@ -60,18 +61,22 @@ class Overwrites:
     """What is held; `reads`, what of it Python has read; `lost`, what was overwritten with
     something unknown, and by whom."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "grad") -> None:
+        self.kind = kind  # where derivatives are: `grad` or `dual`
         self.held: dict[int, list[Held]] = {}
         self.lost: dict[int, tuple[Held, str]] = {}
         self.reads: dict[int, set[Index | None]] = {}
 
-    def note_call(self, call: Call, made: GradientPlan) -> list[Storage]:
-        """Note what a recorded call put into arrays with gradients; these arrays."""
+    def note_call(
+        self, call: Call, stores: Mapping[str, Any], boxes: Mapping[str, Box | None]
+    ) -> list[Storage]:
+        """Note where a call put values with a derivative: the ops that did so by array, and the
+        parts (an array without: anywhere). What is returned are these arrays."""
         found = []
-        boxes = made.boxes(made.writes, call.args, call.arrays)
-        for name, op in made.made.primal.active.stores.items():
-            array, box = call.arrays.get(name), boxes.get(name)
-            if array is not None and box is not None and name not in call.hosts:
+        for name, op in stores.items():
+            if name in call.arrays and name not in call.hosts:
+                array = call.arrays[name]
+                box = boxes.get(name) or (None,) * len(array.shape)
                 held = Held(whole(array), name, call, op, box)
                 self.held.setdefault(id(held.array), []).append(held)
                 found.append(held.array)
@@ -97,7 +102,7 @@ class Overwrites:
         if access.kind == "write" and was_read:
             self.lost[id(held.array)] = (held, "Python, which had read it")
             return []
-        return [Cut(array, access.at)]
+        return [Cut(array, access.at, self.kind)]
 
     def note_launch(self, plan: Plan, arrays: dict[str, Storage], who: str) -> None:
         """The same of a kernel that is not differentiated. What it adds is constant."""
@@ -131,9 +136,11 @@ class Overwrites:
 def refuse(held: Held, who: str, reader: Any) -> GradientError:
     """The error for an array that a derivative would flow through."""
     span = reader.span if reader is not None else held.op.span
-    notes = ((f"{held.call.name}() put a value with a derivative there", held.op.span),)
+    notes: tuple[Any, ...] = ()
+    if reader is not None:
+        notes = ((f"{held.call.name}() put a value with a derivative there", held.op.span),)
     return GradientError(
         f"`{held.name}` was overwritten by {who}, and whether it still depends on what stood there "
-        "is unknown: its gradient would be wrong", span, notes=notes if reader is not None else (),
+        "is unknown: the derivative would be wrong", span, notes=notes,
         help="write to it in a kernel that the tape records",
     )  # fmt: skip

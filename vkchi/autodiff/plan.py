@@ -245,7 +245,7 @@ class ForwardPlan:
         runtime = plan.runtime
         func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
         self.program = Program(plan, func, built, args)
-        self.escapes = Activity(plan.func, differentiable).escapes
+        self.active = Activity(plan.func, differentiable)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, duals: Arrays) -> None:
         """Run the kernel; the duals become those of its results."""

@@ -224,7 +224,7 @@ class Tape:
         result = self.run_call(call, args)
         self.entries.append(entry)
         self.taints.note(call, made.escapes)
-        for array in self.overwrites.note_call(call, made):
+        for array in self.overwrites.note_call(call, made.made.primal.active.stores, boxes):
             self.keeper.watch(array)
         return result
 
