@@ -1,7 +1,8 @@
-"""What Python says about classes, said of kernel values too: `isinstance(x, ti.Matrix)`, `super()`.
+"""What Python says about objects, said of kernel values too: `isinstance(x, ti.Matrix)`, `super()`,
+`getattr(s, name)`.
 
-Owns: which Python class a kernel value stands for, `super()` in methods that are inlined.
-Must not know: how methods are called.
+Owns: which Python class a kernel value stands for, `super()` in methods that are inlined,
+attributes by names that are computed while compiling. Must not know: how methods are called.
 
     CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True of a vector or matrix
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from vkchi.errors import KernelSyntaxError
+from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import name_of
+from vkchi.frontend.places import attribute_of
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
@@ -64,4 +66,30 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return cx.run_python(super, (cls, me.value))
 
 
-CLASS_FORMS = {builtins.isinstance: _isinstance, builtins.super: _super}
+def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`x.name` for a name that is known while compiling; the third argument if x has none."""
+    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+        raise cx.fail("getattr takes a value, a name that is known while compiling, a default")
+    try:
+        return attribute_of(cx, *args[:2])
+    except KernelNameError:
+        if len(args) == 2:
+            raise
+        return args[2]
+
+
+def _hasattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    nothing = object()
+    if kwargs or len(args) != 2:
+        raise cx.fail(f"hasattr takes a value and a name, {len(args) + len(kwargs)} given")
+    if isinstance(args[0], Record):
+        return args[1] in args[0].members or args[1] in args[0].methods
+    return _getattr(cx, [*args, nothing], {}) is not nothing
+
+
+CLASS_FORMS = {
+    builtins.isinstance: _isinstance,
+    builtins.super: _super,
+    builtins.getattr: _getattr,
+    builtins.hasattr: _hasattr,
+}

@@ -343,3 +343,25 @@ def test_do_del() -> None:
 
     r = [A().k() for _ in range(5)]
     check(r, [1, 1, 1, 1, 1])
+
+
+def test_attributes_by_name() -> None:
+    S = ti.types.struct(a=ti.f32, n=ti.i32)
+    f = S.field(shape=3)
+
+    @ti.kernel
+    def fill() -> ti.f32:
+        s = S(a=1.5, n=2)
+        total = 0.0
+        for key in ti.static(["a", "n"]):
+            total += getattr(s, key)
+            if ti.static(hasattr(s, key)):
+                total += 10.0
+        if ti.static(hasattr(s, "missing")):
+            total += 1000.0
+        for i in range(3):
+            getattr(f, "n")[i] = i + getattr(f[i], "n", 7)
+        return total
+
+    assert fill() == 23.5
+    assert f.n.to_numpy().tolist() == [0, 1, 2]
