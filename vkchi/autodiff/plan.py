@@ -1,23 +1,24 @@
-"""Launching gradients and forward mode: which arrays a derived kernel needs, and how large.
+"""Launching gradients: which arrays a derived kernel needs, and how large.
 
-Owns: `GradientPlan` and `ForwardPlan`, made once per signature and set of differentiable arrays.
-Must not know: tapes, how gradients are built.
+Owns: `Program`, dispatches made from a kernel; `GradientPlan`, made once per signature and set of
+differentiable arrays. Must not know: tapes, how gradients are built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.primal import WRITES, Activity
+from vkchi.autodiff.primal import WRITES
 from vkchi.autodiff.regions import Accesses, Box
 from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.gradients import CompiledGradient, build_forward, build_gradient
-from vkchi.ir.core import Func, Op
+from vkchi.gradients import CompiledGradient, build_gradient
+from vkchi.ir.core import Func, Op, Param, Result, Value
 from vkchi.launch import Plan, Step, count_reader
 from vkchi.options import Options
 from vkchi.passes.grid import Number, combine, constant, host_number, wrapped
@@ -27,17 +28,21 @@ from vkchi.signature import Bound
 from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
+SEED = ("value", "seed", 0)
 MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
 Builder = Callable[[Func, frozenset[str], Options, Caps], CompiledGradient]
 
 
 class Program:
-    """Dispatches whose arrays are given at every launch, by name."""
+    """Dispatches whose arrays are given at every launch, by name; but for `fixed`."""
 
-    def __init__(self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...],
+        fixed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.runtime: Runtime = plan.runtime
         self.parameters = plan.parameters
-        self.arrays: dict[str, Any] = {}  # none is fixed
+        self.arrays = dict(fixed)
         self.types = {p.name: p.type for p in fn.params if isinstance(p.type, Array)}
         self.types |= built.temps
         self.used = frozenset(n for d in built.dispatches for n in d.reads | d.writes)
@@ -50,7 +55,7 @@ class Program:
         self.steps = [Step(self, d, self.places) for d in built.dispatches]
 
     def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
-        keys = [("trash", "", 0), ("value", "seed", 0)]
+        keys = [("trash", "", 0), SEED, *(("ptr", name, 0) for name in self.arrays)]
         for parameter, arg in zip(self.parameters, args, strict=True):
             keys += parameter.places(arg)
         self.passed = {name for kind, name, _ in keys if kind == "ptr"}
@@ -62,7 +67,8 @@ class Program:
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
         """The numbers and arrays of a launch."""
-        bound = Bound(self.runtime, [self.runtime.device.trash.address, 0])
+        fixed = [array.buffer.address for array in self.arrays.values()]
+        bound = Bound(self.runtime, [self.runtime.device.trash.address, 0, *fixed])
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
         given = {**arrays, **self.temps}
@@ -86,29 +92,29 @@ class Program:
 class Room:
     """How large the buffer of one `Save` is: positions times invocations."""
 
-    def __init__(self, save: Save, places: dict[tuple[str, str, int], int]) -> None:
-        self.save = save
+    def __init__(self, save: Save, fn: Func, places: dict[tuple[str, str, int], int]) -> None:
+        self.save, given = save, frozenset(fn.params)
         read = count_reader(places)
-        positions, invocations = positions_of(save), invocations_of(save)
+        positions, invocations = positions_of(save, given), invocations_of(save, given)
         self.positions = compile_count(positions.expr, read) if positions else None
         self.invocations = compile_count(invocations.expr, read) if invocations else None
 
 
-def positions_of(save: Save) -> Number | None:
-    """The product of the trip counts around, where the host can compute it."""
+def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
+    """The product of the trip counts around, where the host can compute it from what is given."""
     total: Number | None = constant(1)
     for loop in save.loops:
-        trips = trips_of(loop)
+        trips = trips_of(loop, given)
         if total is None or trips is None:
             return None
         total = combine("mul", (total, trips))
     return total
 
 
-def trips_of(loop: Op) -> Number | None:
+def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
     """How often a loop goes round, where the host can compute it."""
-    if loop.kind == "while":
-        return None
+    if loop.kind == "while" or any(p not in given for p in params_under(loop.args[:2])):
+        return None  # an index of a loop around is a parameter too, but of its region
     begin, end = (wrapped(host_number(v), v) for v in loop.args[:2])
     if begin is None or end is None:
         return None
@@ -116,9 +122,21 @@ def trips_of(loop: Op) -> Number | None:
     return combine("max", (length, constant(0))) if length is not None else None
 
 
-def invocations_of(save: Save) -> Number | None:
+def params_under(values: Iterable[Value]) -> set[Param]:
+    """The parameters, of whatever, that values are computed from."""
+    seen: set[Value] = set()
+    todo = list(values)
+    while todo:
+        v = todo.pop()
+        if v not in seen:
+            seen.add(v)
+            todo += v.op.args if isinstance(v, Result) else v.args if isinstance(v, Op) else ()
+    return {v for v in seen if isinstance(v, Param)}
+
+
+def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
     """The iterations of the parallel loop around."""
-    return constant(1) if save.parallel is None else trips_of(save.parallel)
+    return constant(1) if save.parallel is None else trips_of(save.parallel, given)
 
 
 class GradientPlan:
@@ -149,7 +167,9 @@ class GradientPlan:
                       if p.name in found and p.name in self.main.reads}  # fmt: skip
         self.writes = {p.name: Accesses(self.made.primal.fn, p, WRITES) for p in params
                        if p in self.made.primal.written}  # fmt: skip
-        self.rooms = [Room(s, self.main.places) for s in self.made.saves_used()]
+        self.rooms = [
+            Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
+        ]
         self.buffers: dict[str, Storage] = {}
         self.known_boxes: dict[tuple[Any, ...], dict[str, Box | None]] = {}
 
@@ -228,7 +248,7 @@ class GradientPlan:
         numbers = {p.name: a for p, a in zip(self.main.parameters, args, strict=True)
                    if isinstance(a, int)}  # fmt: skip
         shapes = [(name, array.shape) for name, array in arrays.items()]
-        key = (accesses is self.needs, *numbers.values(), *shapes)
+        key = (accesses is self.needs, *numbers.items(), *shapes)
         found = self.known_boxes.get(key)
         if found is None:
             extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
@@ -236,18 +256,3 @@ class GradientPlan:
             if len(self.known_boxes) < MOST_KNOWN:
                 self.known_boxes[key] = found
         return found
-
-
-class ForwardPlan:
-    """A kernel with derivatives along the duals of some arrays."""
-
-    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
-        runtime = plan.runtime
-        func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
-        self.program = Program(plan, func, built, args)
-        self.active = Activity(plan.func, differentiable)
-
-    def launch(self, args: tuple[Any, ...], arrays: Arrays, duals: Arrays) -> None:
-        """Run the kernel; the duals become those of its results."""
-        given = {**arrays, **{f"{k}.dual": v for k, v in duals.items()}}
-        self.program.launch(self.program.bind(args, given))
