@@ -176,7 +176,7 @@ class Plan:
         self.draws = any(b[0] == "seed" for b in compiled.lowered.bindings.values())
         self.returns_tuple = compiled.lowered.returns_tuple
         self.results = compiled.lowered.results
-        self.sites = compiled.sites
+        self.sites, self.known_sites = compiled.sites, compiled.lowered.sites
         self.gradients = [
             (name, b[1]) for name, b in compiled.lowered.bindings.items() if b[0] == "grad"
         ]

@@ -112,9 +112,11 @@ class Replay:
                 f"{2 * self.state_bytes} bytes; {budget_bytes} are given"
             )
         end = State(self.arrays)
-        self.go_to_start()
-        self.reverse(0, len(self.steps), slots, self.go_to_start)
-        end.restore()
+        try:
+            self.go_to_start()
+            self.reverse(0, len(self.steps), slots, self.go_to_start)
+        finally:
+            end.restore()
         states = 2 + self.most
         return Report(
             len(self.steps), self.repeated, states, self.state_bytes, states * self.state_bytes

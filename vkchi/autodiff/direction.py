@@ -73,7 +73,7 @@ class FwdMode:
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel with derivatives."""
-        from vkchi.autodiff.plan import ForwardPlan
+        from vkchi.autodiff.variants import ForwardPlan
 
         call = describe_call(name, plan, args)
         duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
@@ -84,11 +84,11 @@ class FwdMode:
             found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
         self.taints.check(call, frozenset(duals), "dual")
         self.overwrites.check_call(call, frozenset(duals))
-        found.launch(call.args, call.arrays, duals)
+        result = found.run(call, duals)
         self.taints.note(call, found.active.escapes)
         for array in self.overwrites.note_call(call, found.active.stores, {}):
             self.keeper.watch(array)
-        return plan.result()
+        return result
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import INDEX_PARAMS, WRITES, Activity
+from vkchi.autodiff.refusals import ADJOINT
 from vkchi.autodiff.rules import (
     NONDIFF,
     Bilinear,
@@ -26,7 +27,7 @@ from vkchi.autodiff.rules import (
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.types import Ptr
 
 Tangent = "Value | None"
@@ -50,6 +51,8 @@ class Forward:
             p: Param(p.type, f"{p.name}.dual") for p in fn.params if p in active.sources
         }
         self.is_parallel = False
+        self.private: set[Value] = set()  # memory of one iteration of a parallel loop
+        self.used = {v for op in walk(fn.body) for v in op.args}
 
     def build(self) -> Func:
         """The whole Func."""
@@ -93,6 +96,8 @@ class Forward:
         new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
         if op.results:
             self.map[op] = new
+        if op.kind == "local" and self.is_parallel:
+            self.private.add(op)
         if op.kind == "local" and op in self.active.roots:
             self.duals[op] = self.b.emit("local", self.tangent(op.args[0]), name="dual")
         if op in self.active and not isinstance(op.type, Ptr):
@@ -157,6 +162,8 @@ class Forward:
     def write(self, op: Op) -> None:
         """A store or atomic, and what it does to the derivative."""
         place, dual = self.places(op.args[0])
+        if dual is not None:
+            self.check_order(op)
         values = [self.get(v) for v in op.args[1:]]
         if dual is not None and op.kind in ("atomic_min", "atomic_max", "atomic_mul"):
             self.map[op] = self.as_store(op, place, dual)
@@ -172,10 +179,24 @@ class Forward:
         if op.results:
             self.tangents[op] = t
 
+    def check_order(self, op: Op) -> None:
+        """Raises GradientError for an atomic operation other than a sum, or whose old value counts,
+        where other iterations may come between it and that on the dual. Of adjoints (of forward
+        mode over reverse mode) iterations that write the same value may take any part."""
+        root = base_of(op.args[0])
+        if not self.is_parallel or root in self.private or op.kind == "store":
+            return
+        is_adjoint = (getattr(root, "name", "") or "").endswith(ADJOINT)
+        is_sum = op.kind == "atomic_add" and not (op in self.used and op in self.active)
+        if not is_sum and not is_adjoint:
+            raise GradientError(
+                "forward mode has no derivative for an atomic operation whose result depends on "
+                "the order of iterations", op.span, help="loop serially: "
+                "ti.loop_config(serialize=True), or use the reverse mode: ti.ad.Tape",
+            )  # fmt: skip
+
     def as_store(self, op: Op, place: Value, dual: Value) -> Value:
         """An atomic as load, operation and store, where no other invocation comes between."""
-        if self.is_parallel and isinstance(base_of(op.args[0]), Param):
-            raise refuse(op)
         old, change = self.b.emit("load", place), self.b.emit("load", dual)
         plain = Op(op.kind.removeprefix("atomic_"), (op, op.args[1]), None, op.type, op.span)
         self.map[op], self.tangents[op] = old, change

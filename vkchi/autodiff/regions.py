@@ -27,14 +27,17 @@ class Accesses:
 
     def __init__(self, fn: Func, root: Param, kinds: Container[str]) -> None:
         assert isinstance(root.type, Array)
-        self.ndim = root.type.ndim
+        self.given = frozenset(fn.params)
         self.loops = loops_of(fn.body)
         found = [op for op in walk(fn.body) if op.kind in kinds and base_of(op.args[0]) is root]
         self.elements = list(dict.fromkeys(element_of(op.args[0]) for op in found))
 
     def box(self, numbers: Mapping[str, Any], extents: Mapping[tuple[str, int], int]) -> Box | None:
         """The ranges that hold all indices; None if nothing is touched."""
-        values = Ranges(self.loops, numbers, extents)
+        known: dict[Value, int] = {
+            p: numbers[p.name] for p in self.given if p.name in numbers and is_integer(p)
+        }
+        values = Ranges(self.loops, known, extents)
         box: Box | None = None
         for element in self.elements:
             ranges = tuple([values.of(v) for v in element.args[1:]])
@@ -73,7 +76,7 @@ class Ranges:
     def __init__(
         self,
         loops: dict[Value, Op],
-        numbers: Mapping[str, Any],
+        numbers: Mapping[Value, int],
         extents: Mapping[tuple[str, int], int],
     ) -> None:
         self.loops, self.numbers, self.extents = loops, numbers, extents
@@ -89,8 +92,8 @@ class Ranges:
     def _index(self, v: Param) -> Range | None:
         loop = self.loops.get(v)
         if loop is None:
-            number = self.numbers.get(v.name)
-            return (number, number) if isinstance(number, int) else None
+            number = self.numbers.get(v)
+            return None if number is None else (number, number)
         begin, end = self.of(loop.args[0]), self.of(loop.args[1])
         return (begin[0], end[1] - 1) if begin is not None and end is not None else None
 

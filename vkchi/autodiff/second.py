@@ -16,9 +16,10 @@ import numpy as np
 from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, whole
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Wanted
-from vkchi.autodiff.plan import ForwardPlan, GradientPlan
+from vkchi.autodiff.plan import GradientPlan
 from vkchi.autodiff.taints import Taints, missing_dual
 from vkchi.autodiff.tape import check_loss, clear_all_gradients
+from vkchi.autodiff.variants import ForwardPlan
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.gradients import build_second
@@ -103,10 +104,10 @@ class Recorder:
         written = plan.written | {f"{n}.dual" for n in plan.written}
         boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
         self.keeper.protect(written, memory, boxes)
-        self.plan_forward(call, gradients.names).launch(call.args, call.arrays, duals)
+        result = self.plan_forward(call, gradients.names).run(call, duals)
         self.entries.append(entry)
         self.taints.note(call, made.escapes)
-        return plan.result()
+        return result
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Record a copy of floats as a kernel; whether it was."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.autodiff.calls import Call, companion, whole
-from vkchi.autodiff.plan import Program
+from vkchi.autodiff.variants import Variant
 from vkchi.autodiff.watched import Watched, flag_type, watch
 from vkchi.compiler import build
 from vkchi.errors import KernelAssertionError
@@ -28,15 +28,15 @@ def run_watched(call: Call, flags: dict[int, Storage]) -> Any:
     if key not in plan.derived:
         made = watch(plan.func, names)
         built = build(made.func, plan.runtime.options, plan.runtime.device.caps)
-        plan.derived[key] = (made, Program(plan, made.func, built, call.args))
-    made, program = plan.derived[key]
+        plan.derived[key] = (made, Variant(plan, made.func, built, call.args))
+    made, variant = plan.derived[key]
     broken = Storage(plan.runtime, i32, ())
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
-    program.launch(program.bind(call.args, {**call.arrays, **own, "broken": broken}))
+    result = variant.run(call, {**call.arrays, **own, "broken": broken})
     number = int(broken.read(()))
     if number:
         refuse(call, made.ops[number - 1].span)
-    return plan.result()
+    return result
 
 
 def flag_of(made: Watched, name: str, call: Call, flags: dict[int, Storage]) -> Storage:

@@ -1,0 +1,59 @@
+"""Kernels in another form, launched in their place: with derivatives along a direction, or watched.
+
+Owns: `Variant`, which does all that a launch of the kernel does besides its dispatches: random
+numbers, results in host memory, reports, what is returned; `ForwardPlan`. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.autodiff.calls import Call
+from vkchi.autodiff.plan import SEED, Arrays, Program
+from vkchi.autodiff.primal import Activity
+from vkchi.compiler import Built, used_sites
+from vkchi.gradients import build_forward
+from vkchi.ir.core import Func
+from vkchi.launch import Plan
+from vkchi.shader import REPORTS
+
+
+class Variant(Program):
+    """A kernel in another form."""
+
+    def __init__(self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...]) -> None:
+        self.sites = used_sites(built.program, plan.known_sites)
+        super().__init__(
+            plan, fn, built, args, {REPORTS: plan.runtime.reports} if self.sites else {}
+        )
+        self.plan = plan
+
+    def run(self, call: Call, arrays: Arrays) -> Any:
+        """Do the call, on these arrays by name; what the kernel returns."""
+        runtime, plan = self.runtime, self.plan
+        with runtime.lock:
+            bound = self.bind(call.args, arrays)
+            for step in self.steps:
+                if plan.draws:  # each dispatch has streams of its own
+                    bound.flat[self.places[SEED]] = runtime.next_seed()
+                step.record(bound)
+            for name in call.hosts.keys() & plan.written:
+                call.arrays[name].copy_to(call.hosts[name])
+            if self.sites:
+                runtime.reports.deliver(self.sites)
+            return plan.result()
+
+
+class ForwardPlan:
+    """A kernel with derivatives along the duals of some arrays; `active` is what has one."""
+
+    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
+        runtime = plan.runtime
+        func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
+        self.variant = Variant(plan, func, built, args)
+        self.active = Activity(plan.func, differentiable)
+
+    def run(self, call: Call, duals: Arrays) -> Any:
+        """Do the call; the duals become those of its results. What the kernel returns."""
+        given = {**call.arrays, **{f"{k}.dual": v for k, v in duals.items()}}
+        return self.variant.run(call, given)
