@@ -5,13 +5,14 @@ Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi.autodiff.regions import may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.launch import Plan
+from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Bound
 
@@ -36,6 +37,9 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     bound = Bound(plan.runtime, [])
     for parameter, arg in zip(plan.parameters, args, strict=True):
         parameter.bind(arg, bound)
+    for gradient, argument in plan.gradients:
+        bind_gradient(bound, gradient, argument)
+    bound.check_written(plan.written)
     copies = {one.name: one.array for one in bound.imports}
     names = [p.name for p in plan.parameters]
     given = tuple(copies.get(n, a) for n, a in zip(names, args, strict=True))
@@ -55,10 +59,20 @@ def companion(array: Storage, kind: str) -> Storage | None:
     return found
 
 
+def usable(arrays: Iterable[Any]) -> list[Any]:
+    """The gradients or duals that have memory now."""
+    return [array for array in list(arrays) if array.has_memory]
+
+
 def whole(array: Storage) -> Storage:
     """The array whose memory it is: of a component of vectors, the vectors."""
     of: Any = getattr(array, "component_of", None)
     return of[0] if of is not None else array
+
+
+def is_gradient(array: Storage) -> bool:
+    """Whether an array is the gradient of another: gradients of calls add to it."""
+    return whole(array) in array.runtime.gradients
 
 
 def copy_of(array: Storage) -> Storage:
@@ -109,9 +123,9 @@ def plan_gradient(call: Call, names: frozenset[str]) -> GradientPlan:
     """The call's gradient by these arrays, made once per plan. Raises GradientError."""
     from vkchi.autodiff.plan import GradientPlan  # most programs have no gradients
 
+    check_aliases(call)
     found = call.plan.derived.get(names)
     if found is None:
-        check_aliases(call)
         found = call.plan.derived[names] = GradientPlan(call.plan, call.args, names)
     assert isinstance(found, GradientPlan)
     return found
@@ -151,6 +165,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
                 made.writes[key].elements[0].span,
                 help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
             )
+    memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
     gradients.fetch()
-    made.launch(call.args, call.arrays, gradients.arrays)
+    made.launch(call.args, memory, gradients.arrays)
     gradients.bring_back()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.calls import companion, describe_call
+from vkchi.autodiff.calls import companion, describe_call, usable
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper
 from vkchi.autodiff.overwrites import Overwrites
@@ -119,6 +119,5 @@ def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any
 
 def clear_duals(runtime: Runtime) -> None:
     """Set all duals to 0."""
-    for array in list(runtime.duals):
-        if array.node is not None:
-            array.fill(0)
+    for array in usable(runtime.duals):
+        array.fill(0)

@@ -36,16 +36,16 @@ def check_lost(primal: Primal) -> None:
 
 
 def find_readers(primal: Primal, op: Op) -> frozenset[Value]:
-    """The loads that may see what a write puts into an array: later ones of its segment, and all
-    of later segments."""
+    """The loads, and atomics that return something, that may see what a write puts into an array:
+    later ones of its segment, and all of later segments."""
     root = base_of(op.args[0])
     number = next(s.number for s in primal.segments if op in ops_in(s))
     return frozenset(
         x
         for s in primal.segments[number:]
         for x in ops_in(s)
-        if x.kind == "load" and base_of(x.args[0]) is root
-        if s.number > number or x in primal.late
+        if x.kind in ("load", *ORDERED) and base_of(x.args[0]) is root
+        if s.number > number or x in primal.late or x.kind in ORDERED
     )
 
 

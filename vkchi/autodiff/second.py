@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, whole
+from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, is_gradient, whole
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Wanted
 from vkchi.autodiff.plan import GradientPlan
@@ -92,6 +92,8 @@ class Recorder:
         arrays = [call.arrays[name] for name in gradients.names]
         if call.tensors or any(whole(array) is not array for array in arrays):
             raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
+        if any(map(is_gradient, call.arrays.values())):
+            raise Unsupported("ti.ad.hvp does not go through kernels that work on gradients")
         made = self.plan_second(call, gradients.names)
         self.taints.check(call, gradients.names)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
@@ -126,8 +128,8 @@ class Recorder:
     def plan_second(self, call: Call, names: frozenset[str]) -> GradientPlan:
         """The derivative of the call's gradient, made once per plan."""
         key = ("second", names)
+        check_aliases(call)
         if key not in call.plan.derived:
-            check_aliases(call)
             made = GradientPlan(call.plan, call.args, names, build_second)
             call.plan.derived[key] = made
         found = call.plan.derived[key]

@@ -21,15 +21,18 @@ from vkchi.autodiff.calls import (
     Call,
     Gradients,
     companion,
+    copy_of,
     describe_call,
+    is_gradient,
     plan_gradient,
+    usable,
 )
 from vkchi.autodiff.checkpoints import Replay, Report, bytes_of, put_back
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
 from vkchi.autodiff.overwrites import Cut, Overwrites
 from vkchi.autodiff.taints import Taints
-from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.errors import ArgumentError, KernelAssertionError, KernelRuntimeError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
@@ -120,6 +123,7 @@ class Tape:
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.is_paused = False
         self.skipped: str | None = None  # the function that is running and is not differentiated
+        self.failed: str | None = None  # the kernel that failed a check
         self.state = "new"
 
     # --- entering and leaving --------------------------------------------------------------------
@@ -149,6 +153,11 @@ class Tape:
         """Run the gradients of what was recorded, last call first."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
+        if self.failed:
+            raise KernelRuntimeError(
+                f"{self.failed}() failed a check inside this tape: how far it came is unknown, and "
+                "so are the gradients"
+            )
         self.overwrites.check_loss(self.loss)
         self.state = "evaluated"
         self.entries += self.keeper.take_rewritten()
@@ -179,6 +188,11 @@ class Tape:
                 raise KernelRuntimeError(
                     f"{entry.function.__name__}() has a gradient of its own, and Tape(memory=...) "
                     "is too little to save all it needs: give more memory"
+                )
+            if isinstance(entry, Entry) and any(map(is_gradient, entry.call.arrays.values())):
+                raise KernelRuntimeError(
+                    f"{entry.call.name}() works on gradients, so it cannot be done again, and "
+                    "Tape(memory=...) is too little to save everything: give more memory"
                 )
         replay = Replay(self.entries, self.keeper.start)
         seed_loss(self.loss)
@@ -214,7 +228,9 @@ class Tape:
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made)
         for key, box in made.boxes(made.needs, call.args, call.arrays).items():
-            if box is not None:
+            if box is not None and is_gradient(call.arrays[key]):
+                entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
+            elif box is not None:
                 self.keeper.want(Wanted(entry, key, box))
         boxes = made.boxes(made.writes, call.args, call.arrays)
         was_over = self.keeper.is_over
@@ -230,11 +246,15 @@ class Tape:
 
     def run_call(self, call: Call, args: tuple[Any, ...]) -> Any:
         """Run a kernel, watched if asked for."""
-        if not self.validation:
-            return call.plan.launch(args)
-        from vkchi.autodiff.validation import run_watched
+        try:
+            if not self.validation:
+                return call.plan.launch(args)
+            from vkchi.autodiff.validation import run_watched
 
-        return run_watched(call, self.flags)
+            return run_watched(call, self.flags)
+        except KernelAssertionError:
+            self.failed = call.name
+            raise
 
     # --- what Python does to arrays
 
@@ -295,6 +315,5 @@ def seed_loss(loss: Any) -> None:
 
 def clear_all_gradients() -> None:
     """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
-    for array in list(current().gradients):
-        if getattr(array, "node", array) is not None:
-            array.fill(0)
+    for array in usable(current().gradients):
+        array.fill(0)

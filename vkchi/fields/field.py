@@ -91,6 +91,12 @@ class Field(Storage):
             vars(self).pop(name, None)
 
     @property
+    def has_memory(self) -> bool:
+        """Whether its tree is laid out, and not destroyed."""
+        tree = self.node.tree if self.node is not None else None
+        return tree is not None and tree.is_laid_out and not tree.is_destroyed
+
+    @property
     def life(self) -> Tree | None:
         """What may be destroyed before the device is: its tree, if a builder made that."""
         tree = self.node.tree if self.node is not None else None

@@ -111,6 +111,11 @@ class Storage:
         if self.watch is not None:
             self.watch(self, access)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether it has contents at all."""
+        return True
+
     def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
         """State what elements are, and where. Raises DeviceError where it cannot keep them."""
         self.runtime, self.elem, self.device = runtime, elem, runtime.device
