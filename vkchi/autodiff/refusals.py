@@ -16,6 +16,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_arra
 from vkchi.ir.ops import ATOMICS
 
 ADJOINT = ".adjoint"  # how the names of memory for adjoints end: no variable's name does
+INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
 ORDERED = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}
 
 
@@ -95,8 +96,9 @@ def find_varying(region: Region) -> set[Value]:
         before = len(varying) + len(memory)
         for op in walk(region):
             used = {v for r in op.regions for v in r.yielded} | set(op.args)
+            is_new = op.kind in INVOCATIONS or (op.kind in WRITES and bool(op.results))
             is_late = op.kind == "load" and base_of(op.args[0]) in memory
-            if is_late or not varying.isdisjoint(used):
+            if is_new or is_late or not varying.isdisjoint(used):
                 varying.update(op.results)
                 varying.update(p for r in op.regions for p in r.params)
                 if op.kind in WRITES:

@@ -18,7 +18,7 @@ def test_state_carried_by_nested_loops() -> None:
             a, b = x[i], 1.0
             for j in range(3):
                 for k in range(j + 1):
-                    a, b = b * ti.sin(a), a + b * x[k]
+                    a, b = b * ti.sin(a), a + b * x[k] * 0.3
             loss[None] += a * b
 
     def program(x):
@@ -27,7 +27,7 @@ def test_state_carried_by_nested_loops() -> None:
             a, b = v, 1.0
             for j in range(3):
                 for k in range(j + 1):
-                    a, b = b * np.sin(a), a + b * x[k]
+                    a, b = b * np.sin(a), a + b * x[k] * 0.3
             total += a * b
         return total
 

@@ -39,9 +39,11 @@ def slope(f: Callable[[np.ndarray], Any], x: Any = X) -> np.ndarray:
 
 
 def is_near(array: Any, want: Any, tolerance: float = 1e-3) -> None:
-    """Compare the contents of a field, ndarray or tensor with numbers."""
+    """Compare the contents of a field, ndarray or tensor with numbers, relative to the largest."""
+    want = np.asarray(want, np.float64)
+    scale = max(1.0, float(np.abs(want).max(initial=0.0)))
     got = array.to_numpy() if hasattr(array, "to_numpy") else np.asarray(array)
-    np.testing.assert_allclose(got, want, tolerance, tolerance)
+    np.testing.assert_allclose(got, want, tolerance, tolerance * scale)
 
 
 def check(x: Any, loss: Any, *kernels: Callable[[], Any], gradient: Any) -> None:
