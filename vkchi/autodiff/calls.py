@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments with host arrays copied to the device, its arrays by
-    parameter name, torch tensors that want gradients, and all host arrays, as numpy views."""
+    parameter name, its integers, torch tensors that want gradients, and all host arrays, as numpy
+    views."""
 
     name: str
     plan: Plan
     args: tuple[Any, ...]
     arrays: dict[str, Storage]
+    numbers: dict[str, int]
     tensors: dict[str, Any]
     hosts: dict[str, Any]
 
@@ -47,7 +49,13 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
         n: a for n, a in zip(names, args, strict=True) if host.is_torch(a) and a.requires_grad
     }
     hosts = {one.name: one.view for one in bound.imports}
-    return Call(name, plan, given, {**plan.fields(args), **bound.arrays}, tensors, hosts)
+    arrays = {**plan.fields(args), **bound.arrays}
+    return Call(name, plan, given, arrays, numbers_of(plan, args), tensors, hosts)
+
+
+def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
+    """The integer arguments by name."""
+    return {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, int)}
 
 
 def companion(array: Storage, kind: str) -> Storage | None:
@@ -156,13 +164,12 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     call = describe_call(name, plan, args)
     gradients = Gradients(call)
     made = plan_gradient(call, gradients.names)
-    needs, writes = (made.boxes(x, call.args, call.arrays) for x in (made.needs, made.writes))
+    needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
     for key, box in needs.items():
-        written = writes.get(key)
-        if box is not None and written is not None and may_meet(box, written):
+        if key in writes and may_meet(box, writes[key]):
             raise GradientError(
                 f"the gradient of {name}() needs what `{key}` held before the kernel overwrote it",
-                made.writes[key].elements[0].span,
+                made.writes.span_of(key),
                 help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
             )
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}

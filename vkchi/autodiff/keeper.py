@@ -108,7 +108,7 @@ class Keeper:
         self,
         written: set[str],
         arrays: Mapping[str, Storage],
-        boxes: Mapping[str, Box | None] | None = None,
+        boxes: Mapping[str, Box] | None = None,
     ) -> None:
         """Save what a launch is about to overwrite; without `boxes` it may be anything."""
         for name in sorted(written & arrays.keys()):

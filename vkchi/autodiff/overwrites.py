@@ -68,7 +68,7 @@ class Overwrites:
         self.reads: dict[int, set[Index | None]] = {}
 
     def note_call(
-        self, call: Call, stores: Mapping[str, Any], boxes: Mapping[str, Box | None]
+        self, call: Call, stores: Mapping[str, Any], boxes: Mapping[str, Box]
     ) -> list[Storage]:
         """Note where a call put values with a derivative: the ops that did so by array, and the
         parts (an array without: anywhere). What is returned are these arrays."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.primal import WRITES
-from vkchi.autodiff.regions import Accesses, Box
+from vkchi.autodiff.regions import Footprint
 from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
@@ -29,7 +29,6 @@ from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
 SEED = ("value", "seed", 0)
-MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
 Builder = Callable[[Func, frozenset[str], Options, Caps], CompiledGradient]
 
 
@@ -142,8 +141,8 @@ def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
 class GradientPlan:
     """The gradient of a kernel for one signature and one set of differentiable arrays.
 
-    `needs` are the arrays whose contents, as the kernel found them, it reads; `writes` those that
-    the kernel overwrites. Raises GradientError where there is no gradient.
+    `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
+    kernel overwrites. Raises GradientError where there is no gradient.
     """
 
     def __init__(
@@ -163,15 +162,14 @@ class GradientPlan:
             self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
         params = [p for p in plan.func.params if isinstance(p.type, Array)]
         found = {name for p in params for name in (p.name, f"{p.name}.dual")}
-        self.needs = {p.name: Accesses(func, p, ("load",)) for p in func.params
-                      if p.name in found and p.name in self.main.reads}  # fmt: skip
-        self.writes = {p.name: Accesses(self.made.primal.fn, p, WRITES) for p in params
-                       if p in self.made.primal.written}  # fmt: skip
+        needed = [p for p in func.params if p.name in found & self.main.reads]
+        self.needs = Footprint(func, needed, ("load",))
+        written = [p for p in params if p in self.made.primal.written]
+        self.writes = Footprint(self.made.primal.fn, written, WRITES)
         self.rooms = [
             Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
         ]
         self.buffers: dict[str, Storage] = {}
-        self.known_boxes: dict[tuple[Any, ...], dict[str, Box | None]] = {}
 
     @property
     def escapes(self) -> dict[str, Op]:
@@ -240,19 +238,3 @@ class GradientPlan:
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
         counting.launch(counting.bind(args, {**given, **copies, **cells}))
         return {name: int(cell.read(())) for name, cell in cells.items()}
-
-    def boxes(
-        self, accesses: Mapping[str, Accesses], args: tuple[Any, ...], arrays: Arrays
-    ) -> dict[str, Box | None]:
-        """Which part of each array is touched by a launch with these arguments."""
-        numbers = {p.name: a for p, a in zip(self.main.parameters, args, strict=True)
-                   if isinstance(a, int)}  # fmt: skip
-        shapes = [(name, array.shape) for name, array in arrays.items()]
-        key = (accesses is self.needs, *numbers.items(), *shapes)
-        found = self.known_boxes.get(key)
-        if found is None:
-            extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
-            found = {name: a.box(numbers, extents) for name, a in accesses.items()}
-            if len(self.known_boxes) < MOST_KNOWN:
-                self.known_boxes[key] = found
-        return found

@@ -1,25 +1,61 @@
 """Which part of an array a launch touches: one range per axis, for the arguments of that launch.
 
-Owns: `Accesses`, the places that a Func reads or writes of one array, and the interval arithmetic
-that bounds their indices. A range is (least, greatest); an axis of unknown range is None. Needed to
-know that a step which reads `x[t - 1, i]` and writes `x[t, i]` overwrites nothing it has read.
+Owns: `Footprint`, the parts of all arrays that a Func reads or writes; `Accesses`, the places of
+one array that it touches; the interval arithmetic that bounds their indices. A range is (least,
+greatest); an axis of unknown range is None. Needed to know that a step which reads `x[t - 1, i]`
+and writes `x[t, i]` overwrites nothing it has read.
 
 Must not know: gradients, tapes.
 
-    >>> accesses.box({"t": 3}, {("x", 0): 10, ("x", 1): 4})
-    ((2, 2), (0, 3))
+    >>> footprint.boxes({"t": 3}, {"x": x})
+    {"x": ((2, 2), (0, 3))}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, Protocol
 
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
+from vkchi.span import Span
 from vkchi.types import Array, Scalar, Tensor
 
 Range = tuple[int, int]
 Box = tuple["Range | None", ...]
+MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
+
+
+class Shaped(Protocol):
+    """An array, of which only this counts here."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+
+
+class Footprint:
+    """What ops of some kinds touch of arrays, given as parameters of a Func."""
+
+    def __init__(self, fn: Func, roots: Iterable[Param], kinds: Container[str]) -> None:
+        self.accesses = {p.name: Accesses(fn, p, kinds) for p in roots}
+        self.known: dict[tuple[Any, ...], dict[str, Box]] = {}
+
+    def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
+        """Which part of each array a launch with these arguments touches, if any."""
+        shapes = [(name, array.shape) for name, array in arrays.items()]
+        key = (*numbers.items(), *shapes)
+        found = self.known.get(key)
+        if found is None:
+            extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
+            boxes = {name: a.box(numbers, extents) for name, a in self.accesses.items()}
+            found = {name: box for name, box in boxes.items() if box is not None}
+            if len(self.known) < MOST_KNOWN:
+                self.known[key] = found
+        return found
+
+    def span_of(self, name: str) -> Span | None:
+        """Where an array is touched first."""
+        return self.accesses[name].elements[0].span
 
 
 class Accesses:

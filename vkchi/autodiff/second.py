@@ -99,10 +99,9 @@ class Recorder:
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         memory = {**call.arrays, **{f"{n}.dual": d for n, d in duals.items()}}
         entry = Entry(call, gradients, memory)
-        for key, box in made.boxes(made.needs, call.args, call.arrays).items():
-            if box is not None:
-                self.keeper.want(Wanted(entry, key, box))
-        boxes = made.boxes(made.writes, call.args, call.arrays)
+        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
+            self.keeper.want(Wanted(entry, key, box))
+        boxes = made.writes.boxes(call.numbers, call.arrays)
         written = plan.written | {f"{n}.dual" for n in plan.written}
         boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
         self.keeper.protect(written, memory, boxes)

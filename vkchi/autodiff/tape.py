@@ -227,12 +227,12 @@ class Tape:
         self.overwrites.check_call(call, gradients.names)
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made)
-        for key, box in made.boxes(made.needs, call.args, call.arrays).items():
-            if box is not None and is_gradient(call.arrays[key]):
+        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
+            if is_gradient(call.arrays[key]):
                 entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
-            elif box is not None:
+            else:
                 self.keeper.want(Wanted(entry, key, box))
-        boxes = made.boxes(made.writes, call.args, call.arrays)
+        boxes = made.writes.boxes(call.numbers, call.arrays)
         was_over = self.keeper.is_over
         self.keeper.protect(plan.written, call.arrays, boxes)
         if self.keeper.is_over and not was_over:
