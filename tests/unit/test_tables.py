@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from vkchi.autodiff.rules import RULES
 from vkchi.ir.ops import TABLE
 from vkchi.spirv.lower import ROWS
 
 # file -> the ops that it has a row for
 TABLES: dict[str, Iterable[str]] = {
     "vkchi/spirv/lower.py": ROWS,
+    "vkchi/autodiff/rules.py": RULES,
 }
 
 
