@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
@@ -172,10 +173,17 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
 # --- str.format and % ----------------------------------------------------------------------------
 
 
-def format_text(cx: Context, text: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str | Text:
-    """`text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields it has no value for."""
+def format_text(
+    cx: Context,
+    text: str,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    numbers: Iterator[int] | None = None,
+) -> str | Text:
+    """`text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields it has no value for.
+    `numbers` are those of fields without one, of formats in formats too."""
     parts: list[Part] = []
-    count = 0
+    numbers = count() if numbers is None else numbers
     try:
         fields = list(string.Formatter().parse(text))
     except ValueError as e:
@@ -184,9 +192,7 @@ def format_text(cx: Context, text: str, args: Sequence[Any], kwargs: dict[str, A
         parts.append(literal)
         if field is None:
             continue
-        key: int | str = int(field) if field.isdecimal() else field
-        if key == "":
-            key, count = count, count + 1
+        key: int | str = int(field) if field.isdecimal() else (field or next(numbers))
         found: Any = kwargs if isinstance(key, str) else args
         try:
             x = found[key]
@@ -194,7 +200,7 @@ def format_text(cx: Context, text: str, args: Sequence[Any], kwargs: dict[str, A
             raise cx.fail(
                 f"`format` has no value for {{{field}}}", kind=KernelSyntaxError
             ) from None
-        inner = format_text(cx, spec or "", args[count:], kwargs)
+        inner = format_text(cx, spec or "", args, kwargs, numbers)
         if not isinstance(inner, str):
             raise cx.fail("a format must be known while compiling", kind=KernelSyntaxError)
         parts += formatted(cx, x, inner, conversion or "")

@@ -302,9 +302,12 @@ def test_every_format_of_python(said: Said) -> None:
     def run(x: ti.f32, n: ti.i32):
         print(f"{x:>12}|{n:<6}|{n:^6}|{n:x}|{n:#b}|{n:,}")
         print(f"{{{n}}} {x:{WHOLE}.{2}f}")
+        print("{:{}.{}f} {}".format(x, 7, 1, n))
 
     run(1.5, 4200)
-    expected = "    1.500000|4200  | 4200 |1068|0b1000001101000|4,200\n{4200}    1.50\n"
+    expected = (
+        "    1.500000|4200  | 4200 |1068|0b1000001101000|4,200\n{4200}    1.50\n    1.5 4200\n"
+    )
     assert said() == expected
 
 
