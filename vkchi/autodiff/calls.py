@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
 
 
+HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradient is (`stale`)
+
+
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments with host arrays copied to the device, its arrays by
     parameter name, its integers, torch tensors that want gradients, and all host arrays, as numpy
@@ -172,6 +175,9 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
                 made.writes.span_of(key),
                 help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
             )
+    history = plan.runtime.kept.get(HISTORY)
+    if history is not None:
+        history.check_all(made.needs, call.numbers, call.arrays)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
     gradients.fetch()
     made.launch(call.args, memory, gradients.arrays)

@@ -35,7 +35,8 @@ def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) 
         tape = current().tape
         if tape is None or tape.is_paused:
             return function(*args, **kwargs)
-        tape.entries.append(Custom(call, args, kwargs))
+        custom = Custom(tape, call, args, kwargs)
+        tape.entries.append(custom)
         tape.is_paused = True
         if gradient is not None:
             tape.skipped = f"{function.__name__}(), which is not differentiated"
@@ -43,6 +44,7 @@ def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) 
             return function(*args, **kwargs)
         finally:
             tape.is_paused, tape.skipped = False, None
+            custom.end = tape.history.end_call()
 
     call.grad = gradient  # type: ignore[attr-defined]
     return call

@@ -15,7 +15,7 @@ Must not know: how gradients are built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.calls import (
     Call,
@@ -24,13 +24,16 @@ from vkchi.autodiff.calls import (
     copy_of,
     describe_call,
     is_gradient,
+    numbers_of,
     plan_gradient,
     usable,
+    whole,
 )
 from vkchi.autodiff.checkpoints import Replay, Report, bytes_of, put_back
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
 from vkchi.autodiff.overwrites import Cut, Overwrites
+from vkchi.autodiff.stale import History
 from vkchi.autodiff.taints import Taints
 from vkchi.errors import ArgumentError, KernelAssertionError, KernelRuntimeError
 from vkchi.fields.storage import Access, Storage
@@ -68,12 +71,14 @@ class Entry:
         self.gradients.bring_back()
 
 
-class Custom(NamedTuple):
-    """A recorded call of a Python function with a gradient of its own."""
+class Custom:
+    """A recorded call of a Python function with a gradient of its own; `end` is when it ended."""
 
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    def __init__(
+        self, tape: Tape, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        self.tape, self.function, self.args, self.kwargs = tape, function, args, kwargs
+        self.end = 0
 
     def repeat(self) -> None:
         """Call it again."""
@@ -88,7 +93,8 @@ class Custom(NamedTuple):
                 f"{name}() is ti.ad.grad_replaced and has no gradient: define one with "
                 f"@ti.ad.grad_for({name})"
             )
-        gradient(*self.args, **self.kwargs)
+        with self.tape.history.reading(self.end, self.function.__name__):
+            gradient(*self.args, **self.kwargs)
 
 
 class Tape:
@@ -119,7 +125,7 @@ class Tape:
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
         self.keeper = Keeper(budget, self.accessed)
         self.report: Report | None = None
-        self.taints, self.overwrites = Taints(), Overwrites()
+        self.taints, self.overwrites, self.history = Taints(), Overwrites(), History()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.is_paused = False
         self.skipped: str | None = None  # the function that is running and is not differentiated
@@ -214,12 +220,7 @@ class Tape:
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
         if self.is_paused:
-            given = {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)}
-            arrays = {**plan.fields(args), **given}
-            self.keeper.protect(plan.written, arrays)
-            if self.skipped:
-                self.overwrites.note_launch(plan, arrays, self.skipped)
-            return plan.launch(args)
+            return self.launch_unrecorded(name, plan, args)
         call = describe_call(name, plan, args)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients.names)
@@ -239,10 +240,24 @@ class Tape:
             self.drop_copies()
         result = self.run_call(call, args)
         self.entries.append(entry)
+        for key, box in boxes.items() if self.history.time else ():
+            self.history.note(call.arrays[key], box, f"{name}()")
         self.taints.note(call, made.escapes)
         for array in self.overwrites.note_call(call, made.made.primal.active.stores, boxes):
             self.keeper.watch(array)
         return result
+
+    def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel of a function that is recorded as a whole, or of its gradient."""
+        given = {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)}
+        arrays = {**plan.fields(args), **given}
+        boxes = self.history.note_launch(plan, numbers_of(plan, args), arrays, f"{name}()")
+        for array in arrays.values():
+            self.keeper.watch(whole(array))
+        self.keeper.protect(plan.written, arrays, boxes)
+        if self.skipped:
+            self.overwrites.note_launch(plan, arrays, self.skipped)
+        return plan.launch(args)
 
     def run_call(self, call: Call, args: tuple[Any, ...]) -> Any:
         """Run a kernel, watched if asked for."""
@@ -260,6 +275,7 @@ class Tape:
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
+        self.history.note_access(array, access)
         is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
         if self.state == "recording" and not is_own:
             self.entries += self.overwrites.note_access(array, access)
