@@ -50,11 +50,16 @@ class Cut(NamedTuple):
         """What stood there before has no influence."""
         gradient = companion(self.array, self.kind)
         assert gradient is not None
-        if self.at is None:
-            gradient.fill(0)
-        else:
-            index, component = self.at[: len(self.array.shape)], self.at[len(self.array.shape) :]
-            gradient.write(gradient.index(index) + component, 0)
+        blank(gradient, self.at)
+
+
+def blank(array: Storage, at: Index | None) -> None:
+    """Put 0 into an element, or component of one, or (None) everywhere."""
+    if at is None:
+        array.fill(0)
+    else:
+        axes = len(array.shape)
+        array.write(array.index(at[:axes]) + at[axes:], 0)
 
 
 class Overwrites:

@@ -9,19 +9,28 @@ users need not ask for duals. Must not know: how derivatives are built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.autodiff.calls import Call, Gradients, check_aliases, describe_call, is_gradient, whole
+from vkchi.autodiff.calls import (
+    Call,
+    Gradients,
+    check_aliases,
+    companion,
+    describe_call,
+    is_gradient,
+    whole,
+)
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper, Wanted
+from vkchi.autodiff.overwrites import Index, Overwrites, blank
 from vkchi.autodiff.plan import GradientPlan
 from vkchi.autodiff.taints import Taints, missing_dual
 from vkchi.autodiff.tape import check_loss, clear_all_gradients
 from vkchi.autodiff.variants import ForwardPlan
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
-from vkchi.fields.storage import Storage
+from vkchi.fields.storage import Access, Storage
 from vkchi.gradients import build_second
 from vkchi.launch import Plan
 from vkchi.runtime import current
@@ -51,6 +60,7 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     runtime.tape = recorder
     try:
         run()
+        recorder.overwrites.check_loss(loss)
         loss.grad.fill(1)
         recorder.reverse()
     finally:
@@ -66,6 +76,20 @@ class Entry:
         self.call, self.gradients, self.memory = call, gradients, memory
 
 
+class Cut(NamedTuple):
+    """A step: Python wrote a constant to an element, or (None) to all, of an array with this
+    gradient; the gradient has a dual."""
+
+    gradient: Storage
+    dual: Storage
+    at: Index | None
+
+    def run(self) -> None:
+        """What stood there before has no influence."""
+        blank(self.gradient, self.at)
+        blank(self.dual, self.at)
+
+
 class Recorder:
     """Runs kernels in forward mode and records them; `reverse` runs the derivatives of their
     gradients."""
@@ -74,7 +98,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
-        self.keeper, self.taints = Keeper(None), Taints()
+        self.keeper, self.taints = Keeper(None, self.accessed), Taints()
+        self.overwrites = Overwrites()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def dual(self, array: Storage) -> Storage:
@@ -96,6 +121,7 @@ class Recorder:
             raise Unsupported("ti.ad.hvp does not go through kernels that work on gradients")
         made = self.plan_second(call, gradients.names)
         self.taints.check(call, gradients.names)
+        self.overwrites.check_call(call, gradients.names)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         memory = {**call.arrays, **{f"{n}.dual": d for n, d in duals.items()}}
         entry = Entry(call, gradients, memory)
@@ -108,7 +134,20 @@ class Recorder:
         result = self.plan_forward(call, gradients.names).run(call, duals)
         self.entries.append(entry)
         self.taints.note(call, made.escapes)
+        stores = made.made.primal.active.stores
+        for array in self.overwrites.note_call(call, stores, boxes):
+            self.keeper.watch(array)
         return result
+
+    def accessed(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array: what it writes there has no derivative."""
+        for cut in self.overwrites.note_access(array, access):
+            if whole(array) is not array:
+                raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
+            gradient = companion(array, "grad")
+            assert gradient is not None
+            blank(self.dual(array), cut.at)
+            self.entries.append(Cut(gradient, self.dual(gradient), cut.at))
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Record a copy of floats as a kernel; whether it was."""
@@ -138,6 +177,9 @@ class Recorder:
     def reverse(self) -> None:
         """Run the derivatives of the gradients, last call first."""
         for entry in reversed(self.entries):
+            if isinstance(entry, Cut):
+                entry.run()
+                continue
             if not isinstance(entry, Entry):
                 raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
             made = self.plan_second(entry.call, entry.gradients.names)

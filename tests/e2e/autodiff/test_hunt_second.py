@@ -1,0 +1,69 @@
+"""Products with Hessians where Python writes between the kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+@pytest.mark.parametrize("write", ["fill", "element", "array"])
+def test_hvp_where_python_resets_an_intermediate(write: str) -> None:
+    """Every round begins with y = 1/2, so the loss is that of the last: (1/2 + x^2)^2 / 2 + ..."""
+    n = 3
+    x, y = ti.field(ti.f32, n, needs_grad=True), ti.field(ti.f32, n, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    a, v = np.array([0.5, 0.8, 1.2], np.float32), np.array([1.0, -2.0, 0.5], np.float32)
+    x.from_numpy(a)
+
+    @ti.kernel
+    def add():
+        for i in x:
+            y[i] += x[i] * x[i]
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i] * y[i] / 2
+
+    def reset():
+        if write == "fill":
+            y.fill(0.5)
+        elif write == "array":
+            y.from_numpy(np.full(n, 0.5, np.float32))
+        else:
+            for i in range(n):
+                y[i] = 0.5
+
+    def run():
+        for _ in range(3):
+            reset()
+            add()
+        total()
+
+    product = ti.ad.hvp(run, loss, x, v)  # f = (1/2 + x^2)^2 / 2, f'' = 1 + 6 x^2
+    np.testing.assert_allclose(product, (1 + 6 * a**2) * v, rtol=1e-5)
+    np.testing.assert_allclose(x.grad.to_numpy(), (0.5 + a**2) * 2 * a, rtol=1e-5)
+
+
+def test_hvp_where_python_writes_what_it_read() -> None:
+    x, y = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x[None] = 2.0
+
+    @ti.kernel
+    def put():
+        y[None] = x[None] ** 2
+
+    @ti.kernel
+    def use():
+        loss[None] += y[None] ** 2
+
+    def run():
+        put()
+        y[None] = y[None] * 2
+        use()
+
+    with pytest.raises(ti.ad.GradientError, match="overwritten by Python"):
+        ti.ad.hvp(run, loss, x, 1.0)
