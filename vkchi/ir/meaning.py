@@ -95,10 +95,12 @@ def clz(a: Any) -> Any:
 
 def cast(a: Any, dtype: np.dtype[Any]) -> Any:
     """Numeric conversion: to bool `!= 0`; float to integer toward zero (out of range: anything on a
-    device; saturating here, NaN to 0); integers wrap."""
+    device; saturating here, NaN to 0), to 8 and 16 bits by way of i32; integers wrap."""
     if dtype == np.bool_:
         return a != 0
     if a.dtype.kind == "f" and dtype.kind in "iu":
+        if dtype.itemsize < 4:
+            return cast(a, np.dtype(np.int32)).astype(dtype)
         info = np.iinfo(dtype)
         wide = np.trunc(np.nan_to_num(a.astype(np.float64), nan=0.0))
         top = np.nextafter(float(info.max) + 1.0, 0.0)

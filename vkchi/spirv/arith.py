@@ -343,9 +343,15 @@ def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
     if old is u1:
         return em.op(spec.OpSelect, t_id, value, em.number(new, 1), em.const(new, 0))
     opcode = CONVERSIONS.get((old.kind, new.kind), 0)
-    if opcode:
-        return em.op(opcode, t_id, value)
-    return _convert_integer(em, old, new, value)
+    if not opcode:
+        return _convert_integer(em, old, new, value)
+    if old.kind == "f" and new.kind != "f" and new.bits < 32:
+        whole = em.op(spec.OpConvertFToS, em.type_id(i32), value)
+        return _convert_integer(em, i32, new, whole)
+    result = em.op(opcode, t_id, value)
+    if new.kind == "f" and (old.kind != "f" or old.bits > new.bits):
+        em.m.decorate(result, Decoration.NoContraction)  # x -> f16 -> f64 rounds to f16
+    return result
 
 
 def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
