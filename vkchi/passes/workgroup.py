@@ -6,8 +6,10 @@ workgroup,
     parallel begin, end { (i) body }
 
 becomes a loop over whole workgroups, in which the invocations beyond the end run along as copies of
-the last iteration, without effects: what they write, combine and report is left out, and reductions
-of their subgroup do not see them. They read what that iteration reads, so nothing is out of range.
+the last iteration, without effects: what they write and report is left out, what they combine
+changes nothing, and reductions of their subgroup do not see them. They read what that iteration
+reads, so nothing is out of range; and what stands in memory where that one combines, so that loops
+which wait for a number there end for all.
 
 Where the host cannot count the iterations, pass `stride` makes each workgroup run several, one
 after the other; a barrier at the end keeps their workgroup arrays apart.
@@ -26,19 +28,26 @@ from collections.abc import Callable, Sequence
 from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, bits_of, has_kind
+from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.divergence import check_barriers
 from vkchi.passes.grid import choose_block, fills_groups, host_count
 from vkchi.passes.reduce import IDENTITIES
-from vkchi.types import Scalar, Tensor, Type, i32, scalar_of, shape_of, u1
+from vkchi.types import Scalar, Tensor, i32, scalar_of, u1
 
 BARRIERS = frozenset({"barrier"})
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
-# Reductions and scans -> the identity; `subgroup_mul` has one too.
-NEUTRAL: dict[str, Callable[[Scalar], int]] = {
+# What numbers are combined by -> the identity.
+NAMED: dict[str, Callable[[Scalar], int]] = {
     "mul": lambda t: bits_of(1, t),
     **{kind.removeprefix("atomic_"): make for kind, make in IDENTITIES.items()},
+}
+# The same by atomics, reductions and scans.
+NEUTRAL = {
+    f"{prefix}{name}": make
+    for name, make in NAMED.items()
+    for prefix in ("atomic_", *[f"subgroup_{span}" for span in SPANS])
 }
 NEUTRAL_VOTES = {"subgroup_all": True, "subgroup_any": False, "subgroup_ballot": False}
 
@@ -117,43 +126,35 @@ class Copier(Rebuilder):
         base = base_of(op.args[0])
         if isinstance(base, Op) and base.kind == "local":
             return None
-        return self.guard(b, op, args)
+        return self.hide(b, op, args) or self.guard(b, op, args)
 
     def guard(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """The op, where it is inside; its value is zero elsewhere."""
+        """The op, where it is inside; elsewhere what stands in its place, if it gives that."""
         with b.region() as then:
-            b.emit("yield", *self.copies(b, op, args))
+            new = self.keep(op, args)
+            b.emit("yield", *new.results)
         with b.region() as orelse:
-            b.emit("yield", *(zero(b, op.type) for _ in then.yielded))
+            b.emit("yield", *[b.emit("load", args[0]) for _ in new.results])
         return b.if_(self.inside_value, then, orelse).results
 
-    def copies(self, b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The op itself; what it gives."""
-        new = b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
-        return () if op.type is None else (new,)
-
     def hide(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A subgroup operation that invocations beyond the end do not take part in."""
+        """The op, which invocations beyond the end change nothing by; None if it has no operand
+        that does so."""
         neutral = neutral_of(b, op)
         if neutral is None:
             return None
-        mine = b.emit("select", self.inside_value, args[0], neutral)
-        return [b.emit(op.kind, mine)]
+        mine = b.emit("select", self.inside_value, args[-1], neutral)
+        return self.keep(op, (*args[:-1], mine)).results
 
 
 def neutral_of(b: Builder, op: Op) -> Value | None:
-    """What a subgroup operation can be given so that it changes nothing; None if it need not."""
+    """What an atomic or subgroup operation can be given last so that it changes nothing."""
     if op.kind in NEUTRAL_VOTES:
         return b.const(NEUTRAL_VOTES[op.kind], u1)
-    make = NEUTRAL.get(op.kind.rpartition("_")[2])
-    if make is None or not op.args:
+    make = NEUTRAL.get(op.kind)
+    if make is None:
         return None
-    t = scalar_of(op.args[0].type)
-    return b.emit("const", attr=make(t), type=t)
-
-
-def zero(b: Builder, t: Type | None) -> Value:
-    """The constant zero of a type."""
+    t = op.args[-1].type
     assert isinstance(t, Scalar | Tensor)
-    bits = (0,) * t.size if shape_of(t) else 0  # type: ignore[union-attr]
-    return b.emit("const", attr=bits, type=t)
+    bits = make(scalar_of(t))
+    return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)

@@ -376,3 +376,40 @@ def test_warp_sync() -> None:
 
     run()
     assert x.to_numpy().all()
+
+
+# --- in workgroups that the iterations do not fill -----------------------------------------------
+
+
+def test_exchange_by_xor_in_a_short_workgroup() -> None:
+    n = COUNT + 6
+    x = ti.field(ti.i32, n)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=COUNT)
+        for i in range(n):
+            ti.simt.block.sync()
+            x[i] = ti.simt.subgroup.shuffle_xor(i, ti.u32(1))
+
+    run()
+    np.testing.assert_array_equal(x.to_numpy(), np.arange(n) ^ 1)
+
+
+@pytest.mark.parametrize("n", [COUNT - 1, COUNT + 1])
+def test_a_queue_in_a_short_workgroup(n: int) -> None:
+    """The invocations beyond the end see that the queue is empty, and take nothing from it."""
+    taken, x = ti.field(ti.i32, ()), ti.field(ti.i32, 300)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=COUNT)
+        for _ in range(n):
+            ti.simt.block.sync()
+            k = ti.atomic_add(taken[None], 1)
+            while k < 300:
+                x[k] += 1
+                k = ti.atomic_add(taken[None], 1)
+
+    run()
+    assert (x.to_numpy() == 1).all() and taken[None] == 300 + n
