@@ -3,6 +3,8 @@
 Owns: the public names, and the wiring of hooks between layers. No logic.
 """
 
+from typing import Any as _Any
+
 from vkchi import aliases as _aliases
 from vkchi import experimental, types
 from vkchi import groups as _groups
@@ -26,7 +28,6 @@ from vkchi.fields.make import field, matrix_field, vector_field
 from vkchi.fields.snode import SNode
 from vkchi.fields.storage import ElementHook as _ElementHook
 from vkchi.fields.structs import StructField
-from vkchi.formats import Format
 from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
 from vkchi.lang import argpack as _argpack
 from vkchi.lang import element as _element
@@ -44,7 +45,6 @@ from vkchi.lang.atomics import (
     atomic_sub,
     atomic_xor,
 )
-from vkchi.lang.decompose import eig, polar_decompose, solve, stop_grad, svd, sym_eig
 from vkchi.lang.elementwise import (
     abs,
     acos,
@@ -105,7 +105,6 @@ from vkchi.ndarray import (
 )
 from vkchi.runtime import ARCHES as _ARCHES
 from vkchi.runtime import init, is_logging_effective, reset, set_logging_level, sync
-from vkchi.texture import Texture
 from vkchi.types import (
     f16,
     f32,
@@ -172,6 +171,12 @@ __version__ = "0.1.0"
 _aliases.install()
 _refuse_members(Ndarray, StructField)
 
+__all__ = _aliases.public_names(globals())
 
-def __getattr__(name: str) -> object:
+
+def __getattr__(name: str) -> _Any:
     return _aliases.find(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

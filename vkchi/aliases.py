@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -47,11 +47,19 @@ WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 # Public modules that are loaded when they are first used.
 LATER = ("ad", "algorithms", "linalg", "tools", *MODULES)
 
-# Functions at the top, whose module is loaded when they are first used.
+# Names whose module is loaded when they are first used.
 MOVED = {
     **dict.fromkeys(("Tape", "clear_all_gradients", "grad_replaced", "grad_for", "no_grad"), "ad"),
     **dict.fromkeys(("hex_to_rgb", "rgb_to_hex"), "tools.image"),
+    **dict.fromkeys(
+        ("eig", "polar_decompose", "solve", "stop_grad", "svd", "sym_eig"), "lang.decompose"
+    ),
+    **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
+    "Format": "formats",
 }
+
+# Public modules that are loaded with vkchi.
+AT_ONCE = ("experimental", "lang", "math", "simt", "types")
 
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {
@@ -74,7 +82,7 @@ def find(path: str) -> Any:
     if path in LATER or path in WITHOUT_FILE:
         return importlib.import_module(f"{NAME}.{path}")
     if path in MOVED:
-        return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), path)
+        return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), name)
     if name.startswith("__") or not module or module in MODULES:
         raise refuse(path)
     if name in RENAMED:
@@ -84,7 +92,18 @@ def find(path: str) -> Any:
         found = vars(sys.modules[place]).get(name)
         if found is not None:
             return found
+    for public in (name, f"types.{name}"):
+        if module and public in MOVED:
+            return find(public)
     raise refuse(known_path(path))
+
+
+def public_names(names: Mapping[str, Any]) -> list[str]:
+    """What `from vkchi import *` gives, and `dir(vkchi)` besides: public `names` of vkchi that are
+    no modules of its own, and those that are loaded later."""
+    found = [n for n, v in names.items() if n[0] != "_" and not isinstance(v, ModuleType)]
+    later = [n for n in (*LATER, *MOVED) if "." not in n and n not in MODULES]
+    return sorted({*found, *AT_ONCE, *later})
 
 
 def known_path(path: str) -> str:

@@ -21,7 +21,6 @@ from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Program, Value, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.report_ops import REPORTS
-from vkchi.ir.text import print_func
 from vkchi.options import Options
 from vkchi.passes.grid import host_count, plan_grid
 from vkchi.passes.pipeline import optimise
@@ -130,9 +129,13 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
 
 def show(stage: str, fn: Func) -> None:
     """Print or dump a Func where VKCHI_PRINT or VKCHI_DUMP ask for it."""
-    if stage in env.stages_to_print():
+    is_printed, folder = stage in env.stages_to_print(), env.flag("VKCHI_DUMP")
+    if not (is_printed or folder):
+        return
+    from vkchi.ir.text import print_func  # not before it is needed
+
+    if is_printed:
         print(f"; {stage}\n{print_func(fn)}", file=sys.stderr)
-    folder = env.flag("VKCHI_DUMP")
     if folder:
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f"{fn.name}.{stage}.chi"), "w") as out:

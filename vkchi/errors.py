@@ -1,14 +1,14 @@
 """Every exception class a user can meet, and the one place that renders a compile error.
 
-Owns: the classes (their Taichi names are aliases made in `vkchi/__init__.py`) and the message form
-of docs/design.md part 8. Must not know: the frontend, the IR.
+Owns: the classes (their Taichi names are aliases made in `vkchi/__init__.py`), the message form of
+docs/design.md part 8, and what name was meant. Must not know: the frontend, the IR.
 
     raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and u1")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from vkchi.span import Span, render_carets, render_chain
 
@@ -178,3 +178,10 @@ def render_error(error: CompilationError) -> str:
     if error.help:
         head.append(f"help: {error.help}")
     return "\n".join(head)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The one of `names` that is most like a name that is none of them; empty if none is."""
+    from difflib import get_close_matches  # only for messages
+
+    return next(iter(get_close_matches(name, list(names), 1)), "")

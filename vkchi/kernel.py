@@ -15,7 +15,7 @@ import inspect
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi.errors import (
     ArgumentError,
@@ -25,9 +25,11 @@ from vkchi.errors import (
 )
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.keys import identities, is_stale
-from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Parameter, read_parameters, sign_all, span_of_function
+
+if TYPE_CHECKING:
+    from vkchi.launch import Plan
 
 C = TypeVar("C")
 
@@ -121,6 +123,7 @@ class Kernel:
         key: tuple[Any, ...],
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
+        from vkchi.launch import Plan
 
         specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)

@@ -9,22 +9,21 @@ fields, IR.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi import env
-from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.options import Options
 from vkchi.types import Defaults, Scalar, cook, f32, i32
 
 if TYPE_CHECKING:
+    import logging
+
     from vkchi.device import Device
     from vkchi.reports import Reports
-
-log = logging.getLogger("vkchi")
 
 
 class Arch(NamedTuple):
@@ -156,23 +155,28 @@ def init(
     install(None)
     opened = _open_first(kinds, device, enable_fallback)
     install(Runtime(opened, options))
-    log.info("vkchi runs on %s", opened.info.name)
+    logger().info("vkchi runs on %s", opened.info.name)
 
 
-LOG_LEVELS = {
-    "trace": logging.DEBUG // 2, "debug": logging.DEBUG, "info": logging.INFO,
-    "warn": logging.WARNING, "error": logging.ERROR, "critical": logging.CRITICAL,
-}  # fmt: skip
+# Taichi's levels as numbers of the standard library's `logging`.
+LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
+
+
+def logger() -> logging.Logger:
+    """Where vkchi logs: `logging.getLogger("vkchi")`."""
+    import logging  # not before it is needed: `import vkchi` does without
+
+    return logging.getLogger("vkchi")
 
 
 def is_logging_effective(level: str) -> bool:
     """Whether lines of a level are logged: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    return log.isEnabledFor(_log_level(level))
+    return logger().isEnabledFor(_log_level(level))
 
 
 def set_logging_level(level: str) -> None:
     """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    log.setLevel(_log_level(level))
+    logger().setLevel(_log_level(level))
 
 
 def _log_level(name: str) -> int:
@@ -201,18 +205,15 @@ def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> D
         try:
             return open_device(kind, device, fallback=False)
         except DeviceError as e:
-            log.info("%s", e)
+            logger().info("%s", e)
     return open_device(kinds[-1], device, fallback=fallback)
 
 
 def _refuse_unknown(options: dict[str, Any]) -> None:
     unknown = sorted(set(options) - ACCEPTED)
     if unknown:
-        import difflib  # only for the message
-
-        known = [*ACCEPTED, *init.__annotations__]
-        near = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f": did you mean {near[0]}?" if near else ""
+        near = nearest(unknown[0], [*ACCEPTED, *init.__annotations__])
+        hint = f": did you mean {near}?" if near else ""
         raise UnknownOptionError(f"ti.init has no option called {', '.join(unknown)}{hint}")
 
 

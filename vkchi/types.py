@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.formats import rw_texture as rw_texture
-from vkchi.formats import texture as texture
 from vkchi.layout import WIDE_FROM as WIDE_FROM
 from vkchi.layout import AxisTerm as AxisTerm
 from vkchi.layout import Layout as Layout

@@ -167,3 +167,22 @@ def test_logging_levels(level: str) -> None:
     ti.set_logging_level(ti.WARN)
     with pytest.raises(ti.TaichiRuntimeTypeError, match="no log level is called 'loud'"):
         ti.set_logging_level("loud")
+
+
+@pytest.mark.parametrize("name", ["Format", "Tape", "Texture", "ad", "linalg", "svd", "vulkan"])
+def test_names_that_are_loaded_later_are_listed(name: str) -> None:
+    given: dict[str, object] = {}
+    exec("from vkchi import *", given)
+    assert given[name] is getattr(ti, name)
+    assert name in dir(ti)
+
+
+def test_a_star_gives_no_modules_of_ours() -> None:
+    assert not {"errors", "aliases", "signature", "launch", "np"} & set(ti.__all__)
+
+
+def test_what_few_programs_need_is_not_loaded_with_vkchi() -> None:
+    program = "import sys, vkchi; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
+    later = {"ad", "compiler", "device", "lang.decompose", "launch", "linalg", "texture", "tools"}
+    assert not loaded & {f"vkchi.{name}" for name in later}

@@ -8,13 +8,12 @@ Owns: both, `SNodeTree`, the one root of each runtime. Must not know: how trees 
 
 from __future__ import annotations
 
-import logging
 import weakref
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current, logger
 
 
 class GlobalRoot(RootNode):
@@ -139,7 +138,7 @@ class FieldsBuilder(Parent):
         the log if there is nothing. Raises KernelRuntimeError the second time."""
         self._check_not_finalized()
         if not self.root.trees and raise_warning:
-            logging.getLogger("vkchi").warning("a FieldsBuilder without fields is finalized")
+            logger().warning("a FieldsBuilder without fields is finalized")
         self.finalized = self.root.is_ready = True
         trees = []
         while self.root.trees:  # gradients that are placed now may add some

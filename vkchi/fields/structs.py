@@ -9,11 +9,10 @@ members' arrays. Must not know: struct values (`StructHook` makes them), kernels
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, nearest
 from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import Ndarray, ndarray
@@ -180,8 +179,8 @@ class StructField(StructArrays):
     def get_member_field(self, key: str) -> Any:
         """The field of one member. Raises ArgumentError."""
         if key not in self.__vkchi_arrays__:
-            close = difflib.get_close_matches(key, self.__vkchi_arrays__, 1)
-            hint = f": did you mean `{close[0]}`?" if close else ""
+            close = nearest(key, self.__vkchi_arrays__)
+            hint = f": did you mean `{close}`?" if close else ""
             raise ArgumentError(f"{self.__vkchi_type__} has no member `{key}`{hint}")
         return self.__vkchi_arrays__[key]
 

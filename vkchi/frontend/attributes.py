@@ -15,7 +15,7 @@ from vkchi.frontend.call import Handler
 from vkchi.frontend.operands import describe
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.lang.swizzle import SWIZZLES, components_of
+from vkchi.lang.swizzle import all_names, components_of
 from vkchi.types import Tensor, Type
 
 
@@ -76,7 +76,7 @@ def _ndim(cx: Context, v: Value) -> int:
 
 
 ATTRIBUTES: dict[str, Handler] = {
-    **{name: partial(swizzle, name=name) for name in SWIZZLES},
+    **{name: partial(swizzle, name=name) for name in all_names()},
     "n": _n,
     "m": _m,
     "shape": _shape,

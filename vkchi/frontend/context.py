@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
     KernelTypeError,
+    nearest,
 )
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.operands import is_target
@@ -227,11 +227,11 @@ class Lowering:
             )
         names = [key for block in self.act.blocks for key in block]
         names += [key for key in self.act.fn.__globals__ if not key.startswith("_")]
-        close = difflib.get_close_matches(name, [*names, *self.act.fn.__code__.co_freevars], 1)
+        close = nearest(name, [*names, *self.act.fn.__code__.co_freevars])
         return self.fail(
             f"`{name}` is not defined",
             kind=KernelNameError,
-            help=f"did you mean `{close[0]}`?" if close else "",
+            help=f"did you mean `{close}`?" if close else "",
         )
 
     # --- parameters of the Func --------------------------------------------------------------

@@ -9,7 +9,6 @@ matrices components; lists items; Python objects their own attributes. Must not 
 from __future__ import annotations
 
 import ast
-import difflib
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +19,7 @@ from vkchi.errors import (
     KernelSyntaxError,
     KernelTypeError,
     Unsupported,
+    nearest,
 )
 from vkchi.frontend import arith
 from vkchi.frontend.attributes import component_indices
@@ -161,11 +161,11 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     except Unsupported as e:  # a name of Taichi's that is not there
         raise Unsupported(f"{cx.span.place}: {e}") from None
     except AttributeError:
-        close = difflib.get_close_matches(name, dir(obj), 1)
+        close = nearest(name, dir(obj))
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
             kind=KernelNameError,
-            help=f"did you mean `{close[0]}`?" if close else "",
+            help=f"did you mean `{close}`?" if close else "",
         ) from None
     if value is None and name in ("grad", "dual") and is_field(obj):
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")

@@ -9,12 +9,11 @@ carry them as those of any tree. Must not know: AST classes, statements.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.errors import KernelNameError
+from vkchi.errors import KernelNameError, nearest
 from vkchi.frontend.construct import construct
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import (
@@ -182,11 +181,11 @@ def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
     if fact is not None and (isinstance(held, ArrayRecord) or name == "keys"):
         return fact(cx, held)
     known = [*held.members, *held.methods]
-    close = difflib.get_close_matches(name, known, 1)
+    close = nearest(name, known)
     raise cx.fail(
         f"{_word(held)} has no member `{name}`",
         kind=KernelNameError,
-        help=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known) or 'none'}",
+        help=f"did you mean `{close}`?" if close else f"it has {', '.join(known) or 'none'}",
     )
 
 

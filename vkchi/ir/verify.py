@@ -53,7 +53,6 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.sig import SignatureError
-from vkchi.ir.text import print_op
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, u1
 
 Types = tuple["Type | None", ...]
@@ -122,6 +121,8 @@ class _Checker:
 
     def fail(self, rule: int, sentence: str, op: Op | None = None) -> NoReturn:
         """Raise the error."""
+        from vkchi.ir.text import print_op  # not before it is needed
+
         span = (op.span if op is not None else None) or self.fn.span
         place = f"{span.place}: " if span is not None else ""
         quote = f"\n    {print_op(op, self.fn)}" if op is not None else ""

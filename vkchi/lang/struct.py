@@ -10,7 +10,6 @@ Python sees them, the decorator. Must not know: fields, kernels.
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
 from vkchi.lang.construct import make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.structs import METHODS_KEY, StructType
@@ -68,8 +67,8 @@ class Struct:
         raise self._missing(name)
 
     def _missing(self, name: str) -> AttributeError:
-        close = difflib.get_close_matches(name, self._names(), 1)
-        hint = f": did you mean `{close[0]}`?" if close else ""
+        close = nearest(name, self._names())
+        hint = f": did you mean `{close}`?" if close else ""
         return AttributeError(f"a struct with {', '.join(self._names())} has no `{name}`{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -221,10 +220,10 @@ def arrange(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     given = dict(zip(names, args))
     for name, x in kwargs.items():
         if name not in t.members:
-            close = difflib.get_close_matches(name, names, 1)
+            close = nearest(name, names)
             raise KernelTypeError(
                 f"{t} has no member `{name}`",
-                help=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names)}",
+                help=f"did you mean `{close}`?" if close else f"it has {', '.join(names)}",
             )
         if name in given:
             raise KernelTypeError(f"{t} gets its member `{name}` twice")

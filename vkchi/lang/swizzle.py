@@ -1,26 +1,32 @@
 """Component names of vectors: xyzw, rgba and stpq, one to four of one alphabet.
 
->>> SWIZZLES["xz"], SWIZZLES["g"]
-((0, 2), (1,))
+>>> components_of("xz", 3), components_of("g", 3), components_of("xz", 2)
+((0, 2), (1,), None)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 
 ALPHABETS = ("xyzw", "rgba", "stpq")
-
-# Every name -> the components it names, in order.
-SWIZZLES: dict[str, tuple[int, ...]] = {
-    "".join(alphabet[k] for k in places): places
-    for alphabet in ALPHABETS
-    for length in (1, 2, 3, 4)
-    for places in product(range(4), repeat=length)
-}
+MOST = 4  # letters of a name
 
 
+def all_names() -> Iterator[str]:
+    """Every such name: 1 to 4 letters of one alphabet."""
+    for alphabet in ALPHABETS:
+        for length in range(1, MOST + 1):
+            yield from map("".join, product(alphabet, repeat=length))
+
+
+@lru_cache(maxsize=1024)
 def components_of(name: str, size: int) -> tuple[int, ...] | None:
     """The components that `name` means on a vector of `size`; None if it is no such name, or names
     one beyond the end."""
-    places = SWIZZLES.get(name)
-    return places if places is not None and max(places) < size else None
+    for alphabet in ALPHABETS:
+        places = tuple(map(alphabet.find, name))
+        if 0 < len(places) <= MOST and min(places) >= 0:
+            return places if max(places) < size else None
+    return None

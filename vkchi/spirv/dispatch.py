@@ -17,7 +17,6 @@ from vkchi.spirv.lower import ROWS
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import ExecutionMode
 from vkchi.spirv.survey import check_shared
-from vkchi.spirv.tools import write_dump
 from vkchi.types import f32
 
 ENTRY = "main"
@@ -45,6 +44,8 @@ def emit(fn: Func, grid: Grid, caps: Caps, name: str) -> Shader:
     words = em.m.assemble(entry, ENTRY)
     folder = env.flag("VKCHI_DUMP_SPV")
     if folder:
+        from vkchi.spirv.tools import write_dump  # not before it is needed: subprocess is slow
+
         write_dump(words, folder)
     return Shader(name, words, slots, size_bytes, indirect, grid, needs)
 
