@@ -34,7 +34,7 @@ from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.divergence import check_barriers
 from vkchi.passes.grid import choose_block, fills_groups, host_count
 from vkchi.passes.reduce import IDENTITIES
-from vkchi.types import Scalar, Tensor, i32, scalar_of, u1
+from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1
 
 BARRIERS = frozenset({"barrier"})
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
@@ -143,7 +143,10 @@ class Copier(Rebuilder):
         neutral = neutral_of(b, op)
         if neutral is None:
             return None
-        mine = b.emit("select", self.inside_value, args[-1], neutral)
+        inside, shape = self.inside_value, shape_of(neutral.type)
+        if shape:
+            inside = b.emit("splat", inside, type=Tensor.of(u1, shape))
+        mine = b.emit("select", inside, args[-1], neutral)
         return self.keep(op, (*args[:-1], mine)).results
 
 

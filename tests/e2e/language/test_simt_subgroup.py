@@ -396,6 +396,22 @@ def test_exchange_by_xor_in_a_short_workgroup() -> None:
     np.testing.assert_array_equal(x.to_numpy(), np.arange(n) ^ 1)
 
 
+def test_sums_of_vectors_in_a_short_workgroup() -> None:
+    total, most = ti.Vector.field(2, ti.f32, ()), ti.Vector.field(2, ti.i32, ())
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=COUNT)
+        for i in range(COUNT + 3):
+            ti.simt.block.sync()
+            total[None] += ti.Vector([1.0, 2.0])
+            ti.atomic_max(most[None], ti.Vector([i, -i]))
+
+    run()
+    assert total[None].to_list() == [COUNT + 3, 2 * COUNT + 6]
+    assert most[None].to_list() == [COUNT + 2, 0]
+
+
 @pytest.mark.parametrize("n", [COUNT - 1, COUNT + 1])
 def test_a_queue_in_a_short_workgroup(n: int) -> None:
     """The invocations beyond the end see that the queue is empty, and take nothing from it."""
