@@ -5,6 +5,7 @@ Owns: the order of the steps. Must not know: devices but by Caps, launches, tape
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from vkchi.autodiff.forward import forward
@@ -12,10 +13,12 @@ from vkchi.autodiff.refusals import check_repeatable
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.caps import Caps
 from vkchi.compiler import Built, build, show
-from vkchi.ir.core import Func
+from vkchi.ir.core import Func, Param, Value
+from vkchi.ir.rebuild import Rebuilder
 from vkchi.ir.verify import verify
 from vkchi.options import Options
 from vkchi.passes.pipeline import load_pass
+from vkchi.types import Array
 
 
 class CompiledGradient(NamedTuple):
@@ -26,15 +29,20 @@ class CompiledGradient(NamedTuple):
     counting: Built | None
 
 
+Types = Mapping[str, Array]  # of parameters by name
+
+
 def build_gradient(
-    fn: Func, differentiable: frozenset[str], options: Options, caps: Caps
+    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
 ) -> CompiledGradient:
-    """The gradient of a lowered kernel by its arrays of these names. Raises GradientError."""
-    return finish(differentiate(fn, differentiable), options, caps)
+    """The gradient of a lowered kernel by its arrays of these names. `types` are those of adjoints
+    that do not lie in memory as their arrays do. Raises GradientError."""
+    made = differentiate(fn, differentiable)
+    return finish(made._replace(func=lay_out(made.func, types)), options, caps)
 
 
 def build_second(
-    fn: Func, differentiable: frozenset[str], options: Options, caps: Caps
+    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
 ) -> CompiledGradient:
     """The derivative of that gradient along a direction: forward mode over reverse mode, with a
     `NAME.dual` for every array of floats in it. Raises GradientError."""
@@ -42,7 +50,10 @@ def build_second(
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = forward(made.func, differentiable | frozenset(own))
     verify(func)
-    return finish(made._replace(func=load_pass("unread")(func)), options, caps)
+    func = lay_out(
+        load_pass("unread")(func), {**types, **{f"{k}.dual": t for k, t in types.items()}}
+    )
+    return finish(made._replace(func=func), options, caps)
 
 
 def differentiate(fn: Func, differentiable: frozenset[str]) -> Gradient:
@@ -64,13 +75,26 @@ def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
 
 
 def build_forward(
-    fn: Func, differentiable: frozenset[str], options: Options, caps: Caps
+    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
 ) -> tuple[Func, Built]:
     """The kernel with derivatives along the duals of these arrays. Raises GradientError."""
-    made = forward(prepare(fn), differentiable)
+    made = lay_out(forward(prepare(fn), differentiable), types)
     show("grad", made)
     verify(made)
     return made, build(made, options, caps)
+
+
+def lay_out(fn: Func, types: Types) -> Func:
+    """The Func with other types, of the same elements, for some of its arrays."""
+    new: dict[Value, Param] = {
+        p: Param(types[p.name], p.name) for p in fn.params if p.name in types
+    }
+    if not new:
+        return fn
+    rebuilder = Rebuilder(lambda b, op, args: None)
+    rebuilder.map.update(new)
+    params = tuple([new.get(p, p) for p in fn.params])
+    return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
 
 
 def prepare(fn: Func) -> Func:

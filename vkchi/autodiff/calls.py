@@ -5,7 +5,7 @@ Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi.autodiff.regions import may_meet
@@ -15,6 +15,7 @@ from vkchi.interop import host
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Bound
+from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
@@ -130,14 +131,33 @@ class Gradients:
                 tensor.grad.copy_(made)
 
 
-def plan_gradient(call: Call, names: frozenset[str]) -> GradientPlan:
+def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:
+    """The types of gradients or duals that lie in memory otherwise than their arrays, by the names
+    of their parameters. Raises GradientError for one that has other indices."""
+    found = {}
+    for name, companion in companions.items():
+        array = call.arrays[name]
+        if companion.layout != array.layout:
+            if companion.shape != array.shape or companion.layout.origin != array.layout.origin:
+                raise GradientError(
+                    f"the gradient or dual of `{name}` was placed with other indices than the "
+                    "field has", call.plan.func.span,
+                    help="place it in a block of the same shape and offset",
+                )  # fmt: skip
+            found[f"{name}.{suffix}"] = companion.array_type
+    return found
+
+
+def plan_gradient(call: Call, gradients: Gradients) -> GradientPlan:
     """The call's gradient by these arrays, made once per plan. Raises GradientError."""
     from vkchi.autodiff.plan import GradientPlan  # most programs have no gradients
 
     check_aliases(call)
+    names = gradients.names
     found = call.plan.derived.get(names)
     if found is None:
-        found = call.plan.derived[names] = GradientPlan(call.plan, call.args, names)
+        types = types_apart(call, gradients.arrays, "adjoint")
+        found = call.plan.derived[names] = GradientPlan(call.plan, call.args, names, types)
     assert isinstance(found, GradientPlan)
     return found
 
@@ -166,7 +186,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """
     call = describe_call(name, plan, args)
     gradients = Gradients(call)
-    made = plan_gradient(call, gradients.names)
+    made = plan_gradient(call, gradients)
     needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
     for key, box in needs.items():
         if key in writes and may_meet(box, writes[key]):

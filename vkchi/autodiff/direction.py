@@ -81,7 +81,7 @@ class FwdMode:
         found = plan.derived.get(key)
         if found is None:
             missing_dual(call, frozenset(duals))
-            found = plan.derived[key] = ForwardPlan(plan, call.args, frozenset(duals))
+            found = plan.derived[key] = ForwardPlan(call, duals)
         self.taints.check(call, frozenset(duals), "dual")
         self.overwrites.check_call(call, frozenset(duals))
         result = found.run(call, duals)

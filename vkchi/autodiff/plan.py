@@ -17,7 +17,7 @@ from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.gradients import CompiledGradient, build_gradient
+from vkchi.gradients import CompiledGradient, Types, build_gradient
 from vkchi.ir.core import Func, Op, Param, Result, Value
 from vkchi.launch import Plan, Step, count_reader
 from vkchi.options import Options
@@ -29,7 +29,7 @@ from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
 SEED = ("value", "seed", 0)
-Builder = Callable[[Func, frozenset[str], Options, Caps], CompiledGradient]
+Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
 
 
 class Program:
@@ -139,7 +139,8 @@ def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
 
 
 class GradientPlan:
-    """The gradient of a kernel for one signature and one set of differentiable arrays.
+    """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
+    those of adjoints that lie in memory otherwise than their arrays.
 
     `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
     kernel overwrites. Raises GradientError where there is no gradient.
@@ -150,10 +151,11 @@ class GradientPlan:
         plan: Plan,
         args: tuple[Any, ...],
         differentiable: frozenset[str],
+        types: Types,
         build: Builder = build_gradient,
     ) -> None:
         runtime = plan.runtime
-        compiled = build(plan.func, differentiable, runtime.options, runtime.device.caps)
+        compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func
         self.main = Program(plan, func, compiled.main, args)

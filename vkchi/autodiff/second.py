@@ -20,6 +20,7 @@ from vkchi.autodiff.calls import (
     companion,
     describe_call,
     is_gradient,
+    types_apart,
     whole,
 )
 from vkchi.autodiff.copies import copy_floats
@@ -119,7 +120,7 @@ class Recorder:
             raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
         if any(map(is_gradient, call.arrays.values())):
             raise Unsupported("ti.ad.hvp does not go through kernels that work on gradients")
-        made = self.plan_second(call, gradients.names)
+        made = self.plan_second(call, gradients)
         self.taints.check(call, gradients.names)
         self.overwrites.check_call(call, gradients.names)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
@@ -131,7 +132,7 @@ class Recorder:
         written = plan.written | {f"{n}.dual" for n in plan.written}
         boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
         self.keeper.protect(written, memory, boxes)
-        result = self.plan_forward(call, gradients.names).run(call, duals)
+        result = self.plan_forward(call, duals).run(call, duals)
         self.entries.append(entry)
         self.taints.note(call, made.escapes)
         stores = made.made.primal.active.stores
@@ -153,22 +154,25 @@ class Recorder:
         """Record a copy of floats as a kernel; whether it was."""
         return copy_floats(target, source)
 
-    def plan_forward(self, call: Call, names: frozenset[str]) -> ForwardPlan:
+    def plan_forward(self, call: Call, duals: dict[str, Storage]) -> ForwardPlan:
         """The call's forward mode, made once per plan."""
-        key = ("forward", names)
+        names = frozenset(duals)
+        key = ("forward of second", names)
         if key not in call.plan.derived:
             missing_dual(call, names)
-            call.plan.derived[key] = ForwardPlan(call.plan, call.args, names)
+            call.plan.derived[key] = ForwardPlan(call, duals)
         found = call.plan.derived[key]
         assert isinstance(found, ForwardPlan)
         return found
 
-    def plan_second(self, call: Call, names: frozenset[str]) -> GradientPlan:
+    def plan_second(self, call: Call, gradients: Gradients) -> GradientPlan:
         """The derivative of the call's gradient, made once per plan."""
+        names = gradients.names
         key = ("second", names)
         check_aliases(call)
         if key not in call.plan.derived:
-            made = GradientPlan(call.plan, call.args, names, build_second)
+            types = types_apart(call, gradients.arrays, "adjoint")
+            made = GradientPlan(call.plan, call.args, names, types, build_second)
             call.plan.derived[key] = made
         found = call.plan.derived[key]
         assert isinstance(found, GradientPlan)
@@ -182,7 +186,7 @@ class Recorder:
                 continue
             if not isinstance(entry, Entry):
                 raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
-            made = self.plan_second(entry.call, entry.gradients.names)
+            made = self.plan_second(entry.call, entry.gradients)
             grads = entry.gradients.arrays
             duals = {
                 f"{adjoint}.dual": self.dual(grads[name])

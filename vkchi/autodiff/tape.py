@@ -223,7 +223,7 @@ class Tape:
             return self.launch_unrecorded(name, plan, args)
         call = describe_call(name, plan, args)
         gradients = Gradients(call)
-        made = plan_gradient(call, gradients.names)
+        made = plan_gradient(call, gradients)
         self.taints.check(call, gradients.names)
         self.overwrites.check_call(call, gradients.names)
         self.entries += self.keeper.take_rewritten()

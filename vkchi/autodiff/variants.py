@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.calls import Call
+from vkchi.autodiff.calls import Call, types_apart
 from vkchi.autodiff.plan import SEED, Arrays, Program
 from vkchi.autodiff.primal import Activity
 from vkchi.compiler import Built, used_sites
@@ -47,10 +47,13 @@ class Variant(Program):
 class ForwardPlan:
     """A kernel with derivatives along the duals of some arrays; `active` is what has one."""
 
-    def __init__(self, plan: Plan, args: tuple[Any, ...], differentiable: frozenset[str]) -> None:
-        runtime = plan.runtime
-        func, built = build_forward(plan.func, differentiable, runtime.options, runtime.device.caps)
-        self.variant = Variant(plan, func, built, args)
+    def __init__(self, call: Call, duals: Arrays) -> None:
+        plan, differentiable = call.plan, frozenset(duals)
+        runtime, types = plan.runtime, types_apart(call, duals, "dual")
+        func, built = build_forward(
+            plan.func, differentiable, types, runtime.options, runtime.device.caps
+        )
+        self.variant = Variant(plan, func, built, call.args)
         self.active = Activity(plan.func, differentiable)
 
     def run(self, call: Call, duals: Arrays) -> Any:

@@ -340,3 +340,58 @@ def test_forward_mode_and_the_order_of_iterations() -> None:
         with pytest.raises(ti.ad.GradientError, match="order of iterations"):  # noqa: SIM117
             with ti.ad.FwdMode(most, x, list(np.ones(100))):
                 run()
+
+
+# --- where gradients lie -------------------------------------------------------------------------
+
+
+def test_gradients_that_lie_otherwise_than_their_fields() -> None:
+    x, y, loss = ti.field(ti.f32), ti.Vector.field(2, ti.f32), numbers()
+    ti.root.dense(ti.i, 3).place(x, y)
+    ti.root.dense(ti.i, 3).place(x.grad)
+    ti.root.dense(ti.i, 3).place(y.grad)
+    x.fill(2)
+    y.fill(3)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += x[i] ** 2 * y[i].x
+
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), 12)
+    np.testing.assert_allclose(y.grad.to_numpy(), [[4, 0]] * 3)
+    np.testing.assert_allclose(ti.ad.hvp(run, loss, x, np.array([1, 0, 2])), [6, 0, 12])
+
+
+def test_duals_that_lie_otherwise_than_their_fields() -> None:
+    x, y, loss = ti.field(ti.f32), ti.Vector.field(2, ti.f32), with_dual()
+    ti.root.dense(ti.i, 3).place(x, y)
+    ti.root.dense(ti.i, 3).place(x.dual)
+    x.fill(2)
+    y.fill(3)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += x[i] ** 2 * y[i].x
+
+    with ti.ad.FwdMode(loss, x, [1, 2, 3]):
+        run()
+    assert loss.dual[None] == pytest.approx(12 * 6)
+
+
+def test_a_gradient_with_other_indices_is_refused() -> None:
+    x, loss = ti.field(ti.f32), numbers()
+    ti.root.dense(ti.i, 3).place(x, offset=-1)
+    ti.root.dense(ti.i, 3).place(x.grad)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    with pytest.raises(ti.ad.GradientError, match="`x` was placed with other indices"):  # noqa: SIM117
+        with ti.ad.Tape(loss):
+            run()
