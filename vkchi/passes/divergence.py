@@ -40,7 +40,9 @@ SOURCES = {
 }  # fmt: skip
 REMAINDERS = frozenset({"mod", "rem"})
 # What may make one number of several.
-MERGING = frozenset({"floordiv", "truncdiv", "shr", "and", "select", "min", "max"})
+MERGING = frozenset(
+    {"floordiv", "truncdiv", "shr", "mul", "and", "or", "xor", "select", "min", "max"}
+)
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "eq": operator.eq, "ne": operator.ne,
