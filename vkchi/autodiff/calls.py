@@ -162,6 +162,19 @@ def plan_gradient(call: Call, gradients: Gradients) -> GradientPlan:
     return found
 
 
+def check_leaves(call: Call) -> None:
+    """Raises GradientError for a tensor that torch computed from others, as views are: a gradient
+    would stay with it."""
+    for name, tensor in call.tensors.items():
+        if not (tensor.is_leaf or tensor.retains_grad):
+            raise GradientError(
+                f"{call.name}(): torch computed the tensor `{name}` from others, which its "
+                "gradient would not reach", call.plan.func.span,
+                help="pass what it was computed from, or call retain_grad() on it to find the "
+                "gradient in its .grad",
+            )  # fmt: skip
+
+
 def check_aliases(call: Call) -> None:
     """Raises GradientError where two parameters are one array that the kernel writes, or that it
     takes to be two."""

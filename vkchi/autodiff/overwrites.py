@@ -68,7 +68,7 @@ class Overwrites:
 
     def __init__(self, kind: str = "grad") -> None:
         self.kind = kind  # where derivatives are: `grad` or `dual`
-        self.held: dict[int, list[Held]] = {}
+        self.held: dict[int, dict[Box, Held]] = {}
         self.lost: dict[int, tuple[Held, str]] = {}
         self.reads: dict[int, set[Index | None]] = {}
 
@@ -83,15 +83,15 @@ class Overwrites:
                 array = call.arrays[name]
                 box = boxes.get(name) or (None,) * len(array.shape)
                 held = Held(whole(array), name, call, op, box)
-                self.held.setdefault(id(held.array), []).append(held)
+                self.held.setdefault(id(held.array), {})[box] = held
                 found.append(held.array)
         return found
 
     def holds(self, array: Storage, at: Index | None = None) -> Held | None:
         """What an array holds with a derivative, at an index or anywhere."""
         box: Box = tuple([None] * len(array.shape) if at is None else [(k, k) for k in at])
-        found = self.held.get(id(whole(array)), [])
-        return next((held for held in found if may_meet(held.box, box)), None)
+        found = self.held.get(id(whole(array)), {})
+        return next((held for held in found.values() if may_meet(held.box, box)), None)
 
     def note_access(self, array: Storage, access: Access) -> list[Cut]:
         """Note what Python is about to do to an array; what a tape has to record of it."""

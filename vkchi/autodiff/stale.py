@@ -25,11 +25,10 @@ from vkchi.types import Array
 
 
 class Written(NamedTuple):
-    """That a part of an array was overwritten; `time` is how many calls with gradients of their own
-    had ended by then."""
+    """When a part of an array was overwritten, and by whom; `time` is how many calls with gradients
+    of their own had ended by then."""
 
     time: int
-    box: Box
     who: str
 
 
@@ -38,7 +37,7 @@ class History:
 
     def __init__(self) -> None:
         self.time = 0
-        self.writes: dict[int, list[Written]] = {}
+        self.writes: dict[int, dict[Box, Written]] = {}  # by array, the last one to a part
         self.arrays: dict[int, Storage] = {}  # so that their ids stay theirs
         self.since: int | None = None
         self.reader = ""
@@ -56,7 +55,7 @@ class History:
             self.restored.add(id(array))
         elif self.time and array not in array.runtime.gradients:
             self.arrays[id(array)] = array
-            self.writes.setdefault(id(array), []).append(Written(self.time, box, who))
+            self.writes.setdefault(id(array), {})[box] = Written(self.time, who)
 
     @contextmanager
     def reading(self, since: int, reader: str) -> Iterator[None]:
@@ -75,8 +74,8 @@ class History:
         key = id(whole(array))
         if self.since is None or key in self.restored:
             return
-        for written in self.writes.get(key, ()):
-            if written.time >= self.since and may_meet(written.box, box):
+        for part, written in self.writes.get(key, {}).items():
+            if written.time >= self.since and may_meet(part, box):
                 raise GradientError(
                     f"the gradient of {self.reader}() reads `{name}`, which {written.who} has "
                     "overwritten since: it is not what the call found", span,

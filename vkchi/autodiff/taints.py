@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from vkchi.autodiff.calls import Call, whole
 from vkchi.errors import GradientError
+from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.types import Array
 
@@ -31,15 +32,22 @@ class Taints:
         self.arrays: dict[int, Taint] = {}
         self.hosts: list[Taint] = []
 
-    def note(self, call: Call, escapes: Mapping[str, Any]) -> None:
+    def note(self, call: Call, escapes: Mapping[str, Any]) -> list[Storage]:
         """Note arrays of a call, by parameter name, that now hold something with a derivative, and
-        the ops that put it there."""
+        the ops that put it there. What is returned are those on the device."""
+        noted = []
         for name, op in escapes.items():
             if name in call.hosts:
                 self.hosts.append(Taint(call.hosts[name], name, call, op))
             elif name in call.arrays:
                 array = whole(call.arrays[name])
                 self.arrays[id(array)] = Taint(array, name, call, op)
+                noted.append(array)
+        return noted
+
+    def forget(self, array: Storage) -> None:
+        """All of an array is filled with a constant."""
+        self.arrays.pop(id(array), None)
 
     def find(self, call: Call, name: str) -> Taint | None:
         """What is known of an array of a call."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
+    check_leaves,
     companion,
     copy_of,
     describe_call,
@@ -222,6 +223,7 @@ class Tape:
         if self.is_paused:
             return self.launch_unrecorded(name, plan, args)
         call = describe_call(name, plan, args)
+        check_leaves(call)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients)
         self.taints.check(call, gradients.names)
@@ -242,8 +244,9 @@ class Tape:
         self.entries.append(entry)
         for key, box in boxes.items() if self.history.time else ():
             self.history.note(call.arrays[key], box, f"{name}()")
-        self.taints.note(call, made.escapes)
-        for array in self.overwrites.note_call(call, made.made.primal.active.stores, boxes):
+        noted = self.taints.note(call, made.escapes)
+        noted += self.overwrites.note_call(call, made.made.primal.active.stores, boxes)
+        for array in noted:
             self.keeper.watch(array)
         return result
 
@@ -276,6 +279,8 @@ class Tape:
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.history.note_access(array, access)
+        if access.kind == "fill":
+            self.taints.forget(array)
         is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
         if self.state == "recording" and not is_own:
             self.entries += self.overwrites.note_access(array, access)
