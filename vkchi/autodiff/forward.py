@@ -320,6 +320,11 @@ class ForwardSite:
         """Whether operand k has a derivative."""
         return self.forward.tangents.get(self.op.args[k]) is not None
 
+    @property
+    def is_wild(self) -> bool:
+        """Forward, what a `select` does not choose is gone."""
+        return False
+
 
 def refuse(op: Op) -> GradientError:
     """The error for an op that has no derivative."""

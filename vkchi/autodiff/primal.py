@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
+from vkchi.autodiff.rules import MEMORY, NONDIFF, WILD, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import ATOMICS, TABLE, Effect
 from vkchi.types import Array, Scalar, Tensor, i32
@@ -36,7 +36,8 @@ class Segment(NamedTuple):
 
 
 class Primal:
-    """A Func and what is known of it. `differentiable` names the arrays with gradients."""
+    """A Func and what is known of it. `differentiable` names the arrays with gradients; `wild` are
+    values that come of ops which make infinities."""
 
     def __init__(self, fn: Func, differentiable: frozenset[str]) -> None:
         self.fn, self.differentiable = fn, differentiable
@@ -50,6 +51,8 @@ class Primal:
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.active = Activity(fn, differentiable)
+        wild = frozenset(op for op in walk(fn.body) if op.kind in WILD)
+        self.wild = Activity(fn, frozenset(), wild).values if wild else set()
 
     def _place(self, region: Region, *, is_in_loop: bool) -> None:
         self.home.update(dict.fromkeys(region.params, region))

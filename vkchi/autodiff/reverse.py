@@ -468,6 +468,11 @@ class ReverseSite:
         """Whether operand k wants an adjoint."""
         return self.op.args[k] in self.reverse.primal.active
 
+    @property
+    def is_wild(self) -> bool:
+        """Whether an operand may be infinite where it does not count."""
+        return not self.reverse.primal.wild.isdisjoint(self.op.args)
+
 
 def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
     """What stands at a place, and 0 instead, in one step per component."""

@@ -4,7 +4,8 @@ Owns: `RULES`. A row is
 - `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
   constants, None means zero, a `Choice` is 1 or 0). Reverse mode multiplies the incoming adjoint
   with them, forward mode the operands' tangents. Where these are 0, the product is 0 even if the
-  derivative is infinite (`Steep`): what was not chosen by a `select` must not make a NaN.
+  derivative is infinite (`Steep`, and all where operands are `WILD`): what was not chosen by a
+  `select` must not make a NaN.
 - `Linear`: an op that is linear in some operands together: forward mode applies the op to their
   tangents; `vjp` says what each operand receives.
 - `Bilinear`: linear in each operand alone.
@@ -33,7 +34,7 @@ import numpy as np
 from vkchi.autodiff.number import Number
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import TABLE, Effect
-from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 
 class Site(Protocol):
@@ -53,6 +54,11 @@ class Site(Protocol):
 
     def is_active(self, k: int) -> bool:
         """Whether a derivative by operand k is wanted."""
+        ...
+
+    @property
+    def is_wild(self) -> bool:
+        """Whether an operand may be infinite or no number where it does not count."""
         ...
 
 
@@ -81,6 +87,12 @@ class Steep(NamedTuple):
 
     slope: Partial
 
+
+# Ops that make something infinite, or no number, of plain numbers.
+WILD = frozenset(
+    ("div", "mod", "rem", "pow", "sqrt", "rsqrt", "exp", "exp2", "log", "log2")
+    + ("asin", "acos", "tan", "sinh", "cosh")
+)
 
 Factor = Partial | Constant | Choice | Steep | None
 
@@ -224,15 +236,25 @@ def _matmul(s: Site, g: Number) -> list[Number | None]:
     is_vector = len(shape_of(s.op.args[1].type)) == 1
     left = right = None
     if s.is_active(0):
-        left = g.outer(s.y) if is_vector else g.matmul(s.y.call("transpose"))
+        y = _counting(s, s.y, g)
+        left = g.outer(y) if is_vector else g.matmul(y.call("transpose"))
     if s.is_active(1):
-        right = s.x.call("transpose").matmul(g)
+        right = _counting(s, s.x, g).call("transpose").matmul(g)
     return [left, right]
 
 
 def _outer(s: Site, g: Number) -> list[Number | None]:
-    left = g.matmul(s.y) if s.is_active(0) else None
-    return [left, g.call("transpose").matmul(s.x) if s.is_active(1) else None]
+    left = g.matmul(_counting(s, s.y, g)) if s.is_active(0) else None
+    right = g.call("transpose").matmul(_counting(s, s.x, g)) if s.is_active(1) else None
+    return [left, right]
+
+
+def _counting(s: Site, x: Number, g: Number) -> Number:
+    """A factor; 0 if it may be infinite and all of the adjoint is 0."""
+    if not s.is_wild:
+        return x
+    counts = g.call("abs").call("sum") != 0
+    return counts.splat(with_scalar(x.type, u1)).where(x, x.zero())
 
 
 _TENSORS: dict[str, Rule] = {
@@ -334,7 +356,7 @@ def multiply(site: Site, g: Number, factor: Factor) -> Number | None:
         return g if factor is ONE else -g
     if isinstance(factor, Steep):
         return _times_steep(g, factor.slope(site))
-    return g * factor(site)
+    return _times_steep(g, factor(site)) if site.is_wild else g * factor(site)
 
 
 def _times_steep(g: Number, slope: Number) -> Number:

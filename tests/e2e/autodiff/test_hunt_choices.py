@@ -1,0 +1,124 @@
+"""What a program does not choose must not spoil the gradient of what it does: infinities and NaNs
+in the other arm of a `select`, or in values that only some iterations use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+def x_log_x(a):
+    return ti.select(a > 0, a * ti.log(a), 0.0)
+
+
+def sign_by_rsqrt(a):
+    return ti.select(a != 0, a * ti.rsqrt(a * a), 0.0)
+
+
+def unit_vector(a):
+    v = ti.Vector([a, a])
+    return ti.select(v.norm() > 0, v.normalized(), ti.Vector([0.0, 0.0])).sum()
+
+
+def x_exp_x(a):
+    return ti.select(a < 80, ti.exp(a) * a, a)
+
+
+def twice_inverse(a):
+    r = 1 / a
+    return ti.select(a != 0, r * a * a, 0.0)
+
+
+def root_by_logarithm(a):
+    return ti.select(a > 0, ti.exp(ti.log(a) * 0.5) * a, a)
+
+
+def solved(a):
+    m = ti.Matrix([[a, 0.0], [0.0, a]])
+    x = m.inverse() @ ti.Vector([1.0, 1.0])
+    return ti.select(a != 0, x[0] * a * a, 0.0)
+
+
+def arc(a):
+    return ti.select(abs(a) < 1, ti.asin(a) * ti.sqrt(1 - a * a), a)
+
+
+def wave_of_inverse(a):
+    return ti.select(a != 0, ti.sin(1 / a) * a, 0.0)
+
+
+def used_in_one_arm(a):
+    r = a * ti.rsqrt(a * a)
+    total = 0.0
+    if a != 0:
+        total = r * a  # |a|
+    return total
+
+
+PROGRAMS: list[tuple[Callable[..., Any], list[float], list[float]]] = [
+    (x_log_x, [1, 0, -1], [1, 0, 0]),
+    (sign_by_rsqrt, [2, 0], [0, 0]),
+    (unit_vector, [2, 0], [0, 0]),
+    (x_exp_x, [1, 1000], [2 * math.e, 1]),
+    (twice_inverse, [2, 0], [1, 0]),
+    (root_by_logarithm, [4, -1], [3, 1]),
+    (solved, [2, 0], [1, 0]),
+    (arc, [0.5, 1, 2], [1 - math.asin(0.5) * 0.5 / math.sqrt(0.75), 1, 1]),
+    (wave_of_inverse, [2, 0], [math.sin(0.5) - 0.5 * math.cos(0.5), 0]),
+    (used_in_one_arm, [2, -3, 0], [1, -1, 0]),
+]
+
+
+@pytest.mark.parametrize(("body", "at", "slopes"), PROGRAMS, ids=[p[0].__name__ for p in PROGRAMS])
+def test_what_is_not_chosen(body: Any, at: list[float], slopes: list[float]) -> None:
+    x, loss = ti.field(ti.f32, len(at), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.array(at, np.float32))
+    function = ti.func(body)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += function(x[i])
+
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_chosen_in_another_kernel() -> None:
+    x, y = ti.field(ti.f32, 3, needs_grad=True), ti.field(ti.f32, 3, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.array([2, 0, -3], np.float32))
+
+    @ti.kernel
+    def put():
+        for i in x:
+            y[i] = x[i] * ti.rsqrt(x[i] * x[i]) * x[i]
+
+    @ti.kernel
+    def use():
+        for i in x:
+            loss[None] += ti.select(x[i] != 0, y[i], 0.0)
+
+    with ti.ad.Tape(loss):
+        put()
+        use()
+    np.testing.assert_allclose(x.grad.to_numpy(), [1, 0, -1], rtol=1e-5)
+
+
+def test_infinite_slope_that_counts_stays_infinite() -> None:
+    x, loss = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def root():
+        loss[None] += 3 * ti.sqrt(x[None])
+
+    with ti.ad.Tape(loss):
+        root()
+    assert x.grad[None] == math.inf
