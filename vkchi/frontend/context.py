@@ -67,6 +67,7 @@ class Lowering:
         self.act: Activation
         self.frames: list[dict[Var, Any]] = []
         self.in_parallel = False
+        self.stopped: dict[Value, bool] = {}  # arrays without derivatives; whether in this loop
         self.config = LoopConfig()
         self.call_node: ast.Call | None = None
         self.dependencies = Dependencies()
@@ -74,6 +75,16 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
+
+    def leave_parallel(self) -> None:
+        """Back at the top of the kernel, behind a loop that runs in parallel."""
+        self.in_parallel, self.reports.iteration = False, ()
+        self.stopped = {v: is_inside for v, is_inside in self.stopped.items() if not is_inside}
+
+    def stop_gradient(self, array: ArrayRef) -> None:
+        """Let no derivative flow through what is read of an array from here on, to the end of the
+        loop that runs in parallel, or of the kernel."""
+        self.stopped[array.value] = self.in_parallel
 
     # --- lowering one node -------------------------------------------------------------------
 

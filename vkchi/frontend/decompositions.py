@@ -16,7 +16,7 @@ from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call, Handler
 from vkchi.frontend.operands import constant, dtype_of
 from vkchi.frontend.trace import traced, unwrap, wrap
-from vkchi.frontend.values import Context
+from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Param, Value
 from vkchi.lang import decompose
 from vkchi.lang.function import Function
@@ -87,8 +87,11 @@ def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
 
 
 def _stop_grad(cx: Context, x: Any) -> Any:
+    if isinstance(x, ArrayRef):
+        cx.stop_gradient(x)
+        return None
     if not isinstance(x, Value):
-        raise cx.fail("`ti.stop_grad` takes a value of the kernel", help="write ti.stop_grad(x[i])")
+        raise cx.fail("`ti.stop_grad` takes an array or a value of the kernel")
     return cx.b.emit("stop_grad", x)
 
 

@@ -175,7 +175,7 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
 
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
-    cx.in_parallel, cx.reports.iteration = False, ()
+    cx.leave_parallel()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):
@@ -210,7 +210,7 @@ def parallel_wide(
 
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
-    cx.in_parallel, cx.reports.iteration = False, ()
+    cx.leave_parallel()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):

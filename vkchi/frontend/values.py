@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Value, base_of
 from vkchi.options import Options
 from vkchi.span import Span
 from vkchi.types import Array, Ptr, Scalar, Tensor
@@ -30,6 +30,7 @@ class Context(Protocol):
     b: Builder
     options: Options
     reports: Reports
+    stopped: dict[Value, bool]
 
     @property
     def span(self) -> Span: ...
@@ -48,6 +49,10 @@ class Context(Protocol):
 
     def array_of(self, obj: Any) -> ArrayRef:
         """The array that stands for a captured field; becomes a parameter of the Func."""
+        ...
+
+    def stop_gradient(self, array: ArrayRef) -> None:
+        """Let no derivative flow through what is read of an array from here on."""
         ...
 
     def seed(self) -> None:
@@ -91,7 +96,9 @@ class Place:
 
     def load(self, cx: Context) -> Op:
         """The value that stands here now."""
-        return cx.b.emit("load", self.ptr)
+        v = cx.b.emit("load", self.ptr)
+        is_stopped = cx.stopped and base_of(self.ptr) in cx.stopped
+        return cx.b.emit("stop_grad", v) if is_stopped else v
 
     def store(self, cx: Context, v: Value) -> None:
         """Put v, which has the place's type, here."""

@@ -64,6 +64,39 @@ def test_f64_throughout(need: Callable[..., None]) -> None:
     is_near(x.grad, slope(program), 1e-7)
 
 
+def test_stop_grad_of_a_value_and_of_an_array() -> None:
+    x, loss = make()
+    y = field(4, values=2 * X)
+
+    @ti.kernel
+    def value():
+        for i in x:
+            loss[None] += ti.stop_grad(x[i] * y[i]) * x[i]
+
+    @ti.kernel
+    def array():
+        for i in x:
+            ti.stop_grad(x)
+            loss[None] += x[i] * y[i] * x[i]
+        for i in x:
+            loss[None] += x[i]
+
+    @ti.kernel
+    def argument(a: ti.types.ndarray(), total: ti.types.ndarray()):
+        ti.stop_grad(a)
+        for i in a:
+            total[0] += a[i] * a[i]
+        for i in a:
+            total[0] += a[i]
+
+    check(x, loss, value, gradient=2 * X**2)
+    is_near(y.grad, 0 * X)
+    check(x, loss, array, gradient=[1] * 4)
+    is_near(y.grad, X**2)
+    a, total = ti.ndarray(ti.f32, 4, needs_grad=True), ti.ndarray(ti.f32, 1, needs_grad=True)
+    check(a, total, lambda: argument(a, total), gradient=[0] * 4)
+
+
 # --- atomics -------------------------------------------------------------------------------------
 
 
