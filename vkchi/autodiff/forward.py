@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import INDEX_PARAMS, WRITES, Activity
-from vkchi.autodiff.refusals import ADJOINT
+from vkchi.autodiff.refusals import ADJOINT, check_bits
 from vkchi.autodiff.rules import (
     NONDIFF,
     Bilinear,
@@ -35,7 +35,9 @@ Tangent = "Value | None"
 
 def forward(fn: Func, differentiable: frozenset[str]) -> Func:
     """The Func with derivatives along the duals of these arrays. Raises GradientError."""
-    return Forward(fn, Activity(fn, differentiable)).build()
+    active = Activity(fn, differentiable)
+    check_bits(fn, active, differentiable)
+    return Forward(fn, active).build()
 
 
 class Forward:

@@ -15,12 +15,12 @@ Must not know: how adjoints are built.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vkchi.autodiff.rules import MEMORY, NONDIFF, WILD, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import ATOMICS, TABLE, Effect
-from vkchi.types import Array, Scalar, Tensor, i32
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
 LOOPS = ("for", "while")
@@ -175,8 +175,12 @@ class Activity:
             elif self._may_be_active(op) and not self.values.isdisjoint(op.args):
                 self.values.add(op)
 
+    def _is_kind(self, v: Value) -> bool:
+        """Whether a value is of the kind that is followed."""
+        return is_smooth(v)
+
     def _may_be_active(self, op: Op) -> bool:
-        return bool(op.results) and is_smooth(op) and rule_of(op) not in (NONDIFF, MEMORY)
+        return bool(op.results) and self._is_kind(op) and rule_of(op) not in (NONDIFF, MEMORY)
 
     def _memory(self, op: Op) -> None:
         if op.kind == "local":
@@ -190,7 +194,7 @@ class Activity:
             if isinstance(root, Param):
                 found = self.stores if root in self.sources else self.escapes
                 found.setdefault(root.name, op)
-        if root in self.roots and op.results and is_smooth(op):
+        if root in self.roots and op.results and self._is_kind(op):
             self.values.add(op)
 
     def _control(self, op: Op) -> None:
@@ -215,6 +219,20 @@ class Activity:
     def _results(self, op: Op, yields: Sequence[Sequence[Value]]) -> None:
         for values in yields:
             self.values.update(r for r, v in zip(op.results, values) if v in self.values)
+
+
+class Bits(Activity):
+    """Which integers hold bits of the values `seeds`, or come of those."""
+
+    def __init__(self, fn: Func, seeds: frozenset[Value]) -> None:
+        super().__init__(fn, frozenset(), seeds)
+
+    def _is_kind(self, v: Value) -> bool:
+        t: Any = v.type
+        return isinstance(t, Scalar | Tensor) and scalar_of(t).kind in "iu"
+
+    def _may_be_active(self, op: Op) -> bool:
+        return bool(op.results) and self._is_kind(op)
 
 
 def is_smooth_array(p: Param) -> bool:

@@ -1,16 +1,16 @@
 """What has no right gradient, and is refused: derivatives that get lost, and things that happen
 differently each time.
 
-Owns: `check_lost` and `check_races`, of a kernel; `check_repeatable`, of its gradient. Must not
-know: how gradients are built.
+Owns: `check_lost`, `check_bits`, `check_races`, of a kernel; `check_repeatable`, of its gradient.
+Must not know: how gradients are built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vkchi.autodiff.primal import LOOPS, WRITES, Activity, Primal, Segment
-from vkchi.autodiff.rules import RULES, SHARED
+from vkchi.autodiff.primal import LOOPS, WRITES, Activity, Bits, Primal, Segment
+from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
 from vkchi.ir.ops import ATOMICS
@@ -56,6 +56,23 @@ def ops_in(segment: Segment) -> Iterator[Op]:
         yield op
         for region in op.regions:
             yield from walk(region)
+
+
+def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> None:
+    """Raises GradientError if a derivative flows through the bits of a number: what is computed
+    with them changes with the number, but no rule says how."""
+    seeds = [op for op in walk(fn.body) if op.kind == "bitcast" and op.args[0] in active]
+    bits = Bits(fn, frozenset(seeds)).values if seeds else set()
+    made = [op for op in walk(fn.body)
+            if op.kind in ("cast", "bitcast") and is_smooth(op) and op.args[0] in bits]  # fmt: skip
+    made += [op for op in seeds if is_smooth(op)]
+    flow = Activity(fn, frozenset(), frozenset(made)).escapes if made else {}
+    if not differentiable.isdisjoint(flow):
+        raise GradientError(
+            "the gradient flows through the bits of a number: it would be lost", made[0].span,
+            notes=(("the bits of a value with a derivative are taken here", seeds[0].span),),
+            help="put ti.stop_grad(...) around the value whose bits are taken",
+        )  # fmt: skip
 
 
 def check_races(primal: Primal) -> None:

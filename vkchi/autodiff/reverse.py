@@ -40,7 +40,7 @@ from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.refusals import check_lost, check_races
+from vkchi.autodiff.refusals import check_bits, check_lost, check_races
 from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes
 from vkchi.autodiff.sweep import (
@@ -84,6 +84,7 @@ def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
     """The gradient of an unsplit Func by its arrays with these names. Raises GradientError."""
     primal = Primal(move_conditions(fn), differentiable)
     check_lost(primal)
+    check_bits(primal.fn, primal.active, differentiable)
     check_races(primal)
     kept = Kept(primal)
     Reverse(primal, kept).build()  # finds what must be kept

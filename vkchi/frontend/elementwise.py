@@ -160,8 +160,10 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
     wide = f64 if own is f64 else f32
     v = arith.cast(cx, v, wide)
     parts = _PARTS[wide]
-    bits = cx.b.emit("bitcast", v, type=with_scalar(v.type, parts.word))
-    field = arith.binary(cx, "&", arith.binary(cx, ">>", bits, parts.fraction), parts.special)
+    word = with_scalar(v.type, parts.word)
+    bits = cx.b.emit("bitcast", v, type=word)
+    constant = cx.b.emit("bitcast", cx.b.emit("stop_grad", v), type=word)  # as the exponent is
+    field = arith.binary(cx, "&", arith.binary(cx, ">>", constant, parts.fraction), parts.special)
     kept = arith.binary(cx, "&", bits, ~(parts.special << parts.fraction))
     halved = arith.binary(cx, "|", kept, parts.half << parts.fraction)
     # Zero has field 0, and so have numbers that devices may take for it.

@@ -1,0 +1,101 @@
+"""Derivatives do not flow through the bits of numbers: such programs are refused, others not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+POINTS = np.array([1.5, 2, 3.5], np.float32)
+
+
+def fast_inverse_root(a):
+    bits = 0x5F3759DF - (ti.bit_cast(a, ti.i32) >> 1)
+    y = ti.bit_cast(bits, ti.f32)
+    return y * (1.5 - 0.5 * a * y * y)
+
+
+def fast_logarithm(a):
+    return ti.cast(ti.bit_cast(a, ti.i32), ti.f32) * 1.19e-7 - 127
+
+
+def hash_in_a_loop(a):
+    bits = ti.bit_cast(a, ti.u32)
+    for _i in range(3):
+        bits = bits * 1664525 + 1013904223
+    return ti.cast(bits, ti.f32) * a
+
+
+def mantissa(a):
+    m, _e = ti.frexp(a)
+    return m * a
+
+
+def hash_of_a_constant(a):
+    bits = ti.bit_cast(ti.stop_grad(a), ti.u32) * 2
+    return ti.cast(bits % 2, ti.f32) + 2 * a
+
+
+def compared_bits(a):
+    r = a
+    if ti.bit_cast(a, ti.u32) > 5:
+        r = a * a
+    return r
+
+
+def exponent(a):
+    _m, e = ti.frexp(a)
+    return e * a
+
+
+def there_and_back(a):
+    return 3 * ti.bit_cast(ti.bit_cast(a, ti.i32), ti.f32)
+
+
+Run = tuple[Any, Any, Callable[[], None]]
+
+
+def make(body: Any, kind: str) -> Run:
+    x = ti.field(ti.f32, 3, **{f"needs_{kind}": True})
+    loss = ti.field(ti.f32, (), **{f"needs_{kind}": True})
+    x.from_numpy(POINTS)
+    function = ti.func(body)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += function(x[i])
+
+    return x, loss, run
+
+
+@pytest.mark.parametrize("body", [fast_inverse_root, fast_logarithm, hash_in_a_loop, mantissa])
+def test_refused(body: Any) -> None:
+    _, loss, run = make(body, "grad")
+    with pytest.raises(ti.ad.GradientError, match="through the bits of a number"):
+        with ti.ad.Tape(loss):
+            run()
+    x, loss, run = make(body, "dual")
+    with pytest.raises(ti.ad.GradientError, match="through the bits of a number"):
+        with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
+            run()
+
+
+@pytest.mark.parametrize(
+    ("body", "slopes"),
+    [
+        (hash_of_a_constant, [2, 2, 2]),
+        (compared_bits, [3, 4, 7]),
+        (exponent, [1, 2, 2]),
+        (there_and_back, [3, 3, 3]),
+    ],
+)
+def test_right(body: Any, slopes: list[float]) -> None:
+    x, loss, run = make(body, "grad")
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), slopes)
