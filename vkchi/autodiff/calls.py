@@ -57,6 +57,15 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     return Call(name, plan, given, arrays, numbers_of(plan, args), tensors, hosts)
 
 
+def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
+    """The arrays on the device that a launch works on, by parameter name."""
+    bound = Bound(plan.runtime, [])
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        if parameter.kind != "array" or isinstance(arg, Ndarray):
+            parameter.bind(arg, bound)
+    return {**plan.fields(args), **bound.arrays}
+
+
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
     """The integer arguments by name."""
     return {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, int)}

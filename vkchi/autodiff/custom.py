@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.autodiff.tape import Custom
 from vkchi.errors import KernelRuntimeError
 from vkchi.runtime import current
 
@@ -35,17 +34,9 @@ def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) 
         tape = current().tape
         if tape is None or tape.is_paused:
             return function(*args, **kwargs)
-        custom = Custom(tape, call, args, kwargs)
-        tape.entries.append(custom)
-        tape.is_paused = True
-        if gradient is not None:
-            tape.skipped = f"{function.__name__}(), which is not differentiated"
-        try:
-            return function(*args, **kwargs)
-        finally:
-            tape.is_paused, tape.skipped = False, None
-            custom.end = tape.history.end_call()
+        return tape.call_custom(call, args, kwargs)
 
+    call.is_skipped = gradient is not None  # type: ignore[attr-defined]
     call.grad = gradient  # type: ignore[attr-defined]
     return call
 

@@ -98,7 +98,7 @@ class Recorder:
     is_paused = False
 
     def __init__(self) -> None:
-        self.entries: list[Any] = []
+        self.entries: list[Entry | Cut] = []
         self.keeper, self.taints = Keeper(None, self.accessed), Taints()
         self.overwrites = Overwrites()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
@@ -150,6 +150,10 @@ class Recorder:
             blank(self.dual(array), cut.at)
             self.entries.append(Cut(gradient, self.dual(gradient), cut.at))
 
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Raises Unsupported: such a gradient has no derivative."""
+        raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
+
     def copy(self, target: Storage, source: Storage) -> bool:
         """Record a copy of floats as a kernel; whether it was."""
         return copy_floats(target, source)
@@ -184,8 +188,6 @@ class Recorder:
             if isinstance(entry, Cut):
                 entry.run()
                 continue
-            if not isinstance(entry, Entry):
-                raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
             made = self.plan_second(entry.call, entry.gradients)
             grads = entry.gradients.arrays
             duals = {

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
+    arrays_of,
     check_leaves,
     companion,
     copy_of,
@@ -252,8 +253,7 @@ class Tape:
 
     def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
-        given = {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, Storage)}
-        arrays = {**plan.fields(args), **given}
+        arrays = arrays_of(plan, args)
         boxes = self.history.note_launch(plan, numbers_of(plan, args), arrays, f"{name}()")
         for array in arrays.values():
             self.keeper.watch(whole(array))
@@ -273,6 +273,19 @@ class Tape:
         except KernelAssertionError:
             self.failed = call.name
             raise
+
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that `custom` made, recorded as a whole."""
+        custom = Custom(self, function, args, kwargs)
+        self.entries.append(custom)
+        self.is_paused = True
+        if function.is_skipped:
+            self.skipped = f"{function.__name__}(), which is not differentiated"
+        try:
+            return function.__wrapped__(*args, **kwargs)
+        finally:
+            self.is_paused, self.skipped = False, None
+            custom.end = self.history.end_call()
 
     # --- what Python does to arrays
 

@@ -36,9 +36,11 @@ def test_arguments_that_are_one_array_in_a_later_call() -> None:
         run(a, a, b, c)
         total(c)
     np.testing.assert_allclose(a.grad.to_numpy(), 4)
-    with pytest.raises(ti.ad.GradientError, match="`y` and `z` are the same memory"):  # noqa: SIM117
-        with ti.ad.Tape(loss):
-            run(a, b, b, c)
+    with (
+        pytest.raises(ti.ad.GradientError, match="`y` and `z` are the same memory"),
+        ti.ad.Tape(loss),
+    ):
+        run(a, b, b, c)
 
 
 def test_numbers_of_other_types_do_not_change_which_part_is_kept() -> None:
@@ -202,17 +204,21 @@ class Squares:
 
 def test_a_gradient_of_ones_own_reads_what_was_overwritten() -> None:
     s = Squares()
-    with pytest.raises(ti.ad.GradientError, match=r"gradient of run.. reads `x`, which change"):  # noqa: SIM117
-        with ti.ad.Tape(s.loss):
-            s.run(0, 4)
-            s.change(2)
-            s.total()
+    with (
+        pytest.raises(ti.ad.GradientError, match=r"gradient of run.. reads `x`, which change"),
+        ti.ad.Tape(s.loss),
+    ):
+        s.run(0, 4)
+        s.change(2)
+        s.total()
     s.x.fill(3)
-    with pytest.raises(ti.ad.GradientError, match="which Python has overwritten"):  # noqa: SIM117
-        with ti.ad.Tape(s.loss):
-            s.run(0, 4)
-            s.x[1] = 5.0
-            s.total()
+    with (
+        pytest.raises(ti.ad.GradientError, match="which Python has overwritten"),
+        ti.ad.Tape(s.loss),
+    ):
+        s.run(0, 4)
+        s.x[1] = 5.0
+        s.total()
 
 
 def test_a_gradient_of_ones_own_reads_what_others_left_alone() -> None:
@@ -337,9 +343,11 @@ def test_forward_mode_and_the_order_of_iterations() -> None:
             y[i] = ti.atomic_add(most[None], x[i])
 
     for run in (extreme, old_values):
-        with pytest.raises(ti.ad.GradientError, match="order of iterations"):  # noqa: SIM117
-            with ti.ad.FwdMode(most, x, list(np.ones(100))):
-                run()
+        with (
+            pytest.raises(ti.ad.GradientError, match="order of iterations"),
+            ti.ad.FwdMode(most, x, list(np.ones(100))),
+        ):
+            run()
 
 
 # --- where gradients lie -------------------------------------------------------------------------
@@ -392,6 +400,8 @@ def test_a_gradient_with_other_indices_is_refused() -> None:
         for i in x:
             loss[None] += x[i] ** 2
 
-    with pytest.raises(ti.ad.GradientError, match="`x` was placed with other indices"):  # noqa: SIM117
-        with ti.ad.Tape(loss):
-            run()
+    with (
+        pytest.raises(ti.ad.GradientError, match="`x` was placed with other indices"),
+        ti.ad.Tape(loss),
+    ):
+        run()
