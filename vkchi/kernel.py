@@ -26,7 +26,7 @@ from vkchi.errors import (
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.keys import identities, is_stale
 from vkchi.runtime import Runtime, current
-from vkchi.signature import Parameter, read_parameters, sign_all, span_of_function
+from vkchi.signature import Signer, read_parameters, span_of_function
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -46,7 +46,7 @@ class Kernel:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
         self._is_method = looks_like_method(fn)
-        self._parameters: list[Parameter] | None = None
+        self._signer: Signer | None = None
         self._signature = inspect.signature(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
             read_parameters(fn, self._is_method)  # a wrong one is told here, where it stands
@@ -72,16 +72,17 @@ class Kernel:
         runtime = current()
         if runtime is not self._runtime:
             self._start_over(runtime)
-        parameters = self._parameters
-        if parameters is None:
-            parameters = self._parameters = read_parameters(self.__vkchi_func__, self._is_method)
+        signer = self._signer
+        if signer is None:
+            signer = Signer(read_parameters(self.__vkchi_func__, self._is_method))
+            self._signer = signer
         if kwargs or len(args) != self._in_order:
             args = self._arrange(args, kwargs)
         try:
-            key = sign_all(parameters, args)
+            key = signer.sign(args)
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._find_plan(runtime, parameters, args, key)
+                plan = self._find_plan(runtime, signer, args, key)
             return act(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
@@ -94,13 +95,13 @@ class Kernel:
         return self if obj is None else BoundKernel(self, obj)
 
     def _start_over(self, runtime: Runtime) -> None:
-        self._plans, self._parameters = {}, None
+        self._plans, self._signer = {}, None
         self._runtime = runtime  # last: another thread that finds it finds the new table too
 
     def _find_plan(
         self,
         runtime: Runtime,
-        parameters: list[Parameter],
+        signer: Signer,
         args: tuple[Any, ...],
         key: tuple[Any, ...],
     ) -> Plan:
@@ -108,7 +109,7 @@ class Kernel:
         with runtime.lock:
             plan = self._plans.get(key)
             if plan is None or plan.runtime is not runtime:
-                plan = self._make_plan(runtime, parameters, args, key)
+                plan = self._make_plan(runtime, signer, args, key)
                 if runtime is self._runtime:
                     self._plans[key] = plan
                     for part in identities(key):
@@ -118,16 +119,16 @@ class Kernel:
     def _make_plan(
         self,
         runtime: Runtime,
-        parameters: list[Parameter],
+        signer: Signer,
         args: tuple[Any, ...],
         key: tuple[Any, ...],
     ) -> Plan:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
         from vkchi.launch import Plan
 
-        specs = tuple(p.spec(a, k) for p, a, k in zip(parameters, args, key, strict=True))
+        specs = signer.specs(args, key)
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
-        return Plan(runtime, compiled, parameters, args, show_element)
+        return Plan(runtime, compiled, signer.parameters, args, show_element)
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, as functions are
@@ -164,9 +165,12 @@ class BoundKernel(functools.partial[Any]):
 
 
 def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-    """Run a kernel; inside a tape or forward mode, by these."""
+    """Run a kernel; inside a tape or forward mode, by these, one call after the other."""
     tape = plan.runtime.tape
-    return plan.launch(args) if tape is None else tape.launch(name, plan, args)
+    if tape is None:
+        return plan.launch(args)
+    with plan.runtime.lock:
+        return tape.launch(name, plan, args)
 
 
 def show_element(storage: Storage) -> Any:

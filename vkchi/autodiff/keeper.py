@@ -65,9 +65,12 @@ class Wants:
             lists = [self.at.get(place, []), self.others]
         else:
             lists = [*self.at.values(), self.others]
-        hit = [w for found in lists for w in found if box is None or may_meet(w.box, box)]
-        for found in lists if hit else ():
-            found[:] = [w for w in found if w not in hit]
+        hit: list[Wanted] = []
+        for found in lists:
+            rest: list[Wanted] = []
+            for w in found:
+                (hit if box is None or may_meet(w.box, box) else rest).append(w)
+            found[:] = rest
         return hit
 
 

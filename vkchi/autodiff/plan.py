@@ -182,6 +182,10 @@ class GradientPlan:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
         that it found; `adjoints` by the same names. Raises DeviceError before anything runs where
         there is not enough memory for what must be saved."""
+        with self.runtime.lock:
+            self._launch(args, arrays, adjoints)
+
+    def _launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()

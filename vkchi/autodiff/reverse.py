@@ -20,8 +20,8 @@ influence any more; `atomic_add` reads the adjoint and leaves it.
 Primal values. A rule asks its site for them. What stands in the invocation's own region is there
 from the forward sweep; in an arm of an `if` or a loop's body it is computed again from operands
 where that gives the same (`primal.is_repeatable`), otherwise kept by the sweep (`sweep.Kept`).
-Which values are asked for turns out only while reversing, so the whole is built twice: `Kept` is
-empty the first time and complete the second.
+Which values are asked for turns out only while reversing, so the whole is built twice if any are:
+`Kept` is empty the first time and complete the second.
 
 All of step 1 and every kept value that turn out not to be read are removed by the pass `unread`.
 What cannot be done again (random numbers, the order of atomics) is refused if it is still there
@@ -87,9 +87,11 @@ def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
     check_bits(primal.fn, primal.active, differentiable)
     check_races(primal)
     kept = Kept(primal)
-    Reverse(primal, kept).build()  # finds what must be kept
     made = Reverse(primal, kept)
     func = made.build()
+    if kept.values:  # only now it is known what must be kept
+        made = Reverse(primal, kept)
+        func = made.build()
     saves = tuple(describe_saves(primal, kept))
     counting = build_counting(primal, kept, saves)
     adjoints = {p.name: q.name for p, q in made.adjoints.arrays.items()}
