@@ -30,6 +30,7 @@ class Ndarray(Storage):
     """A dense array of numbers, vectors or matrices on the device. Pickled with its contents, to be
     made anew on the current device."""
 
+    __vkchi_name__ = "an ndarray that is no argument of the kernel"  # which kernels cannot use
     grad: Ndarray | None = None
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...]) -> None:

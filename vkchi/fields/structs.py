@@ -198,6 +198,8 @@ class StructField(StructArrays):
 class StructNdarray(StructArrays):
     """An array of structs, which kernels take as an argument."""
 
+    __vkchi_name__ = "an ndarray that is no argument of the kernel"
+
     def __repr__(self) -> str:
         return f"<ti.ndarray of {self.__vkchi_type__}, shape {self.shape}>"
 

@@ -234,9 +234,11 @@ def _is_static_index(k: Any) -> bool:
 
 
 def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
-    """An item of a Python object, read while compiling."""
-    if not hasattr(type(obj), "__getitem__"):
-        raise cx.fail(f"{name_of(obj)} cannot be indexed")
+    """An item of a Python object, read while compiling; not of what is to be an argument."""
+    is_argument = hasattr(type(obj), "__vkchi_name__")
+    if is_argument or not hasattr(type(obj), "__getitem__"):
+        help = "pass it to the kernel" if is_argument else ""
+        raise cx.fail(f"{name_of(obj)} cannot be indexed", help=help)
     key = indices[0] if len(indices) == 1 else tuple(indices)
     if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
         return cx.call(type(obj).__getitem__, (obj, key), {})

@@ -238,3 +238,20 @@ def test_isinstance_static() -> None:
         return f(ti.Vector([1, 2])) * 10 + f(3)
 
     check(k(), 12)
+
+
+def test_ndarrays_are_arguments() -> None:
+    """Read as globals they would be constants."""
+    x = ti.ndarray(ti.f32, 4)
+
+    @ti.kernel
+    def first() -> ti.f32:
+        return x[0]
+
+    @ti.kernel
+    def size() -> ti.i32:
+        return x.shape[0]
+
+    with pytest.raises(ti.TaichiCompilationError):
+        first()
+    check(size(), 4)
