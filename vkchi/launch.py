@@ -249,7 +249,8 @@ class Plan:
                 parameter.bind(arg, bound)
             for name, argument in self.gradients:
                 bind_gradient(bound, name, argument)
-            if bound.imports:
+            imports = bound.imports
+            if imports:
                 bound.check_written(self.written)
             for check in self.checks:
                 check(bound.flat)
@@ -257,10 +258,11 @@ class Plan:
                 if self.draws:  # each dispatch has streams of its own
                     bound.flat[self.seed_place] = self.runtime.next_seed()
                 step.record(bound)
-            bound.copy_back(self.written)
+            if imports:
+                bound.copy_back(self.written)
             if self.sites:
                 self.runtime.reports.deliver(self.sites)
-            return self.result()
+            return self.result() if self.returns else None
 
     def result(self) -> Any:
         """What the last launch returned; waits. None if the kernel returns nothing."""

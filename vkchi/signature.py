@@ -45,6 +45,10 @@ from vkchi.types import (
     with_shape,
 )
 
+# What scalar arguments are made of. Tuples: unions would be made anew at every call.
+WHOLE = (int, np.integer, np.bool_)
+REAL = (float, *WHOLE, np.floating)
+
 # Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
 MOST_F32 = 3.4028235677973362e38
 
@@ -117,14 +121,6 @@ class Parameter:
         """What the frontend needs to know of the argument, whose part of the signature is given."""
         return ArgSpec(self.name, self.kind, self.type)
 
-    def like(self, signed: Any, name: str) -> Any:
-        """The signature's part for an array of the same shape as the parameter called `name`."""
-        return signed
-
-    def apart(self, signed: Any) -> Any:
-        """The signature's part for an array that shares no memory with the others of the call."""
-        return signed
-
     def bind(self, arg: Any, bound: Bound) -> None:
         """Append the argument's numbers. Raises ArgumentError."""
 
@@ -150,10 +146,10 @@ class ScalarParameter(Parameter):
     def bind(self, arg: Any, bound: Bound) -> None:
         t: Scalar = self.type
         if t.kind == "f":
-            if isinstance(arg, float | int | np.floating | np.integer | np.bool_):
+            if isinstance(arg, REAL):
                 bound.flat.append(self._rounded(arg))
                 return
-        elif isinstance(arg, int | np.integer | np.bool_):
+        elif isinstance(arg, WHOLE):
             bound.flat.append(self._checked(int(arg)))
             return
         raise self.refuse(f"{with_article(t.name)} number is needed, not {describe(arg)}")
@@ -219,22 +215,6 @@ class ArrayParameter(Parameter):
         self._needs_grad = bool(annotation.needs_grad)
         self._element_axes = len(known) or annotation.element_dim or 0
         self._seen: dict[Any, Array] = {}
-        self._alike: dict[tuple[Array, str], Array] = {}
-        self._apart: dict[Array, Array] = {}
-
-    def like(self, t: Array, name: str) -> Array:
-        """The signed type of an array of the same shape as the parameter called `name`."""
-        try:
-            return self._alike[t, name]
-        except KeyError:
-            return self._alike.setdefault((t, name), t.with_shape_of(name))
-
-    def apart(self, t: Array) -> Array:
-        """The signed type of an array that shares no memory with the others of the call."""
-        try:
-            return self._apart[t]
-        except KeyError:
-            return self._apart.setdefault(t, t.set_apart(True))
 
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray):
@@ -348,44 +328,60 @@ def range_of(t: Scalar) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def sign_all(parameters: list[Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The signature of a call. Of two arrays of one shape, the later says so in its type; arrays
-    none of which share memory say that."""
-    key = [p.sign(a) for p, a in zip(parameters, args, strict=True)]
-    first: dict[Any, str] = {}
-    arrays: list[int] = []
-    for k, p in enumerate(parameters):
-        if p.kind != "array":
-            continue
-        arrays.append(k)
-        if key[k].ndim:
-            shape = args[k].shape
-            if type(shape) is not tuple or len(shape) > key[k].ndim:
-                shape = tuple(shape)[: key[k].ndim]
-            if shape in first:
-                key[k] = p.like(key[k], first[shape])
-            else:
-                first[shape] = p.name
-    if len(arrays) > 1 and lie_apart([args[k] for k in arrays]):
-        for k in arrays:
-            key[k] = parameters[k].apart(key[k])
-    return tuple(key)
+class Signer:
+    """The parameters of a kernel in order, and the signatures of its calls."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self.parameters = parameters
+        self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+
+    def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The signature of a call: each argument's part; where there are several arrays, of each
+        the first that has its shape, and whether no two share memory."""
+        key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
+        arrays = self._arrays
+        if len(arrays) > 1:
+            first: dict[Any, int] = {}
+            for k in arrays:
+                ndim, shape = key[k].ndim, args[k].shape
+                if type(shape) is not tuple or len(shape) > ndim:
+                    shape = tuple(shape)[:ndim]
+                key.append(first.setdefault(shape, k) if ndim else k)
+            key.append(lie_apart([args[k] for k in arrays]))
+        return tuple(key)
+
+    def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
+        """What the frontend needs to know of the arguments of a call with that signature. The types
+        of arrays say what `sign` found out about them together."""
+        signed = list(key[: len(self.parameters)])
+        if len(self._arrays) > 1:
+            *firsts, apart = key[len(signed) :]
+            for k, first in zip(self._arrays, firsts, strict=True):
+                like = self.parameters[first].name
+                t = signed[k] if first == k else signed[k].with_shape_of(like)
+                signed[k] = t.set_apart(apart)
+        return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
 
 
 def lie_apart(arrays: list[Any]) -> bool:
     """Whether arrays share no memory on the device: neither they nor their gradients are one, and
     no two are the same host memory (which is copied there once)."""
-    own = [a for a in arrays if isinstance(a, Ndarray)]
-    buffers = {id(a.buffer) for a in own}
-    if len(buffers) < len(own):
+    buffers: set[int] = set()
+    gradients, others = [], []
+    for a in arrays:
+        if isinstance(a, Ndarray):
+            buffers.add(id(a.buffer))
+            if a.grad is not None:
+                gradients.append(a.grad.buffer)
+        else:
+            others.append(a)
+    if len(buffers) + len(others) < len(arrays):
         return False
-    if any(a.grad is not None and id(a.grad.buffer) in buffers for a in own):
+    if gradients and not buffers.isdisjoint(map(id, gradients)):
         return False
-    if len(arrays) - len(own) < 2:
-        return True
-    views = [host.view_of(a) for a in arrays if not isinstance(a, Ndarray)]
-    return not any(
-        a is None or b is None or host.is_same_view(a, b) for a, b in combinations(views, 2)
+    return len(others) < 2 or not any(
+        a is None or b is None or host.is_same_view(a, b)
+        for a, b in combinations(map(host.view_of, others), 2)
     )
 
 

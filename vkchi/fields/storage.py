@@ -307,16 +307,14 @@ class Storage:
     def index(self, key: Any) -> tuple[int, ...]:
         """Where in `host` the user's subscript leads. Raises ArrayIndexError."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
-        if len(keys) == 1 and hasattr(keys[0], "to_list"):
+        if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
         if len(keys) != len(self.shape):
             axes = f"{len(self.shape)} {'axis' if len(self.shape) == 1 else 'axes'}"
             raise ArrayIndexCountError(f"the array has {axes}, and the index is {key!r}")
         for k, (first, end) in zip(keys, self._ends, strict=True):
-            if isinstance(k, slice):
-                raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
-            if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
-                raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
+            if type(k) is not int:
+                check_integer(k)
             if not first <= k < end:
                 axis = f"{end}" if first == 0 else f"{first} to {end - 1}"
                 raise ArrayIndexError(f"index {k} is out of range for an axis of {axis}")
@@ -422,6 +420,14 @@ class Storage:
             raise KernelRuntimeError(
                 "this array was freed by ti.reset() or a new ti.init(): make it again after init"
             )
+
+
+def check_integer(k: Any) -> None:
+    """Raises ArrayIndexTypeError unless k is an index of one axis."""
+    if isinstance(k, slice):
+        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
+    if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
+        raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
 
 
 def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:

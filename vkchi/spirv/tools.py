@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import get_ident
 
 from vkchi.errors import DeviceError
 
@@ -71,7 +72,7 @@ def write_dump(words: bytes, folder: str) -> Path:
     path = Path(folder) / f"{hashlib.sha256(words).hexdigest()}.spv"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
+        part = path.with_suffix(f".{os.getpid()}-{get_ident()}.part")
         part.write_bytes(words)
         os.replace(part, path)
     return path
