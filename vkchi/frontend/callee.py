@@ -48,6 +48,7 @@ from vkchi.structs import StructType
 from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
+_PYTHON_SCOPE = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
 IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
@@ -185,6 +186,11 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
+    if hasattr(type(base), "__vkchi_name__") and f.attr in (*arrays.METHODS, *arrays.REFUSED):
+        raise cx.fail(
+            f"`{f.attr}` cannot be called on {name_of(base)}",
+            help="pass it to the kernel, or call it outside",
+        )
     if is_array(base):
         if f.attr in arrays.METHODS:
             args, kwargs = lower_arguments(cx, n)
@@ -323,6 +329,8 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or on what is known while compiling",
         )
+    if isinstance(callee, FunctionType | type) and callee.__module__.startswith(_PYTHON_SCOPE):
+        raise cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
     cx.dependencies.ran(callee)
     return cx.run_python(callee, args, kwargs)
 

@@ -109,6 +109,7 @@ def name_of(x: Any) -> str:
         set: "a set",
         type(None): "None",
         complex: "a complex",
+        np.ndarray: "a numpy array",
     }
     if isinstance(x, Record):
         return f"a struct of {', '.join(x.keys())}" if len(x) else "a struct"

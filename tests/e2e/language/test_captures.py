@@ -249,9 +249,14 @@ def test_ndarrays_are_arguments() -> None:
         return x[0]
 
     @ti.kernel
+    def fill():
+        x.fill(1.0)
+
+    @ti.kernel
     def size() -> ti.i32:
         return x.shape[0]
 
-    with pytest.raises(ti.TaichiCompilationError):
-        first()
+    for kernel in (first, fill):
+        with pytest.raises(ti.TaichiCompilationError):
+            kernel()
     check(size(), 4)
