@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vkchi.autodiff.refusals import check_reaches
 from vkchi.autodiff.regions import may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
@@ -204,11 +205,13 @@ def check_aliases(call: Call) -> None:
 def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
 
-    Raises GradientError where it needs what the kernel itself overwrites.
+    Raises GradientError where it needs what the kernel itself overwrites, and where it would do
+    nothing for want of gradients.
     """
     call = describe_call(name, plan, args)
     gradients = Gradients(call)
     made = plan_gradient(call, gradients)
+    check_reaches(made.made.primal)
     needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
     for key, box in needs.items():
         if key in writes and may_meet(box, writes[key]):

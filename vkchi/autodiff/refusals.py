@@ -1,15 +1,15 @@
 """What has no right gradient, and is refused: derivatives that get lost, and things that happen
 differently each time.
 
-Owns: `check_lost`, `check_bits`, `check_races`, of a kernel; `check_repeatable`, of its gradient.
-Must not know: how gradients are built.
+Owns: `check_lost`, `check_bits`, `check_races`, `check_second`, of a kernel; `check_repeatable`, of
+its gradient. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vkchi.autodiff.primal import LOOPS, WRITES, Activity, Bits, Primal, Segment
+from vkchi.autodiff.primal import LOOPS, WRITES, Activity, Bits, Primal, Segment, is_smooth_array
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
@@ -73,6 +73,32 @@ def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> No
             notes=(("the bits of a value with a derivative are taken here", seeds[0].span),),
             help="put ti.stop_grad(...) around the value whose bits are taken",
         )  # fmt: skip
+
+
+def check_reaches(primal: Primal) -> None:
+    """Raises GradientError if a kernel puts what it reads into arrays with gradients, and none of
+    the arrays that it reads has one: a gradient called for by itself would do nothing."""
+    fn, ours = primal.fn, primal.differentiable
+    if primal.active.stores:
+        return
+    others = frozenset(p.name for p in fn.params if is_smooth_array(p) and p.name not in ours)
+    for name in sorted(others):
+        for target, op in Activity(fn, frozenset({name})).escapes.items():
+            if target in ours:
+                raise GradientError(
+                    f"the gradient of `{target}` would be lost: `{name}`, which it depends on "
+                    "here, has none", op.span, help=f"make `{name}` with needs_grad=True",
+                )  # fmt: skip
+
+
+def check_second(primal: Primal) -> None:
+    """Raises GradientError where only first derivatives are known."""
+    for op in walk(primal.fn.body):
+        if op.kind == "frozen" and op.args[0] in primal.active:
+            raise GradientError(
+                "only first derivatives flow through singular values and polar decompositions",
+                op.span, help="take differences of the gradient",
+            )  # fmt: skip
 
 
 def check_races(primal: Primal) -> None:

@@ -42,7 +42,7 @@ from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
 from vkchi.autodiff.refusals import check_bits, check_lost, check_races
 from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
-from vkchi.autodiff.scopes import Scope, Scopes
+from vkchi.autodiff.scopes import Scope, Scopes, exchange
 from vkchi.autodiff.sweep import (
     Kept,
     Memory,
@@ -475,14 +475,6 @@ class ReverseSite:
     def is_wild(self) -> bool:
         """Whether an operand may be infinite where it does not count."""
         return not self.reverse.primal.wild.isdisjoint(self.op.args)
-
-
-def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
-    """What stands at a place, and 0 instead, in one step per component."""
-    if isinstance(t, Scalar):
-        return b.emit("atomic_exchange", place, zero(b, t))
-    parts = [b.emit("member", place, attr=k) for k in range(t.size)]
-    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)
 
 
 class PlainSite(ReverseSite):

@@ -13,7 +13,7 @@ from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Region, Result, Value, base_of
-from vkchi.types import Ptr
+from vkchi.types import Ptr, Scalar, Tensor
 
 
 class Scope:
@@ -186,3 +186,11 @@ class Scopes:
             return g
         stored = self.b.emit("load", place)
         return stored if g is None else self.b.emit("add", g, stored)
+
+
+def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
+    """What stands at a place, and 0 instead, in one step per component."""
+    if isinstance(t, Scalar):
+        return b.emit("atomic_exchange", place, zero(b, t))
+    parts = [b.emit("member", place, attr=k) for k in range(t.size)]
+    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)

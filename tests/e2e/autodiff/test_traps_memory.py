@@ -363,6 +363,27 @@ def test_intermediate_without_gradient_outside_a_tape() -> None:
         run.grad()
 
 
+def test_intermediate_without_gradient_between_kernels_outside_a_tape() -> None:
+    x, loss = make()
+    y = ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def first():
+        for i in x:
+            y[i] = x[i] * 2
+
+    @ti.kernel
+    def second():
+        for i in x:
+            loss[None] += y[i]
+
+    first()
+    second()
+    loss.grad[None] = 1
+    with pytest.raises(ti.ad.GradientError, match="`y`, which it depends on here, has none"):
+        second.grad()
+
+
 def test_intermediate_in_a_chain_without_gradients() -> None:
     x, loss = make()
     y, z = ti.field(ti.f32, 4), ti.field(ti.f32, 4)
