@@ -271,3 +271,13 @@ def test_an_annotation_given_as_text_that_means_nothing_here():
 def test_an_ndarray_is_no_template():
     with pytest.raises(ti.TaichiRuntimeTypeError, match="annotate it with ti.types.ndarray"):
         half_of_first(ti.ndarray(ti.f32, 3))
+
+
+@pytest.mark.parametrize(("note", "number"), [(ti.i32, 1 << 40), (ti.u8, 300), (ti.u32, -1)])
+def test_packs_take_numbers_that_fit(note, number):
+    pack = ti.types.argpack(a=note)
+    made = pack(1)
+    for wrong in (lambda: pack(number), lambda: setattr(made, "a", number)):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=f"{number} does not fit {note}"):
+            wrong()
+    assert made.a == 1

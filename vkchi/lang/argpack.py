@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, fit
@@ -91,6 +93,8 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
         whole = isinstance(x, int | bool) or hasattr(x, "__index__")
         if not whole and (t.kind != "f" or not hasattr(x, "__float__")):
             raise ArgumentError(f"argument `{name}` of an argpack: {t} is needed, not {x!r}")
+        if t.kind in "iu" and not np.iinfo(t.dtype).min <= x <= np.iinfo(t.dtype).max:
+            raise ArgumentError(f"argument `{name}` of an argpack: {x} does not fit {t}")
         return fit(t, x, name)
     if isinstance(t, Tensor | StructType):
         return fit(t, x, name)
