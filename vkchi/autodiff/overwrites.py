@@ -3,8 +3,9 @@ it was told not to differentiate.
 
 Owns: `Overwrites`, of one tape: which arrays hold values with a derivative, and what becomes of
 them. What Python writes is a constant, so the derivative of what stood there is 0 from then on
-(`Cut`). But Python that has read an element may write what depends on it, as in `loss[None] += 1`,
-and so may a kernel that the tape does not differentiate. What was overwritten in this way is
+(`Cut`), and what it adds leaves the derivative as it is. But Python that has read an element may
+write what depends on it otherwise, as in `loss[None] *= 2`, and so may a kernel that the tape does
+not differentiate. What was overwritten in this way is
 refused when a derivative is to flow through it again.
 
 Must not know: how gradients are built.
@@ -103,6 +104,8 @@ class Overwrites:
         if access.kind == "read":
             reads.add(at)
             return []
+        if access.is_sum:
+            return []  # a constant more: the derivative of what stood there is that of the sum
         was_read = reads and (at is None or at in reads or None in reads)
         if access.kind == "write" and was_read:
             self.lost[id(held.array)] = (held, "Python, which had read it")

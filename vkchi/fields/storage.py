@@ -25,6 +25,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     NotIterableError,
 )
+from vkchi.fields.noted import Noted, places_of
 from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.types import (
@@ -79,10 +80,12 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
 
 class Access(NamedTuple):
     """What Python does to an array: it reads or writes elements, or fills the whole with one value.
-    `at`: the index of an element, and perhaps of a component in it; None for all."""
+    `at`: the index of an element, and perhaps of a component in it; None for all. `is_sum`: what is
+    written is what stood there plus a constant."""
 
     kind: Literal["read", "write", "fill"]
     at: tuple[int, ...] | None = None
+    is_sum: bool = False
 
 
 class Storage:
@@ -362,7 +365,16 @@ class Storage:
         """The number at a place that `index` gave (with the component's indices for a tensor
         element); an array of the components for a whole tensor element."""
         if self.watch is not None:
-            self.tell(self._access("read", index))
+            return self._read_told(index)
+        return self._read(index)
+
+    def _read_told(self, index: tuple[int, ...]) -> Any:
+        """The same while a tape records: a float knows where it is from."""
+        self.tell(self._access("read", index))
+        value = self._read(index)
+        return Noted(value, (id(self), index)) if type(value) is float else value
+
+    def _read(self, index: tuple[int, ...]) -> Any:
         self.ready()
         if self.host is not None:
             v = self.host[index]
@@ -371,7 +383,7 @@ class Storage:
             return v.item() if v.ndim == 0 else np.array(v)
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         if inner and len(index) == len(self.digits):
-            flat = [self.read(index + place) for place in np.ndindex(*inner)]
+            flat = [self._read(index + place) for place in np.ndindex(*inner)]
             return np.array(flat, self.dtype.dtype).reshape(inner)
         size = self.stored.size_bytes
         raw = np.frombuffer(self.buffer.read(self._offset(index) * size, size), self.stored.dtype)
@@ -383,7 +395,8 @@ class Storage:
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
         if self.watch is not None:
-            self.tell(self._access("write", index))
+            access = self._access("write", index)
+            self.tell(access._replace(is_sum=(id(self), index) in places_of(value)))
         self.ready()
         if self.host is not None:
             self.host[index] = values

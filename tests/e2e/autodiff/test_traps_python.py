@@ -98,11 +98,16 @@ def test_written_from_what_was_read() -> None:
 
     def add():
         y[1] += 5.0
+        y[1] = 2 + y[1] - 1
+
+    def scale():
+        y[1] *= 5.0
 
     def double():
         y.from_numpy(y.to_numpy() * 2)
 
-    for change in (add, double):
+    check(x, loss, first, add, second, gradient=[4 * X[0], 4 * X[1] + 6, 4 * X[2], 4 * X[3]])
+    for change in (scale, double):
         refuse("`y` was overwritten by Python, which had read it", loss, first, change, second)
 
 
@@ -118,7 +123,13 @@ def test_the_loss_changed_in_python() -> None:
 
     check(x, loss, add, run, gradient=[1] * 4)
     check(x, loss, run, clear, run, gradient=[1] * 4)
-    refuse("`loss` was overwritten by Python, which had read it", loss, run, add)
+    check(x, loss, run, add, gradient=[1] * 4)
+    check(x, loss, run, add, run, gradient=[2] * 4)
+
+    def scale():
+        loss[None] *= 2.0
+
+    refuse("`loss` was overwritten by Python, which had read it", loss, run, scale)
 
 
 def test_inputs_changed_between_calls() -> None:
