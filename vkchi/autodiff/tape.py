@@ -4,6 +4,8 @@ Owns: `Tape`. A launch notes which part of which arrays its gradient will read; 
 that every gradient finds there what its kernel found. So the data-access rules that Taichi asks its
 users to keep need not be kept. What is refused:
 - an array without gradient through which a derivative would have to flow (`taints`);
+- what Python or undifferentiated kernels overwrote, unless with constants (`overwrites`);
+- a gradient of the user's own that reads what was overwritten since (`stale`);
 - a gradient outside a tape that needs what its own kernel overwrites (`calls`).
 
 Must not know: how gradients are built.
