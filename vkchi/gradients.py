@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vkchi.autodiff.forward import forward
-from vkchi.autodiff.refusals import check_repeatable
+from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.caps import Caps
 from vkchi.compiler import Built, build, show
@@ -47,6 +47,7 @@ def build_second(
     """The derivative of that gradient along a direction: forward mode over reverse mode, with a
     `NAME.dual` for every array of floats in it. Raises GradientError."""
     made = differentiate(fn, differentiable)
+    check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = forward(made.func, differentiable | frozenset(own))
     verify(func)

@@ -303,6 +303,7 @@ _NONDIFF = [
     "shape",
     "random",
     "stop_grad",
+    "frozen",
     "thread_index",
     "local_index",
     "group_index",

@@ -18,7 +18,7 @@ from vkchi.frontend.operands import constant, dtype_of
 from vkchi.frontend.trace import traced, unwrap, wrap
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Param, Value
-from vkchi.lang import decompose
+from vkchi.lang import decompose, slopes
 from vkchi.lang.function import Function
 from vkchi.lang.jacobi import DOUBLE, SINGLE, Precision
 from vkchi.lang.loop import repeat
@@ -98,4 +98,5 @@ def _stop_grad(cx: Context, x: Any) -> Any:
 CALLS[repeat] = Call(emit_repeat)
 CALLS[decompose.solve] = Call(_solve)
 CALLS[decompose.stop_grad] = Call(_stop_grad)
+CALLS[slopes.frozen] = Call(lambda cx, x: cx.b.emit("frozen", x))
 CALLS.update({fn: Call(on_matrix(fn, rows)) for fn, rows in decompose.DECOMPOSITIONS.items()})

@@ -84,6 +84,7 @@ _ELEMENTWISE: list[tuple[str, str, Callable[..., Any], str]] = [
     ("round", "T:float -> T", meaning.round_even, "nearest integer, halves to even"),
     ("trunc", "T:float -> T", np.trunc, "integer part"),
     ("stop_grad", "T:any -> T", lambda x: x, "the same, without a derivative"),
+    ("frozen", "T:any -> T", lambda x: x, "the same; its first derivative is added elsewhere"),
 ]
 for _name, _sig, _numpy, _doc in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc)

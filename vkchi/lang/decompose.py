@@ -1,7 +1,7 @@
 """Decompositions of matrices of 2 and 3, and small linear systems, in both scopes.
 
 Owns: `svd`, `polar_decompose`, `sym_eig`, `eig`, `solve`: their sizes, and the signs and order of
-what they give, which are Taichi's. The rotations are jacobi.py's.
+what they give, which are Taichi's. The rotations are jacobi.py's, derivatives slopes.py's.
 Must not know: how a kernel calls them (frontend/decompositions.py).
 
     >>> U, S, V = svd(Matrix([[3.0, 0.0], [0.0, -2.0]])); S
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.errors import KernelTypeError, Unsupported
+from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import abs, cast_numbers, entries_of, evaluate, max, select, sqrt
 from vkchi.lang.function import Function, Traced
 from vkchi.lang.jacobi import (
@@ -34,6 +34,7 @@ from vkchi.lang.jacobi import (
 )
 from vkchi.lang.linear import read_rows, shape_of, shape_text
 from vkchi.lang.matrix import Matrix, pack
+from vkchi.lang.slopes import Triple, polar_with_slopes, svd_with_slopes
 
 # --- singular values -----------------------------------------------------------------------------
 
@@ -54,8 +55,18 @@ def diagonal(numbers: list[Any]) -> Any:
     return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
 
 
-def svd2(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
+def svd2(m: Any, precision: Precision) -> Triple:
     """U, S, V of a 2 by 2 matrix: S descends and is not negative, V is a rotation."""
+    return svd_with_slopes(m, _svd2(m, precision), precision)
+
+
+def svd3(m: Any, precision: Precision) -> Triple:
+    """U, S, V of a 3 by 3 matrix: U and V are rotations, S descends by absolute value, and its
+    last number has the sign of the determinant."""
+    return svd_with_slopes(m, _svd3(m, precision), precision)
+
+
+def _svd2(m: Any, precision: Precision) -> Triple:
     a, size = rescale(m, precision)
     b0, b1, v0, v1 = exchange(*orthogonalize2(*columns_of(a)))
     u0, s0 = direction(b0, identity_like(b0)[0], precision)
@@ -65,9 +76,7 @@ def svd2(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
     return from_columns(u0, u1), diagonal([s0 * size, abs(s1) * size]), from_columns(v0, v1)
 
 
-def svd3(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
-    """U, S, V of a 3 by 3 matrix: U and V are rotations, S descends by absolute value, and its
-    last number has the sign of the determinant."""
+def _svd3(m: Any, precision: Precision) -> Triple:
     a, size = rescale(m, precision)
     b0, b1, b2, *v = sort3(orthogonalize3(columns_of(a), precision))
     u0, s0 = direction(b0, identity_like(b0)[0], precision)
@@ -80,18 +89,13 @@ def svd3(m: Any, precision: Precision) -> tuple[Any, Any, Any]:
 
 def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 2 by 2 matrix: R is orthogonal, P has no negative eigenvalue."""
-    return _polar(*svd2(m, precision))
+    return polar_with_slopes(m, _svd2(m, precision), precision)
 
 
 def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 3 by 3 matrix: R is a rotation, P has one negative eigenvalue where the
     determinant is negative."""
-    return _polar(*svd3(m, precision))
-
-
-def _polar(u: Any, s: Any, v: Any) -> tuple[Any, Any]:
-    vt = v.transpose()
-    return u @ vt, v @ s @ vt
+    return polar_with_slopes(m, _svd3(m, precision), precision)
 
 
 # --- eigenvalues ---------------------------------------------------------------------------------

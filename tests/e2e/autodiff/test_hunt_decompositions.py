@@ -1,0 +1,131 @@
+"""Gradients of rotations and singular values where singular values are equal, as at rest in
+elasticity: of the unit matrix, of multiples of rotations; and apart from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+def matrix(n: int) -> Any:
+    return ti.Matrix.field(n, n, ti.f32, (), needs_grad=True)
+
+
+def rotation(n: int) -> Any:
+    q, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(n, n)))
+    return q * np.linalg.det(q) if n == 3 else q * [1, np.linalg.det(q)]
+
+
+def polar(a: Any) -> Any:
+    u, _, vt = np.linalg.svd(a)
+    return u @ vt
+
+
+def corotated(a: Any, c: Any) -> float:
+    r = polar(a)
+    return float(((a - r) ** 2).sum() + (r * c).sum())
+
+
+def slopes(f: Any, a: Any, step: float = 1e-5) -> Any:
+    """Central differences by every entry, in f64."""
+    found = np.zeros_like(a)
+    for k in np.ndindex(a.shape):
+        d = np.zeros_like(a)
+        d[k] = step
+        found[k] = (f(a + d) - f(a - d)) / (2 * step)
+    return found
+
+
+def points(n: int) -> dict[str, Any]:
+    stretched = np.eye(n) + 0.3 * np.random.default_rng(5).normal(size=(n, n))
+    return {
+        "unit": np.eye(n),
+        "twice": 2 * np.eye(n),
+        "turned": 1.5 * rotation(n),
+        "diagonal": np.diag(np.arange(1.0, n + 1)),
+        "pair": np.diag([2.0, 1.0, 1.0][:n]),
+        "stretched": stretched,
+    }
+
+
+WHERE = ["unit", "twice", "turned", "diagonal", "pair", "stretched"]
+# U and V are ill-conditioned each where singular values differ by rounding: not `turned`.
+FORMS = [("polar", w) for w in WHERE] + [("svd", w) for w in WHERE if w != "turned"]
+
+
+@pytest.mark.parametrize(("form", "where"), FORMS)
+@pytest.mark.parametrize("n", [2, 3])
+def test_corotated_energy(n: int, where: str, form: str) -> None:
+    a = points(n)[where]
+    c = np.arange(1.0, n * n + 1).reshape(n, n) / n
+    x, loss = matrix(n), ti.field(ti.f32, (), needs_grad=True)
+    weights = ti.Matrix.field(n, n, ti.f32, ())
+    x.from_numpy(a.astype(np.float32))
+    weights.from_numpy(c.astype(np.float32))
+
+    @ti.kernel
+    def energy():
+        if ti.static(form == "polar"):
+            r, _p = ti.polar_decompose(x[None])
+            loss[None] += (x[None] - r).norm_sqr() + (r * weights[None]).sum()
+        else:
+            u, _s, v = ti.svd(x[None])
+            r = u @ v.transpose()
+            loss[None] += (x[None] - r).norm_sqr() + (r * weights[None]).sum()
+
+    with ti.ad.Tape(loss):
+        energy()
+    want = slopes(lambda m: corotated(m, c), a)
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_stretch_of_the_unit_matrix(n: int) -> None:
+    """P of A = R @ P: the symmetric part of A's change."""
+    x, loss = matrix(n), ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.eye(n, dtype=np.float32))
+
+    @ti.kernel
+    def run():
+        _r, p = ti.polar_decompose(x[None])
+        loss[None] += p[0, 1] + 2 * p[0, 0]
+
+    with ti.ad.Tape(loss):
+        run()
+    want = np.zeros((n, n))
+    want[0, 0], want[0, 1], want[1, 0] = 2, 0.5, 0.5
+    np.testing.assert_allclose(x.grad.to_numpy(), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_sum_over_equal_singular_values(n: int) -> None:
+    """The sum of their squares is that of the entries' squares."""
+    x, loss = matrix(n), ti.field(ti.f32, (), needs_grad=True)
+    a = (2 * rotation(n)).astype(np.float32)
+    x.from_numpy(a)
+
+    @ti.kernel
+    def run():
+        _u, s, _v = ti.svd(x[None])
+        loss[None] += (s @ s).trace()
+
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * a, rtol=1e-5, atol=1e-5)
+
+
+def test_second_derivatives_are_refused() -> None:
+    x, loss = matrix(2), ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.eye(2, dtype=np.float32))
+
+    @ti.kernel
+    def run():
+        r, _p = ti.polar_decompose(x[None])
+        loss[None] += r[0, 1] ** 2
+
+    with pytest.raises(ti.ad.GradientError, match="only first derivatives"):
+        ti.ad.hvp(run, loss, x, np.eye(2))
