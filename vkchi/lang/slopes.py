@@ -19,6 +19,7 @@ from typing import Any
 from vkchi.lang.elementwise import abs, select
 from vkchi.lang.function import Function, Traced
 from vkchi.lang.jacobi import Precision
+from vkchi.lang.linear import shape_of
 from vkchi.lang.matrix import pack
 
 Triple = tuple[Any, Any, Any]
@@ -67,7 +68,7 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
         return found
     u, s, v = map(frozen, found)
     e = only_slope(u.transpose() @ m @ v)
-    n = m.shape[0]
+    n = shape_of(m)[0]
     d, t = turns(e, [s[i, i] for i in range(n)], precision)
     zero = e[0, 0] * 0.0
     on_diagonal = pack([[e[i, i] if i == j else zero for j in range(n)] for i in range(n)])
@@ -82,6 +83,6 @@ def polar_with_slopes(m: Any, found: Triple, precision: Precision) -> tuple[Any,
     u, s, v = map(frozen, found)
     vt = v.transpose()
     e = only_slope(u.transpose() @ m @ v)
-    d, _ = turns(e, [s[i, i] for i in range(m.shape[0])], precision)
+    d, _ = turns(e, [s[i, i] for i in range(shape_of(m)[0])], precision)
     r = u @ vt + u @ d @ vt
     return r, v @ s @ vt + only_slope(r.transpose() @ m)
