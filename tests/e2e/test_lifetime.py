@@ -232,6 +232,39 @@ def used_of(n: int) -> int:
 # --- copies ---------------------------------------------------------------------------------------
 
 
+def test_a_copy_of_a_field_outlives_its_tree() -> None:
+    x = ti.field(ti.i32)
+    builder = ti.FieldsBuilder()
+    builder.dense(ti.i, 3).place(x)
+    tree = builder.finalize()
+    x.fill(4)
+    y = copy.deepcopy(x)
+    tree.destroy()
+
+    @ti.kernel
+    def add():
+        for i in y:
+            y[i] += i
+
+    add()
+    assert y.to_numpy().tolist() == [4, 5, 6]
+
+
+def test_a_copy_of_a_component_is_not_the_field() -> None:
+    x = ti.Vector.field(2, ti.i32, 3)
+    x.fill(2)
+    y = copy.deepcopy(x.get_scalar_field(1))
+
+    @ti.kernel
+    def add():
+        for i in x:
+            y[i] += 1
+            x[i] += 10
+
+    add()
+    assert y.to_numpy().tolist() == [3] * 3 and x.to_numpy().tolist() == [[12, 12]] * 3
+
+
 def test_a_shallow_copy_is_the_array() -> None:
     x = ti.field(ti.i32, shape=())
     y = copy.copy(x)

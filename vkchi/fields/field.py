@@ -32,13 +32,15 @@ class Field(Storage):
     """A global array. Kernels read and write it by name; Python by `x[i]`.
 
     `node` is its place in a field tree, None before it has one; `needs` names the companions (grad,
-    dual) that are placed with it; `kind` is which companion it is itself.
+    dual) that are placed with it; `kind` is which companion it is itself; `is_copy`: it is a copy
+    of the field that has that place, with memory of its own.
     """
 
     node: SNode | None = None
     needs: tuple[str, ...] = ()
     kind = ""
     is_soa = False
+    is_copy = False
     _is_quick = _is_direct = False
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
@@ -91,15 +93,20 @@ class Field(Storage):
             vars(self).pop(name, None)
 
     @property
+    def tree(self) -> Tree | None:
+        """The tree that its memory is, or will be, a part of; None of copies."""
+        return self.node.tree if self.node is not None and not self.is_copy else None
+
+    @property
     def has_memory(self) -> bool:
         """Whether its tree is laid out, and not destroyed."""
-        tree = self.node.tree if self.node is not None else None
-        return tree is not None and tree.is_laid_out and not tree.is_destroyed
+        tree = self.tree
+        return self.is_copy or (tree is not None and tree.is_laid_out and not tree.is_destroyed)
 
     @property
     def life(self) -> Tree | None:
         """What may be destroyed before the device is: its tree, if a builder made that."""
-        tree = self.node.tree if self.node is not None else None
+        tree = self.tree
         return tree if tree is not None and tree.root.can_destroy else None
 
     @property
@@ -159,6 +166,7 @@ class Field(Storage):
         self.settle()
         made = super().__deepcopy__(memo)
         assert isinstance(made, Field)
+        made.is_copy = True
         made.companions = {
             kind: copy.deepcopy(companion, memo)
             for kind, companion in self.companions.items()
@@ -222,6 +230,15 @@ class ComponentField(ScalarField):
     def node(self) -> SNode | None:  # type: ignore[override]
         """The place of the whole."""
         return self.component_of[0].node
+
+    @property
+    def is_copy(self) -> bool:  # type: ignore[override]
+        """Whether the whole is one."""
+        return self.component_of[0].is_copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        whole, k = self.component_of
+        return copy.deepcopy(whole, memo).component_field(k)
 
     def check_placeable(self) -> None:
         raise Unsupported(
