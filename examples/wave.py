@@ -105,7 +105,7 @@ def main() -> None:
     found, seconds = membrane.start.to_numpy(), time.perf_counter() - begin
     error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
     print(f"{options.rounds} rounds of {options.steps} steps in {seconds:.1f} s")
-    print(f"the first shape is recovered to {100 * error:.1f} %")
+    print(f"the first shape is recovered with a relative error of {100 * error:.0f} %")
     if membrane.loss[None] > 1e-3 * first:
         raise SystemExit("the loss did not fall to a thousandth")
 
