@@ -174,9 +174,16 @@ def _holding(x: Any) -> str:
 
 
 def coerce(
-    cx: Lowering, x: Any, t: Scalar | Tensor, name: str = "", *, verb: str = "assign"
+    cx: Lowering,
+    x: Any,
+    t: Scalar | Tensor,
+    name: str = "",
+    *,
+    verb: str = "assign",
+    fills: bool = True,
 ) -> Value:
-    """x as a value of type t: numbers are converted, one number fills a vector or matrix.
+    """x as a value of type t: numbers are converted, one number fills a vector or matrix (if it
+    may).
 
     Raises KernelTypeError where shapes differ.
     """
@@ -184,7 +191,7 @@ def coerce(
         return x
     given = operand(cx, x)
     own = own_type(cx, given)
-    if shape_of(own) in ((), shape_of(t)):
+    if shape_of(own) == shape_of(t) or (fills and not shape_of(own)):
         return as_type(cx, given, t)
     where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
     kind = KernelCallError if verb == "pass" else KernelTypeError

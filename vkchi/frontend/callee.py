@@ -48,7 +48,7 @@ from vkchi.structs import StructType
 from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
-_PYTHON_SCOPE = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
+_MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
 IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
@@ -329,10 +329,18 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or on what is known while compiling",
         )
-    if isinstance(callee, FunctionType | type) and callee.__module__.startswith(_PYTHON_SCOPE):
-        raise cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
+    if makes_arrays(callee):
+        raise cx.fail(f"`{fn.__name__}` is for Python scope", help="call it outside the kernel")
     cx.dependencies.ran(callee)
     return cx.run_python(callee, args, kwargs)
+
+
+def makes_arrays(callee: Any) -> bool:
+    """Whether a function, method or class is one of ours that makes arrays: `field`, `Texture`."""
+    module = str(getattr(callee, "__module__", None))
+    if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
+        return True
+    return module.startswith("vkchi.") and callee.__name__ in ("field", "ndarray")
 
 
 def _is_library(fn: FunctionType) -> bool:

@@ -331,7 +331,8 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
     """The parts of a returned tuple. Raises KernelTypeError for another number than annotated."""
     parts = x if isinstance(x, list | tuple) else [x]
     if len(parts) != count:
-        raise cx.fail(f"{len(parts)} values are returned, and the annotation says {count}")
+        words = "1 value is" if len(parts) == 1 else f"{len(parts)} values are"
+        raise cx.fail(f"{words} returned, and the annotation says {count}")
     return parts
 
 

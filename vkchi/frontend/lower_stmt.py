@@ -142,7 +142,7 @@ def store_result(cx: Lowering, slot: Any, x: Any) -> None:
         for name, inner in slot.members.items():
             store_result(cx, inner, x[name])
         return
-    v = coerce(cx, x, slot.type.elem, verb="return")
+    v = coerce(cx, x, slot.type.elem, verb="return", fills=False)
     cx.b.emit("store", cx.b.emit("elem", slot), v)
 
 

@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import (
+    ArgumentError,
     KernelIndexError,
     KernelIndexTypeError,
     KernelShapeError,
+    KernelSyntaxError,
     KernelTypeError,
 )
 from vkchi.lang import linear
 from vkchi.lang.elementwise import cast_numbers, evaluate
 from vkchi.lang.function import Function, python_function
-from vkchi.lang.swizzle import components_of
+from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
 
 
@@ -164,12 +166,23 @@ class Matrix:
         if places is None:
             object.__setattr__(self, name, value)
             return
-        values = np.broadcast_to(np.asarray(getattr(value, "entries", value)), (len(places),))
-        for place, v in zip(places, values):
+        entries = np.asarray(getattr(value, "entries", value))
+        if entries.shape not in ((), (len(places),)):
+            raise ArgumentError(f"`.{name}` is {len(places)} numbers, not {value!r}")
+        for place, v in zip(places, np.broadcast_to(entries, (len(places),))):
             self[place] = v
 
     def _swizzle(self, name: str) -> tuple[int, ...] | None:
-        return components_of(name, self.n) if len(self.shape) == 1 else None
+        """The components that a name means; None if it is no such name. Raises KernelSyntaxError
+        for one that needs a longer vector."""
+        if len(self.shape) != 1:
+            return None
+        places = components_of(name, self.n)
+        if places is None and is_name(name):
+            raise KernelSyntaxError(
+                f"`.{name}` needs a longer vector: this has {self.n} components"
+            )
+        return places
 
     # --- operators ---------------------------------------------------------------------------
 

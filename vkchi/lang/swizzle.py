@@ -21,6 +21,11 @@ def all_names() -> Iterator[str]:
             yield from map("".join, product(alphabet, repeat=length))
 
 
+def is_name(name: str) -> bool:
+    """Whether `name` is such a name, of a vector long enough."""
+    return components_of(name, MOST) is not None
+
+
 @lru_cache(maxsize=1024)
 def components_of(name: str, size: int) -> tuple[int, ...] | None:
     """The components that `name` means on a vector of `size`; None if it is no such name, or names

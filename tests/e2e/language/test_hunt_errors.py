@@ -1,0 +1,84 @@
+"""Wrong programs: components that a vector has not, arrays made in kernels, other results."""
+
+import pytest
+import vkchi.math as tm
+
+import vkchi as ti
+from tests.e2e.language.compare import check
+
+
+@pytest.mark.parametrize("name", ["z", "xz", "b", "q", "xxz"])
+def test_a_short_vector_has_no_such_component(name: str) -> None:
+    v = tm.vec2(1, 2)
+    with pytest.raises(ti.TaichiSyntaxError):
+        getattr(v, name)
+    with pytest.raises(ti.TaichiSyntaxError):
+        setattr(v, name, [3] * len(name) if name[1:] else 3)
+    check(v, [1.0, 2.0])
+
+
+def test_an_element_has_no_such_component() -> None:
+    f = ti.Vector.field(2, ti.f32, shape=2)
+    with pytest.raises(ti.TaichiSyntaxError):
+        f[0].z  # noqa: B018
+
+
+def test_other_names_are_attributes() -> None:
+    with pytest.raises(AttributeError):
+        tm.vec3(1).foo  # noqa: B018
+    with pytest.raises(AttributeError):
+        tm.vec3(1).xg  # noqa: B018
+
+
+def test_swizzles_take_as_many_numbers() -> None:
+    v = tm.vec3(1, 2, 3)
+    with pytest.raises(ti.TaichiRuntimeError):
+        v.xy = [1, 2, 3]
+    v.zx = [5, 6]
+    check(v, [6.0, 2.0, 5.0])
+
+
+def test_kernels_make_no_fields() -> None:
+    @ti.kernel
+    def k():
+        x = ti.field(ti.i32, shape=3)
+        x[0] = 1
+
+    with pytest.raises(ti.TaichiCompilationError):
+        k()
+
+
+def test_kernels_make_no_arrays() -> None:
+    @ti.kernel
+    def vectors():
+        ti.Vector.field(2, ti.i32, shape=3)
+
+    @ti.kernel
+    def arrays():
+        ti.ndarray(ti.i32, 3)
+
+    @ti.kernel
+    def typed():
+        tm.vec3.field(shape=3)
+
+    for kernel in (vectors, arrays, typed):
+        with pytest.raises(ti.TaichiCompilationError):
+            kernel()
+
+
+def test_a_number_is_no_vector_to_return() -> None:
+    @ti.kernel
+    def k() -> tm.vec2:
+        return 1.0
+
+    with pytest.raises(ti.TaichiCompilationError):
+        k()
+
+
+def test_one_value_is_no_tuple_to_return() -> None:
+    @ti.kernel
+    def k() -> (ti.i32, ti.i32):
+        return 1
+
+    with pytest.raises(ti.TaichiCompilationError):
+        k()
