@@ -486,7 +486,7 @@ ERRORS: list[tuple[Any, type[CompilationError], str, str]] = [
     (lambda cx, v, m: arith.binary(cx, "//", 1, 0), KernelTypeError, "division by zero", ""),
     (lambda cx, v, m: arith.binary(cx, "**", cx.param(i32, 2), -1), KernelTypeError,
      "negative power", "ti.cast"),
-    (lambda cx, v, m: arith.binary(cx, "+", v, np.zeros(3)), KernelTypeError, "not a ndarray",
+    (lambda cx, v, m: arith.binary(cx, "+", v, np.zeros(3)), KernelTypeError, "a numpy array",
      "ti.types.ndarray"),
     (lambda cx, v, m: arith.unary(cx, "~", v), KernelTypeError, "`~` takes integers", "of 3 f32"),
     (lambda cx, v, m: arith.truth(cx, v), KernelTypeError, "neither true nor false", ".any()"),

@@ -235,9 +235,9 @@ def _is_static_index(k: Any) -> bool:
 
 def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     """An item of a Python object, read while compiling; not of what is to be an argument."""
-    is_argument = hasattr(type(obj), "__vkchi_name__")
-    if is_argument or not hasattr(type(obj), "__getitem__"):
-        help = "pass it to the kernel" if is_argument else ""
+    has_items, is_ours = hasattr(type(obj), "__getitem__"), hasattr(type(obj), "__vkchi_name__")
+    if is_ours or not has_items:
+        help = "pass it to the kernel" if is_ours and has_items else ""
         raise cx.fail(f"{name_of(obj)} cannot be indexed", help=help)
     key = indices[0] if len(indices) == 1 else tuple(indices)
     if hasattr(type(obj).__getitem__, "__vkchi_kind__"):
