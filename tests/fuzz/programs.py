@@ -435,8 +435,8 @@ class Generator:
         self.stores.append(Store(self.add_param(t, name, data), elem, extents))
 
     def layout(self, elem: Number, extents: tuple[int, ...]) -> Layout | None:
-        """None, row-major, or components apart, perhaps counted from elsewhere than 0; axes backwards,
-        in blocks, or with other arrays' elements between."""
+        """None, row-major, or components apart, perhaps counted from elsewhere than 0; axes
+        backwards, in blocks, or with other arrays' elements between."""
         size = elem.size if isinstance(elem, Tensor) else 1
         near = row_major(extents, size)
         axes = tuple((AxisTerm(1, 0, axis[0].stride // size),) for axis in near.axes)
