@@ -364,7 +364,8 @@ class Invocation:
         place, operands = args[0], args[1:]
         old = place.load()
         if op.kind == "atomic_cas":
-            new = operands[1] if np.array_equal(old, operands[0]) else old
+            same = [np.asarray(x).view(f"u{x.itemsize}") for x in (old, operands[0])]
+            new = np.where(same[0] == same[1], operands[1], old)[()]
         else:
             new = TABLE[op.kind].numpy(old, operands[0])  # type: ignore[misc]
         place.store(new)

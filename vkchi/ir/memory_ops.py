@@ -151,6 +151,6 @@ add_row(
     "atomic_cas",
     _atomic,
     None,
-    "put the third value if the second stands there; the old value",
+    "put the third value where the second stands, bit for bit; the old value",
     Effect.WRITE,
 )

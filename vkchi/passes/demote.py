@@ -28,6 +28,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.alias import Place, may_share, place_of
+from vkchi.passes.legalize import combined
 from vkchi.passes.match import is_same
 from vkchi.passes.structure import holds_all
 from vkchi.types import Scalar
@@ -173,11 +174,5 @@ def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Fun
 def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
     """Emit what an atomic does, step by step; the old value."""
     old = b.emit("load", args[0], name=op.name)
-    if op.kind == "atomic_cas":
-        new: Value = b.emit("select", b.emit("eq", old, args[1]), args[2], old)
-    elif op.kind == "atomic_exchange":
-        new = args[1]
-    else:
-        new = b.emit(op.kind.removeprefix("atomic_"), old, args[1])
-    b.emit("store", args[0], new)
+    b.emit("store", args[0], combined(b, op, old, args))
     return old
