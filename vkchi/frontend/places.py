@@ -294,6 +294,8 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
             kind=KernelIndexError,
             help=_right_index(array, ndim),
         )
+    if array.type.shape is None and not array.clamps:
+        check_signs(cx, flat)
     places = [array_index(cx, k) for k in flat]
     if array.clamps:
         places = clamp_indices(cx, array, places)
@@ -303,6 +305,18 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
     if array.component is None:
         return Place(element)
     return Place(cx.b.emit("member", element, attr=array.component))
+
+
+def check_signs(cx: Lowering, indices: list[Any]) -> None:
+    """Indices of an array that begins at zero. Raises KernelSyntaxError for a negative one, which
+    Python would count from the end."""
+    for k in indices:
+        if isinstance(k, int) and k < 0:
+            raise cx.fail(
+                f"index {k} is negative: kernels do not count from the end",
+                kind=KernelSyntaxError,
+                help=f"write x[x.shape[0] - {-k}]",
+            )
 
 
 def _count(k: int) -> str:

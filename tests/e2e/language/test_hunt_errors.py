@@ -1,5 +1,6 @@
 """Wrong programs: components that a vector has not, arrays made in kernels, other results."""
 
+import numpy as np
 import pytest
 import vkchi.math as tm
 
@@ -82,3 +83,30 @@ def test_one_value_is_no_tuple_to_return() -> None:
 
     with pytest.raises(ti.TaichiCompilationError):
         k()
+
+
+def test_arrays_have_no_negative_indices() -> None:
+    @ti.kernel
+    def read(x: ti.types.ndarray()) -> ti.f32:
+        return x[-1]
+
+    @ti.kernel
+    def write(x: ti.types.ndarray()):
+        x[0, 1 - 2] = 3
+
+    with pytest.raises(ti.TaichiSyntaxError):
+        read(np.ones(3, np.float32))
+    with pytest.raises(ti.TaichiSyntaxError):
+        write(np.ones((3, 3), np.float32))
+
+
+def test_fields_with_offsets_have_negative_indices() -> None:
+    f = ti.field(ti.i32, shape=4, offset=-2)
+    f[-1] = 5
+
+    @ti.kernel
+    def k() -> ti.i32:
+        f[-2] = 7
+        return f[-1] + f[-2]
+
+    check(k(), 12)
