@@ -1,0 +1,52 @@
+"""Differences from Taichi found by comparing programs: bounds in Python, numbers that fit or not."""
+
+import pytest
+
+import vkchi as ti
+from tests.e2e.language.compare import check
+
+
+@pytest.mark.ours("python-bounds")
+def test_python_checks_bounds() -> None:
+    f = ti.field(ti.i32, shape=4)
+    with pytest.raises(IndexError):
+        f[4] = 1
+    with pytest.raises(IndexError):
+        f[-1]  # noqa: B018
+
+
+@pytest.mark.ours("wide-arguments")
+def test_arguments_must_fit() -> None:
+    @ti.kernel
+    def k(a: ti.i32) -> ti.i32:
+        return a
+
+    with pytest.raises(TypeError):
+        k(2**31 + 5)
+
+
+@pytest.mark.ours("functions-of-integers")
+def test_functions_take_integers() -> None:
+    @ti.kernel
+    def k(a: ti.i32) -> ti.f32:
+        return ti.exp(a) + ti.floor(a)
+
+    check(k(0), 1.0)
+
+
+@pytest.mark.ours("narrow-remainders")
+def test_remainders_of_narrow_integers() -> None:
+    @ti.kernel
+    def k(a: ti.i8, b: ti.i8) -> (ti.i32, ti.i32):
+        return a // b, a % b
+
+    check(k(-100, 7), [-15, 5])
+
+
+@pytest.mark.ours("truth-values-in-sums")
+def test_truth_values_in_sums() -> None:
+    @ti.kernel
+    def k(a: ti.u8, b: ti.u1) -> ti.i32:
+        return a + b
+
+    check(k(3, True), 4)
