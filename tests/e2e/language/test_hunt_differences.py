@@ -1,4 +1,4 @@
-"""Differences from Taichi found by comparing programs: bounds in Python, numbers that fit or not."""
+"""Differences from Taichi found by comparing programs: bounds in Python, numbers, types."""
 
 import pytest
 
