@@ -268,10 +268,12 @@ class Device(Recorder):
         size = self.caps.subgroup_size if "subgroup_size" in shader.needs else 0
         if not self._logical.physical.can_require_subgroup_size:
             size = 0
-        handle, layout = self._pipelines.make(shader, size)
-        pipeline = Pipeline(shader, handle, layout, self._release_pipeline)
-        self._loaded.add(pipeline)
-        return pipeline
+        with self._lock:  # another thread may close the device
+            self.require_open()
+            handle, layout = self._pipelines.make(shader, size)
+            pipeline = Pipeline(shader, handle, layout, self._release_pipeline)
+            self._loaded.add(pipeline)
+            return pipeline
 
     def _release_pipeline(self, handle: Any) -> None:
         self.heap.releases.add(partial(self._pipelines.destroy, handle))
