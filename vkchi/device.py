@@ -363,6 +363,7 @@ class Device(Recorder):
                 self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
             atexit.unregister(self._at_exit)
             self._refuse(RESET)
+            self.let_go()
             for pipeline in list(self._loaded):
                 pipeline.free()
             for buffer in list(self._buffers):

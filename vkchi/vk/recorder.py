@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import Condition, RLock
 from typing import Any
 
 from vkchi.errors import DeviceError
@@ -29,6 +29,7 @@ from vkchi.vk.ring import Ring
 from vkchi.vk.timing import Timer
 
 FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
+LONGEST_LEAVE_S = 10.0  # that other threads take to notice that the device is done
 MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
 MOST_TRACKED = 1024  # keys remembered between barriers
 ARGUMENT_CHUNK_BYTES = 1 << 16
@@ -50,6 +51,7 @@ class Recorder:
     def __init__(self, logical: Logical) -> None:
         self.busy = False
         self._lock = RLock()
+        self._nobody_waits, self._waiting = Condition(self._lock), 0
         self._refusal = ""
         self._logical = logical
         self._queue = Queue(logical)
@@ -212,16 +214,26 @@ class Recorder:
                 return
             self.flush()
             number = self._queue.submitted
+            self._waiting += 1
         try:
             self._queue.wait(number)
         except DeviceLost as error:
             self._refusal = str(error)
             raise
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._nobody_waits.notify_all()
         with self._lock:
+            self.require_open()  # another thread may have closed it meanwhile
             if self._commands is None and self._queue.submitted == number:
                 self.busy = False
                 self._batch = FIRST_BATCH
             self.sweep()
+
+    def let_go(self) -> None:
+        """Return when no other thread is waiting for the device any more; it must be idle."""
+        self._nobody_waits.wait_for(lambda: self._waiting == 0, LONGEST_LEAVE_S)
 
     @property
     def recorded_number(self) -> int:
