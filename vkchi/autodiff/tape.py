@@ -314,7 +314,10 @@ def check_loss(loss: Any) -> None:
         count = loss.layout.size
     elif isinstance(loss, Storage):
         if len(loss.shape) != 0 or not loss.is_scalar:
-            raise KernelRuntimeError("the loss of a ti.ad.Tape must be a field of shape ()")
+            raise KernelRuntimeError(
+                f"the loss of a ti.ad.Tape must be a field of shape (), not {loss!r}: add up into "
+                "ti.field(ti.f32, shape=(), needs_grad=True) in a kernel"
+            )
         count = 1
     elif host.is_torch(loss):
         count = loss.numel()
