@@ -32,7 +32,7 @@ from vkchi.types import i32
 Arrays = dict[str, Any]
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "50"))
 PROGRAMS = 10  # in a batch
-# One of so many runs on the device too. In f32 few: programs may magnify its rounding (seed 68 does).
+# One of so many runs on the device too: in f32 few, for programs may magnify its errors.
 ON_DEVICE = {"f64": 1, "f32": 5}
 FLOATS = (*NUMBERS, *VECTORS, "loss")
 TRIPS = 3  # the kernels' argument
