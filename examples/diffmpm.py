@@ -2,8 +2,9 @@
 
 Particles carry the body, a grid carries its momentum for one step (MLS-MPM). Every step overwrites
 the particles and the grid; the tape saves what the gradients need of them. The velocity of the
-throw is found by gradient descent. At the end, a table: memory of the tape against steps, with all
-saved and with checkpoints, where calls are done again instead.
+throw is found by gradient descent, until the body's middle meets the target. At the end, a table:
+memory of the tape against steps, with all saved and with checkpoints, where calls are done again
+instead.
 Source: Hu et al., "A Moving Least Squares Material Point Method", 2018; DiffTaichi, ICLR 2020.
 
     python examples/diffmpm.py [--steps N] [--rounds N]

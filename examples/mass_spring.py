@@ -2,7 +2,8 @@
 
 The network sees phases of a clock, and the positions and velocities of the masses; its output
 changes the rest lengths of the springs. All of it, network and physics, is differentiated through
-time, and gradient descent on the weights makes the robot move to the right.
+time, and gradient descent on the weights makes the robot move to the right: what is printed is how
+far it comes, which grows from 0 to more than its own length of 0.3. It takes half a minute.
 Source: DiffTaichi (Hu et al., ICLR 2020), example "mass_spring", with a robot of our own.
 
     python examples/mass_spring.py [--steps N] [--rounds N]

@@ -1,7 +1,9 @@
 """A wave on a membrane, run backwards by gradients: which initial shape gives what was measured?
 
-The membrane is moved by the wave equation; its last state is the measurement. Starting from a flat
-membrane, gradient descent through all time steps recovers the shape that it began with.
+The membrane is moved by the wave equation; pictures of it, one every few steps, are measured.
+Starting from a flat membrane, gradient descent through all time steps looks for the shape that it
+began with. The loss is the sum of squared differences from the pictures: it falls to less than a
+millionth, and the shape is recovered to within 1 %.
 Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
 
     python examples/wave.py [--size N] [--steps N] [--rounds N]
@@ -16,7 +18,8 @@ import numpy as np
 
 import vkchi as ti
 
-DT, DX, SPEED, DAMPING, RATE, INERTIA = 3e-4, 1 / 128, 10.0, 0.08, 0.3, 0.8
+DT, DX, SPEED, DAMPING, RATE, INERTIA = 3e-4, 1 / 128, 10.0, 0.08, 0.06, 0.8
+EVERY = 8  # steps from one picture to the next
 
 
 def parse() -> argparse.Namespace:
@@ -28,13 +31,13 @@ def parse() -> argparse.Namespace:
 
 
 class Membrane:
-    """Heights p[t, i, j]; `start` is what is looked for, `target` what was measured."""
+    """Heights p[t, i, j]; `start` is what is looked for, `target` holds the pictures."""
 
     def __init__(self, size: int, steps: int) -> None:
         n, self.steps = size, steps
         p = self.p = ti.field(ti.f32, (steps, n, n), needs_grad=True)
         start = self.start = ti.field(ti.f32, (n, n), needs_grad=True)
-        target = self.target = ti.field(ti.f32, (n, n))
+        target = self.target = ti.field(ti.f32, (steps, n, n))
         loss = self.loss = ti.field(ti.f32, (), needs_grad=True)
         momentum = ti.field(ti.f32, (n, n))
         scale = SPEED * SPEED * DT * DT / DX / DX
@@ -59,8 +62,9 @@ class Membrane:
 
         @ti.kernel
         def compare():
-            for i, j in target:
-                loss[None] += (p[steps - 1, i, j] - target[i, j]) ** 2
+            for k, i, j in ti.ndrange((1, (steps - 1) // EVERY + 1), n, n):
+                t = k * EVERY
+                loss[None] += (p[t, i, j] - target[t, i, j]) ** 2
 
         @ti.kernel
         def descend(rate: ti.f32, inertia: ti.f32):
@@ -91,7 +95,7 @@ def main() -> None:
     membrane, truth = Membrane(options.size, options.steps), bump(options.size)
     membrane.start.from_numpy(truth)
     membrane.run()
-    membrane.target.from_numpy(membrane.p.to_numpy()[-1])
+    membrane.target.from_numpy(membrane.p.to_numpy())
     membrane.start.fill(0)
     first, begin = None, time.perf_counter()
     for step in range(options.rounds):
@@ -105,9 +109,11 @@ def main() -> None:
     found, seconds = membrane.start.to_numpy(), time.perf_counter() - begin
     error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
     print(f"{options.rounds} rounds of {options.steps} steps in {seconds:.1f} s")
-    print(f"the first shape is recovered with a relative error of {100 * error:.0f} %")
-    if membrane.loss[None] > 1e-3 * first:
-        raise SystemExit("the loss did not fall to a thousandth")
+    missed = np.sqrt(membrane.loss[None] / first)
+    print(f"the pictures are met with a relative error of {100 * missed:.2f} %")
+    print(f"the first shape is recovered with a relative error of {100 * error:.1f} %")
+    if membrane.loss[None] > 1e-6 * first or error > 0.01:
+        raise SystemExit("the shape was not recovered")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ class Caps:
     subgroup_shuffle_relative: bool = False
     subgroup_vote: bool = False
     subgroup_wide: bool = False  # reductions and scans of 64-bit integers
+    # min and max of integers; SwiftShader's go wrong in loops where one operand is a constant
+    integer_extremes: bool = True
     # float behaviour
     signed_zero_inf_nan_f32: bool = False
     # limits

@@ -19,7 +19,7 @@ from vkchi.caps import Caps
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Program, Value, walk
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
 from vkchi.passes.grid import host_count, plan_grid
@@ -49,10 +49,6 @@ class Compiled(NamedTuple):
     counts: tuple[Count, ...]
     lowered: Lowered
     sites: dict[int, Site]
-
-
-WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
-READS = frozenset(ATOMICS) | {"load", "atomic_exchange", "atomic_cas"}
 
 
 def compile_kernel(
@@ -85,7 +81,9 @@ def build(fn: Func, options: Options, caps: Caps) -> Built:
     dispatches = []
     for k, func in enumerate(program.funcs):
         show("opt", func)
-        shader = emit(func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}")
+        shader = emit(
+            func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}", exact=options.exact
+        )
         dispatches.append(Dispatch(shader, *memory_access(func)))
     temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
     return Built(program, tuple(dispatches), temp_types)

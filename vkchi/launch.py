@@ -152,6 +152,8 @@ def bind_gradient(bound: Bound, name: str, argument: str) -> None:
     """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
     gradient = getattr(bound.arrays[argument], "grad", None)
     if gradient is None:
+        gradient = bound.import_gradient(name, argument)
+    if gradient is None:
         raise ArgumentError(
             f"argument `{argument}`: the kernel uses its grad, and it has none: make the array "
             "with needs_grad=True"

@@ -15,7 +15,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
 from vkchi.structs import StructType
-from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, shape_of
+from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, shape_of
 
 
 class NdarrayType(NamedTuple):
@@ -96,6 +96,10 @@ def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
         return elem.ndarray(shape, needs_grad)  # type: ignore[no-any-return]
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"an ndarray holds numbers, vectors or matrices, not {dtype!r}")
+    if needs_grad and scalar_of(elem).kind != "f":
+        raise ArgumentError(
+            f"ndarrays of {scalar_of(elem)} have no gradients: needs_grad= is for floats"
+        )
     axes = len(shape_of(elem))
     cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[axes]
     made = cls(current(), elem, cook_shape(shape))

@@ -13,7 +13,8 @@ from vkchi.types import Scalar, f32, i32
 @dataclass(frozen=True)
 class Options:
     """`debug` asks for checks in kernels, `fast_math` lets simplification be inexact; `block_dim`
-    is the workgroup size where a loop does not say (None: chosen by the compiler)."""
+    is the workgroup size where a loop does not say (None: chosen by the compiler); `exact` rounds
+    every sum and product by itself, so that what is computed twice is the same."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -21,3 +22,4 @@ class Options:
     fast_math: bool = False
     random_seed: int = 0
     block_dim: int | None = None
+    exact: bool = False

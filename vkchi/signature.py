@@ -55,11 +55,12 @@ MOST_F32 = 3.4028235677973362e38
 
 class Import(NamedTuple):
     """An argument in host memory and its copy on the device; arguments that are the same memory
-    share one copy."""
+    share one copy. `owner` is what was passed."""
 
     name: str
     view: np.ndarray[Any, Any]
     array: Ndarray
+    owner: Any
 
 
 class Bound:
@@ -100,9 +101,21 @@ class Bound:
 
     def copy_back(self, written: set[str]) -> None:
         """Bring host memory up to date with what the kernel wrote; waits if there is any."""
-        for name, view, array in self.imports:
-            if name in written:
-                array.copy_to(view)
+        for one in self.imports:
+            if one.name in written:
+                one.array.copy_to(one.view)
+
+    def import_gradient(self, name: str, argument: str) -> Ndarray | None:
+        """A copy of the gradient of an argument that is a torch tensor, under a name of its own;
+        None if the argument has none."""
+        one = next((one for one in self.imports if one.name == argument), None)
+        view = host.view_of_grad(one.owner) if one is not None else None
+        if one is None or view is None:
+            return None
+        array = Ndarray(self.runtime, one.array.elem, one.array.shape)
+        array.from_numpy(view)
+        self.imports.append(Import(name, view, array, None))
+        return array
 
 
 class Parameter:
@@ -287,7 +300,7 @@ class ArrayParameter(Parameter):
         else:
             array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
             array.from_numpy(view)
-        bound.imports.append(Import(self.name, view, array))
+        bound.imports.append(Import(self.name, view, array, arg))
         return array
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:

@@ -9,7 +9,12 @@ Owns: the `Span` record and caret rendering. Must not know: kernels, ops, errors
 from __future__ import annotations
 
 import linecache
+import os
+import sys
+from itertools import islice
 from typing import NamedTuple
+
+PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class Span(NamedTuple):
@@ -30,6 +35,21 @@ class Span(NamedTuple):
     def place(self) -> str:
         """`file:line:col` as editors and terminals understand it."""
         return f"{self.file}:{self.line}:{self.col}"
+
+
+def user_span() -> Span | None:
+    """Where Python stands now in the user's files: the innermost call that is not of this
+    package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return None
+    code = frame.f_code
+    line, end, col, end_col = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    if line is None or end is None or col is None or end_col is None:
+        return Span(code.co_filename, frame.f_lineno, 1, frame.f_lineno, 1, code.co_name)
+    return Span(code.co_filename, line, col + 1, end, end_col + 1, code.co_name)
 
 
 def source_line(span: Span) -> str:

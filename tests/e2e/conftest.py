@@ -43,6 +43,15 @@ def session_device() -> None:
     start()
 
 
+@pytest.fixture(autouse=True)
+def is_open(session_device: None) -> None:
+    """Open it again where tests of other folders that ran in between closed it."""
+    try:
+        current()
+    except ti.KernelRuntimeError:
+        start()
+
+
 @pytest.fixture
 def own_runtime() -> Iterator[None]:
     """For tests that call ti.init or ti.reset themselves: the session's device comes back after."""

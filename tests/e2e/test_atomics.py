@@ -293,3 +293,25 @@ def test_compaction():
     assert length[None] == len(kept)
     np.testing.assert_array_equal(np.sort(out.to_numpy()[: len(kept)]), np.sort(kept))
     assert not out.to_numpy()[len(kept) :].any()
+
+
+@pytest.mark.parametrize("t", [ti.i32, ti.u32], ids=str)
+def test_integer_extremes_by_constants_in_loops(t):
+    """SwiftShader's own instruction gives 0 here (Caps.integer_extremes)."""
+    x, most = ti.field(ti.f32, 4), ti.field(ti.f32, ())
+    high, low, large = ti.field(t, ()), ti.field(t, ()), ti.field(t, 4)
+    x.from_numpy(np.array([1, 2, 3, -4], np.float32))
+    low[None] = 9
+
+    @ti.kernel
+    def run():
+        ti.loop_config(serialize=True)
+        for i in range(4):
+            ti.atomic_max(high[None], 1)
+            ti.atomic_min(low[None], 7)
+            large[i] = ti.max(large[i], 3)
+            ti.atomic_max(most[None], x[i] * x[i])
+
+    run()
+    assert (high[None], low[None], most[None]) == (1, 7, 16)
+    assert list(large.to_numpy()) == [3] * 4

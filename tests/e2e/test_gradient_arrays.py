@@ -42,3 +42,24 @@ def test_a_tuple_of_one_is_returned_as_a_tuple() -> None:
         return 3, 0.5
 
     assert run() == (3, 0.5)
+
+
+def test_members_that_are_no_floats_have_no_gradients() -> None:
+    cell = ti.types.struct(m=ti.f32, kind=ti.i32, v=ti.types.vector(2, ti.f32))
+    f = cell.field(shape=3, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def run():
+        for i in f:
+            if f[i].kind == 0:
+                loss[None] += f[i].m * f[i].v[1]
+
+    f.m.fill(2)
+    f.kind[1] = 1
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_array_equal(f.v.grad.to_numpy(), [[0, 2], [0, 0], [0, 2]])
+    assert f.grad.keys == ["m", "v"]
+    made = ti.ndarray(cell, 3, needs_grad=True)
+    assert made.kind.grad is None and made.m.grad is not None

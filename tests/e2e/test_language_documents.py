@@ -37,6 +37,8 @@ def test_snippet(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if "import torch" in code:
+        pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"{name}.py"
     path.write_text(code)

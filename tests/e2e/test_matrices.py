@@ -634,6 +634,48 @@ def test_square_matrices(n, t, need):
     np.testing.assert_allclose(numbers.to_numpy(), want, rtol=tolerance)
 
 
+def test_components_at_computed_places_where_integers_are_wide(own_runtime, need):
+    need("i64")
+    ti.init(default_ip=ti.i64)
+    out = ti.field(ti.f32, 8)
+
+    @ti.kernel
+    def run():
+        for k in range(2):
+            m = ti.Matrix([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+            i = ti.cast(k, ti.i64)
+            out[i] = m[i, 1]
+            out[2 + i] = m[1, i]
+            out[4 + i] = m[i, i]
+            m[1, i] += 10.0
+            m[i, 2] = 7.0
+            out[6 + i] = m[i, 2] + m[1, i]
+
+    run()
+    np.testing.assert_array_equal(out.to_numpy(), [2, 5, 4, 5, 1, 5, 21, 22])
+
+
+def test_methods_named_by_their_class():
+    v = ti.Vector.field(2, ti.f32, ())
+    v[None] = [3.0, 4.0]
+
+    @ti.kernel
+    def run() -> ti.f32:
+        unit = ti.Vector.normalized(v[None], 1e-9)
+        return ti.Vector.dot(v[None], unit) + ti.Matrix.norm(unit, eps=0.0)
+
+    assert run() == pytest.approx(6.0)
+
+
+def test_methods_named_by_their_class_need_a_vector():
+    @ti.kernel
+    def run() -> ti.f32:
+        return ti.Vector.norm()
+
+    with pytest.raises(ti.TaichiCompilationError, match=r"`Vector.norm` needs a vector"):
+        run()
+
+
 def test_transpose_of_rectangles():
     @ti.func
     def f():

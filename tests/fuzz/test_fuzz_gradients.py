@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from vkchi.frontend.lower import lower_kernel
 from vkchi.gradients import prepare
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run
+from vkchi.ir.ops import TABLE, Row
 from vkchi.passes.pipeline import PASSES
 from vkchi.runtime import current
 from vkchi.types import i32
@@ -32,8 +35,7 @@ from vkchi.types import i32
 Arrays = dict[str, Any]
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "50"))
 PROGRAMS = 10  # in a batch
-# One of so many runs on the device too: in f32 few, for programs may magnify its errors.
-ON_DEVICE = {"f64": 1, "f32": 5}
+NOISE = 2e-4  # what functions of f32 devices may be off by, as SwiftShader's sine is
 FLOATS = (*NUMBERS, *VECTORS, "loss")
 TRIPS = 3  # the kernels' argument
 STEP = 1e-5
@@ -76,7 +78,7 @@ def lower(kernel: Any, fields: dict[str, Any]) -> tuple[Func, dict[str, str]]:
     lowered = lower_kernel(kernel.__vkchi_func__, spec, current().options)
     names = {id(field): name for name, field in fields.items()}
     found = {k: names[id(b[1])] for k, b in lowered.bindings.items() if b[0] == "field"}
-    return prepare(lowered.func), found
+    return prepare(lowered.func, frozenset(p for p, k in found.items() if k in FLOATS)), found
 
 
 class Point:
@@ -163,8 +165,8 @@ def test_gradients(batch: int, fields: dict[str, Any]) -> None:
         check_repeatable(made.func)
         found = interpret(made, point, names)
         check_slope(seed, point, fn, names, found)
-        if seed % ON_DEVICE[fields["x"].dtype.name] == 0:
-            check_device(seed, run_device(kernel, point, fields), found, point)
+        allowed = tolerances(made, point, names, found)
+        check_device(seed, run_device(kernel, point, fields), found, point, allowed)
 
 
 def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found: Arrays) -> None:
@@ -176,11 +178,43 @@ def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found:
         assert np.isclose(product, slope, rtol=1e-4, atol=1e-5), f"seed {seed}: {product} {slope}"
 
 
-def check_device(seed: int, got: Arrays, found: Arrays, point: Point) -> None:
+def tolerances(made: Gradient, point: Point, names: dict[str, str], found: Arrays) -> Arrays:
+    """How far the device's gradients may be off, by field: in f32 as far as errors of its sines
+    change them, for programs may magnify these."""
+    if point.contents["x"].dtype == np.float64:
+        return {k: 1e-8 for k in FLOATS}
+    off = {k: np.float64(2e-3) for k in FLOATS}
+    for attempt in range(3):
+        with noisy_sines(attempt):
+            shaken = interpret(made, point, names)
+        for k in shaken.keys() & set(FLOATS):
+            off[k] = np.maximum(off[k], 3 * np.abs(shaken[k] - found[k]))
+    return off
+
+
+@contextmanager
+def noisy_sines(attempt: int) -> Iterator[None]:
+    """Let the interpreter's sines and cosines be off by NOISE, here more, there less."""
+    exact = {kind: TABLE[kind] for kind in ("sin", "cos")}
+
+    def shake(row: Row) -> Row:
+        assert row.numpy is not None
+        fn = row.numpy
+        return row._replace(
+            numpy=lambda x: (fn(x) + NOISE * np.sin(999 * x + attempt)).astype(x.dtype)
+        )
+
+    TABLE.update({kind: shake(row) for kind, row in exact.items()})
+    try:
+        yield
+    finally:
+        TABLE.update(exact)
+
+
+def check_device(seed: int, got: Arrays, found: Arrays, point: Point, allowed: Arrays) -> None:
     """The device computes the same."""
-    tolerance = 1e-8 if point.contents["x"].dtype == np.float64 else 2e-3
+    relative = 1e-8 if point.contents["x"].dtype == np.float64 else 2e-3
     for name in FLOATS:
         want = found.get(name, point.seeds[name])
-        np.testing.assert_allclose(
-            got[name], want, rtol=tolerance, atol=tolerance, err_msg=f"seed {seed}: {name}"
-        )
+        is_near = np.abs(got[name] - want) <= allowed[name] + relative * np.abs(want)
+        assert np.all(is_near), f"seed {seed}: {name}: {got[name]} {want}"

@@ -16,6 +16,7 @@ from vkchi.autodiff.forward import forward
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import lower_kernel
+from vkchi.gradients import prepare
 from vkchi.ir.core import Func, Param
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
@@ -27,10 +28,10 @@ Arrays = dict[str, Any]
 
 
 def lower(fn: Callable[..., Any], args: Arrays) -> Func:
-    """The kernel's Func, simplified, for arguments of these types."""
+    """The kernel's Func, prepared, for arguments of these types."""
     specs = [ArgSpec(name, *kind_of(fn, name, args[name])) for name in args]
     func = lower_kernel(fn, tuple(specs), Options(default_fp=f64)).func  # type: ignore[arg-type]
-    return PASSES["dce"](PASSES["simplify"](func))  # type: ignore[return-value, arg-type]
+    return prepare(func, frozenset(p.name for p in func.params))
 
 
 def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:

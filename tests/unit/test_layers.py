@@ -36,7 +36,9 @@ L6 = (
     "kernel keys launch signature groups autodiff.calls autodiff.taints autodiff.tape "
     "autodiff.custom autodiff.plan autodiff.direction autodiff.check autodiff.keeper "
     "autodiff.variants autodiff.copies autodiff.overwrites autodiff.checkpoints "
-    "autodiff.validation autodiff.second autodiff.stale ad profiler gui texture tools experimental",
+    "autodiff.validation autodiff.second autodiff.stale autodiff.tensors "
+    "autodiff.leftovers autodiff.renewal autodiff.recording autodiff.steps autodiff.drawing "
+    "autodiff.arguments ad profiler gui texture tools experimental",
 )
 ALGORITHMS = ("algorithms linalg",)
 L7 = ("__init__ __main__ aliases",)

@@ -210,3 +210,22 @@ def test_modules_are_dumped_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (file,) = (tmp_path / "dumps").iterdir()
     assert file.read_bytes() == shader.words
     assert len(file.stem) == 64 and file.suffix == ".spv"
+
+
+@pytest.mark.parametrize(("exact", "count"), [(False, 0), (True, 8)])
+def test_exact_sums_and_products_are_not_fused(exact: bool, count: int) -> None:
+    text = """func @k(%a: f32, %b: f32, %v: f32<2>, %m: f32<2x2>, %y: array<f32[2] @(1%0*1;0;2;)>) {
+      %t = mul %a, %b : f32
+      %u = add %t, %a : f32
+      %x = matmul %m, %v : f32<2>
+      %w = extract %x [1] : f32
+      %z = const 0 : i32
+      %p = elem %y, %z [inside] : ptr<f32 global>
+      store %p, %u
+      %i = const 1 : i32
+      %q = elem %y, %i [inside] : ptr<f32 global>
+      store %q, %w
+      yield
+    }"""
+    shader = emit(parse_func(text), SERIAL, FULL, "k", exact=exact)
+    assert disassemble(shader.words).count("NoContraction") == count

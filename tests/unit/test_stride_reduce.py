@@ -207,7 +207,7 @@ func @f(%n: array<i32[]>, %x: array<i32[?]>, %y: array<i32[?]>) {
 KINDS = {
     "atomic_add": "i32 u32 f32 f64 i64", "atomic_min": "i32 u32 f32 i64 f64",
     "atomic_max": "i32 u32 f32 u64", "atomic_and": "i32 u32 i64", "atomic_or": "i32 u32",
-    "atomic_xor": "i32 u64",
+    "atomic_xor": "i32 u64", "atomic_mul": "i32 u32",
 }  # fmt: skip
 CASES = [(kind, t) for kind, types in KINDS.items() for t in types.split()]
 

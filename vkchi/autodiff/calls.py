@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vkchi.autodiff.refusals import check_reaches
-from vkchi.autodiff.regions import may_meet
+from vkchi.autodiff.refusals import check_reaches, gone
+from vkchi.autodiff.regions import Box, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.ir.core import Op, base_of
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Bound
@@ -50,9 +51,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     copies = {one.name: one.array for one in bound.imports}
     names = [p.name for p in plan.parameters]
     given = tuple(copies.get(n, a) for n, a in zip(names, args, strict=True))
-    tensors = {
-        n: a for n, a in zip(names, args, strict=True) if host.is_torch(a) and a.requires_grad
-    }
+    tensors = {n: a for n, a in zip(names, args, strict=True) if host.has_grad(a)}
     hosts = {one.name: one.view for one in bound.imports}
     arrays = {**plan.fields(args), **bound.arrays}
     return Call(name, plan, given, arrays, numbers_of(plan, args), tensors, hosts)
@@ -105,40 +104,43 @@ def copy_of(array: Storage) -> Storage:
 
 
 class Gradients:
-    """The adjoints of a call's arrays: their companions; of torch tensors, copies of `.grad`, one
-    for a tensor that is passed several times."""
+    """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
+    copies of `.grad`, one for a tensor that is passed several times."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.arrays = {
             name: g for name, a in call.arrays.items() if (g := companion(a, "grad")) is not None
         }
-        self.tensors: dict[int, tuple[Any, Ndarray]] = {}
-        for name, tensor in call.tensors.items():
-            a = call.arrays[name]
-            if id(a) not in self.tensors:
-                self.tensors[id(a)] = (tensor, Ndarray(a.runtime, a.elem, a.shape))
-            self.arrays[name] = self.tensors[id(a)][1]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Which arrays have one."""
-        return frozenset(self.arrays)
+        self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
+        self.copies: dict[int, tuple[Any, Ndarray]] = {}
 
     def fetch(self) -> None:
         """Bring the gradients of torch tensors to the device."""
-        for tensor, array in self.tensors.values():
-            if tensor.grad is not None:
-                array.from_torch(tensor.grad)
+        for name, tensor in self.call.tensors.items():
+            if id(tensor) not in self.copies:
+                a = self.call.arrays[name]
+                made = Ndarray(a.runtime, a.elem, a.shape)
+                grad = host.grad_of(tensor)
+                if grad is not None:
+                    made.from_torch(grad)
+                self.copies[id(tensor)] = (tensor, made)
+            self.arrays[name] = self.copies[id(tensor)][1]
 
     def bring_back(self) -> None:
-        """Put them into the tensors' `.grad`."""
-        for tensor, array in self.tensors.values():
+        """Put them into the tensors' `.grad`. That of a result may be torch's own, which must not
+        change: it gets a new one."""
+        written = self.call.plan.written & self.call.tensors.keys()
+        results = {id(self.call.tensors[name]) for name in written}
+        for key, (tensor, array) in self.copies.items():
             made = array.to_torch().reshape(tensor.shape)
-            if tensor.grad is None:
+            if key in results or host.grad_of(tensor) is None:
                 tensor.grad = made
             else:
-                tensor.grad.copy_(made)
+                host.write_grad(tensor, made)
+        self.copies.clear()
+        for name in self.call.tensors:
+            self.arrays.pop(name, None)
 
 
 def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:
@@ -158,16 +160,20 @@ def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> d
     return found
 
 
-def plan_gradient(call: Call, gradients: Gradients) -> GradientPlan:
-    """The call's gradient by these arrays, made once per plan. Raises GradientError."""
+def plan_gradient(
+    call: Call, gradients: Gradients, settled: frozenset[str] = frozenset()
+) -> GradientPlan:
+    """The call's gradient by these arrays, made once per plan. The memory of the arrays `settled`
+    is to be as the kernel leaves it, not as it finds it. Raises GradientError."""
     from vkchi.autodiff.plan import GradientPlan  # most programs have no gradients
 
     check_aliases(call)
     names = gradients.names
-    found = call.plan.derived.get(names)
+    key = ("gradient", names, settled) if settled else names
+    found = call.plan.derived.get(key)
     if found is None:
         types = types_apart(call, gradients.arrays, "adjoint")
-        found = call.plan.derived[names] = GradientPlan(call.plan, call.args, names, types)
+        found = call.plan.derived[key] = GradientPlan(call.plan, call.args, names, types, settled)
     assert isinstance(found, GradientPlan)
     return found
 
@@ -202,6 +208,56 @@ def check_aliases(call: Call) -> None:
         seen[key] = name
 
 
+class Found(NamedTuple):
+    """The gradient that fits the memory as it is now, what it reads of that, and the arrays of
+    which it reads only what it has put there itself."""
+
+    plan: GradientPlan
+    needs: dict[str, Box]
+    renewed: set[str]
+
+
+def fit_gradient(call: Call, gradients: Gradients) -> Found:
+    """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
+    something that the kernel has overwritten."""
+    made = plan_gradient(call, gradients)
+    check_reaches(made.made.primal)
+    if made.draws:  # only a tape records them
+        raise gone(made.draws[0].op)
+    needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
+    both = {k: writes[k] for k in needs if k in writes and may_meet(needs[k], writes[k])}
+    if not both:
+        return Found(made, needs, set())
+    from vkchi.autodiff.renewal import find_settled, find_stale
+    from vkchi.autodiff.stale import footprints
+
+    fn = made.made.primal.fn
+    if any(isinstance(p.type, Array) and p.name not in call.arrays for p in fn.params):
+        raise overwritten(call, made, made.writes.accesses[min(both)].elements[0])
+    settled = find_settled(fn, frozenset(both))
+    op = find_stale(call, fn, both, settled)
+    if op is not None:
+        raise overwritten(call, made, op)
+    if settled:
+        made = plan_gradient(call, gradients, settled)
+        needs = made.needs.boxes(call.numbers, call.arrays)
+    reads = footprints(call.plan)[0].boxes(call.numbers, call.arrays)
+    again = reads.keys() & both.keys() - settled
+    renewed = {k for k in again if is_inside(reads[k], both[k])}
+    return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
+
+
+def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
+    """The error for a gradient that needs what is gone; `op` is what the kernel did with it."""
+    key = getattr(base_of(op.args[0]), "name", "")
+    what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
+    return GradientError(
+        f"the gradient of {call.name}() needs what `{key}` held before the kernel overwrote it",
+        made.writes.span_of(key), notes=((what, op.span),),
+        help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
+    )  # fmt: skip
+
+
 def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
 
@@ -210,19 +266,10 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """
     call = describe_call(name, plan, args)
     gradients = Gradients(call)
-    made = plan_gradient(call, gradients)
-    check_reaches(made.made.primal)
-    needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
-    for key, box in needs.items():
-        if key in writes and may_meet(box, writes[key]):
-            raise GradientError(
-                f"the gradient of {name}() needs what `{key}` held before the kernel overwrote it",
-                made.writes.span_of(key),
-                help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
-            )
+    made, needs, renewed = fit_gradient(call, gradients)
     history = plan.runtime.kept.get(HISTORY)
     if history is not None:
-        history.check_all(made.needs, call.numbers, call.arrays)
+        history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
     gradients.fetch()
     made.launch(call.args, memory, gradients.arrays)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vkchi.autodiff.arguments import check_alone, check_array
 from vkchi.autodiff.checkpoints import State
 from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
+from vkchi.runtime import current
 
 if TYPE_CHECKING:
     from vkchi.autodiff.tape import Tape
@@ -28,7 +30,7 @@ TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
 def gradcheck(
     run: Callable[[], Any],
     loss: Any,
-    inputs: Sequence[Any],
+    inputs: Sequence[Any] | Storage,
     *,
     step: float | None = None,
     tolerance: float | None = None,
@@ -36,11 +38,14 @@ def gradcheck(
     """Compare the gradients of `loss` by `inputs` with central differences.
 
     run: calls the kernels, from the contents of the inputs alone; loss: a field of one number;
-    inputs: fields or ndarrays with gradients. Contents are left as they were. Raises GradientError
-    naming the first element that differs.
+    inputs: fields or ndarrays with gradients, or one. Contents are left as they were. Raises
+    GradientError naming the first element that differs.
     """
     from vkchi.autodiff.tape import Tape
 
+    check_alone(current(), "ti.ad.gradcheck")
+    inputs = [inputs] if isinstance(inputs, Storage) else inputs
+    check_inputs("ti.ad.gradcheck: inputs", inputs)
     saved = [x.to_numpy() for x in inputs]
     with Tape(loss):
         run()
@@ -52,13 +57,20 @@ def gradcheck(
 
 def check_tape(tape: Tape) -> None:
     """The same for a tape that has run; `grad_check` are the inputs."""
-    if not isinstance(tape.grad_check, list):
-        raise ArgumentError("Tape(grad_check=...) takes a list of fields")
+    assert tape.grad_check is not None
     end = State(array for array, _ in tape.keeper.start.values())
     for x in tape.grad_check:
         slopes = differences(tape.run_again, tape.loss, x, None, tape.restore_start)
         end.restore()
         compare(x, x.grad.to_numpy(), slopes, None)
+
+
+def check_inputs(who: str, inputs: Any) -> None:
+    """Raises ArgumentError for what are not several arrays with gradients."""
+    if not isinstance(inputs, list | tuple):
+        raise ArgumentError(f"{who} must be a list of fields or ndarrays, not {inputs!r}")
+    for k, x in enumerate(inputs):
+        check_array(f"{who}[{k}]", x)
 
 
 def differences(
@@ -99,5 +111,6 @@ def compare(
         place = tuple(int(k) for k in np.argwhere(wrong)[0])
         raise GradientError(
             f"the gradient of {x!r} at {place} is {found[place]:.6g}, and differences give "
-            f"{slopes[place]:.6g}"
+            f"{slopes[place]:.6g}: they may where the kernels use ti.stop_grad, casts to integers "
+            "or gradients of their own, or where the loss is not smooth"
         )

@@ -17,6 +17,7 @@ from math import comb
 from typing import NamedTuple, Protocol
 
 from vkchi.autodiff.calls import copy_of
+from vkchi.autodiff.copies import put_back
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 
@@ -42,7 +43,12 @@ def in_units(size_bytes: int) -> str:
 
 
 class Step(Protocol):
-    """What is between two states: something that can be done again, and differentiated."""
+    """What is between two states: something that can be done again, and differentiated. If
+    `needs_end`, its gradient is the user's, and finds the arrays as they are after the tape."""
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether the arrays are as after the tape, not as the step found them, when it runs."""
 
     def repeat(self) -> None:
         """Do it again, on the arrays as they are."""
@@ -81,22 +87,16 @@ class State:
             put_back(array, copy)
 
 
-def put_back(array: Storage, copy: Storage) -> None:
-    """Make an array hold what its copy holds; a tape does not notice."""
-    watch, array.watch = array.watch, None
-    if array.is_own:
-        array.device.copy(copy.buffer, array.buffer, array.size_bytes)
-    else:  # other arrays' numbers lie between
-        array.from_numpy(copy.to_numpy())
-    array.watch = watch
-
-
 class Replay:
-    """Differentiates steps from the last to the first, beginning at their common start."""
+    """Differentiates steps from the last to the first, beginning at their common start. The steps
+    hold `held_bytes` of the memory themselves."""
 
-    def __init__(self, steps: Sequence[Step], start: dict[int, tuple[Storage, Storage]]) -> None:
-        self.steps = steps
+    def __init__(
+        self, steps: Sequence[Step], start: dict[int, tuple[Storage, Storage]], held_bytes: int = 0
+    ) -> None:
+        self.steps, self.held_bytes = steps, held_bytes
         self.start = start
+        self.known = frozenset(start)
         self.arrays = [array for array, _ in start.values()]
         self.state_bytes = sum(array.size_bytes for array in self.arrays)
         self.repeated = self.kept = self.most = 0
@@ -105,22 +105,25 @@ class Replay:
         """Do it, with the start, the end and as many states between as the budget allows. The
         arrays hold in the end what they hold now. Raises KernelRuntimeError if even two states are
         too much."""
-        slots = budget_bytes // max(1, self.state_bytes) - 2
+        slots = (budget_bytes - self.held_bytes) // max(1, self.state_bytes) - 2
         if slots < 0:
+            held = self.held_bytes
+            beside = f", and {held} bytes that depend on the order of iterations" if held else ""
             raise KernelRuntimeError(
-                f"Tape(memory=...) must hold two states of {self.state_bytes} bytes here, "
-                f"{2 * self.state_bytes} bytes; {budget_bytes} are given"
+                f"Tape(memory=...) must hold two states of {self.state_bytes} bytes here{beside}, "
+                f"{2 * self.state_bytes + held} bytes; {budget_bytes} are given"
             )
-        end = State(self.arrays)
+        self.end = State(self.arrays)
         try:
             self.go_to_start()
             self.reverse(0, len(self.steps), slots, self.go_to_start)
         finally:
-            end.restore()
+            self.end.restore()
         states = 2 + self.most
         return Report(
-            len(self.steps), self.repeated, states, self.state_bytes, states * self.state_bytes
-        )
+            len(self.steps), self.repeated, states, self.state_bytes,
+            states * self.state_bytes + self.held_bytes,
+        )  # fmt: skip
 
     def go_to_start(self) -> None:
         """Restore what the first step found."""
@@ -133,16 +136,29 @@ class Replay:
             step.repeat()
         self.repeated += last - first
 
+    def differentiate(self, step: Step) -> None:
+        """Run a step's gradient. One of the user's own reads and writes what others after it left,
+        as without a limit; the arrays are restored by whoever calls this."""
+        if not step.needs_end:
+            step.run()
+            return
+        self.end.restore()
+        step.run()
+        written = [self.start[key] for key in self.start.keys() - self.known]
+        self.end = State([*self.arrays, *(array for array, _ in written)])
+        for array, copy in written:  # by nobody but such gradients
+            put_back(array, copy)
+
     def reverse(self, first: int, last: int, slots: int, restore: Callable[[], None]) -> None:
         """Differentiate steps last - 1 … first. The arrays hold what step `first` found, and
         `restore` makes them do so again."""
         while last > first:
             if last - first == 1:
-                self.steps[first].run()
+                self.differentiate(self.steps[first])
                 return
             if slots == 0:
                 self.advance(first, last - 1)
-                self.steps[last - 1].run()
+                self.differentiate(self.steps[last - 1])
                 last -= 1
             else:
                 middle = first + split_at(last - first, slots)

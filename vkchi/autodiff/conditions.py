@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.autodiff.primal import WRITES
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import u1
 

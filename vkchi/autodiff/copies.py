@@ -1,17 +1,33 @@
-"""Copies of whole arrays, as kernels that tapes record like any other.
+"""Copies of whole arrays: as kernels that tapes record like any other, or unnoticed.
 
-Owns: the kernel. Must not know: tapes.
+Owns: the kernels. Must not know: tapes.
 """
 
 # No postponed annotations here: they are the kernels' types.
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
+from vkchi.autodiff.memory import copy_array
+from vkchi.autodiff.plan import Program
+from vkchi.compiler import build
 from vkchi.fields.storage import Storage
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param
 from vkchi.kernel import kernel
 from vkchi.lang.ndrange import grouped
 from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime
 from vkchi.types import ndarray, template
+
+
+class Alone(NamedTuple):
+    """What a Program without a kernel belongs to."""
+
+    runtime: Runtime
+    parameters: tuple[Any, ...] = ()
+
+
+NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them
 
 
 @functools.cache
@@ -41,4 +57,41 @@ def copy_floats(target: Storage, source: Storage) -> bool:
 
 def type_for(array: Storage) -> Any:
     """How kernels take an array."""
-    return ndarray() if isinstance(array, Ndarray) else template()
+    return NDARRAY if isinstance(array, Ndarray) else FIELD
+
+
+def put_back(array: Storage, copy: Storage) -> None:
+    """Make an array hold what its copy holds; a tape does not notice."""
+    if array.is_own:
+        array.device.copy(copy.buffer, array.buffer, array.size_bytes)
+    else:  # other arrays' numbers lie between
+        move(array, copy, adds=False)
+
+
+def add_back(array: Storage, copy: Storage) -> None:
+    """Add to an array what its copy holds; a tape does not notice."""
+    move(array, copy, adds=True)
+
+
+def move(array: Storage, copy: Storage, *, adds: bool) -> None:
+    """Copy or add, on the device."""
+    with array.runtime.lock:
+        program = mover(array, adds=adds)
+        program.launch(program.bind((), {"target": array, "source": copy}))
+
+
+def mover(array: Storage, *, adds: bool) -> Program:
+    """What copies or adds arrays of this type and layout; made once."""
+    runtime, t = array.runtime, array.array_type
+    key = ("mover", t, adds)
+    found = runtime.kept.get(key)
+    if found is None:
+        b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
+        with b.region() as body:
+            copy_array(b, source, target, adds=adds)
+            b.emit("yield")
+        fn = Func("move", (target, source), body)
+        found = Program(Alone(runtime), fn, build(fn, runtime.options, runtime.device.caps), ())
+        runtime.kept[key] = found
+    assert isinstance(found, Program)
+    return found

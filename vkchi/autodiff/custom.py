@@ -38,6 +38,7 @@ def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) 
 
     call.is_skipped = gradient is not None  # type: ignore[attr-defined]
     call.grad = gradient  # type: ignore[attr-defined]
+    call.__vkchi_kind__ = "recorded"  # type: ignore[attr-defined]
     return call
 
 
@@ -47,17 +48,17 @@ def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     Raises KernelRuntimeError for other functions, and for a second gradient.
     """
 
+    name = getattr(primal, "__name__", repr(primal))
+    if getattr(primal, "__vkchi_kind__", None) != "recorded":
+        raise KernelRuntimeError(
+            f"ti.ad.grad_for({name}): {name} is no Python function decorated with "
+            "ti.ad.grad_replaced"
+        )
+
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = getattr(primal, "__name__", repr(primal))
-        if not hasattr(primal, "grad"):
-            raise KernelRuntimeError(
-                f"{name}() must be decorated with ti.ad.grad_replaced to have a gradient of its own"
-            )
         if primal.grad is not None:
-            raise KernelRuntimeError(
-                f"{name} has a gradient: ti.ad.grad_for goes with a Python function that is "
-                "decorated with ti.ad.grad_replaced, once"
-            )
+            why = "is ti.ad.no_grad" if primal.is_skipped else "has a gradient already"
+            raise KernelRuntimeError(f"ti.ad.grad_for({name}): {name}() {why}")
         primal.grad = function
         return function
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from vkchi.autodiff.arguments import check_alone, check_array, numbers_like
 from vkchi.autodiff.calls import companion, describe_call, usable
-from vkchi.autodiff.copies import copy_floats
-from vkchi.autodiff.keeper import Keeper
-from vkchi.autodiff.overwrites import Overwrites
-from vkchi.autodiff.taints import Taints, missing_dual
+from vkchi.autodiff.overwrites import Index, blank
+from vkchi.autodiff.recording import Recording
+from vkchi.autodiff.taints import missing_dual
 from vkchi.errors import KernelRuntimeError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
 from vkchi.types import shape_of
 
 
-class FwdMode:
+class FwdMode(Recording):
     """Kernels called inside `with` also compute, in the `dual` of every field that has one, the
     derivative of its elements along the direction `seed` of `param`.
 
@@ -37,7 +37,7 @@ class FwdMode:
     has no derivative. Source: Taichi's `ti.ad.FwdMode`.
     """
 
-    is_paused = True  # functions with gradients of their own are run as they are
+    title, kind = "ti.ad.FwdMode", "dual"
 
     def __init__(
         self, loss: Any, param: Any, seed: Sequence[float] | None = None,
@@ -46,19 +46,16 @@ class FwdMode:
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
         self.runtime: Runtime = current()
-        self.is_new, self.taints, self.overwrites = True, Taints(), Overwrites("dual")
-        self.keeper = Keeper(None, self.accessed)
+        self.is_new = True
+        super().__init__()
 
     def __enter__(self) -> FwdMode:
         if not self.is_new:
             raise KernelRuntimeError("forward mode can be entered once: make a new ti.ad.FwdMode")
-        if self.runtime.tape is not None:
-            raise KernelRuntimeError("leave the other ti.ad.Tape or ti.ad.FwdMode first")
-        for field in (*self.losses, self.param):
-            if not isinstance(field, Storage) or companion(field, "dual") is None:
-                raise KernelRuntimeError(
-                    f"ti.ad.FwdMode needs fields with needs_dual=True, not {field!r}"
-                )
+        check_alone(self.runtime, self.title)
+        for field in self.losses:
+            check_array("ti.ad.FwdMode: the loss", field, "dual")
+        check_array("ti.ad.FwdMode: param", self.param, "dual")
         direction = direction_of(self.param, self.seed)
         if self.clear_gradients:
             clear_duals(self.runtime)
@@ -82,22 +79,20 @@ class FwdMode:
         if found is None:
             missing_dual(call, frozenset(duals))
             found = plan.derived[key] = ForwardPlan(call, duals)
-        self.taints.check(call, frozenset(duals), "dual")
-        self.overwrites.check_call(call, frozenset(duals))
-        result = found.run(call, duals)
-        self.taints.note(call, found.active.escapes)
-        for array in self.overwrites.note_call(call, found.active.stores, {}):
-            self.keeper.watch(array)
+        self.check(call, frozenset(duals))
+        result = found.run(call, args, duals)
+        self.note(call, found.escapes, found.active.stores, {})
         return result
 
-    def accessed(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array: what it writes there has no derivative."""
-        for cut in self.overwrites.note_access(array, access):
-            cut.run()
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Python writes a constant."""
+        dual = companion(array, "dual")
+        assert dual is not None
+        blank(dual, at)
 
-    def copy(self, target: Storage, source: Storage) -> bool:
-        """Copy floats with their derivatives, in a kernel; whether it was done."""
-        return copy_floats(target, source)
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that has a gradient of its own, as it is."""
+        return function.__wrapped__(*args, **kwargs)
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
@@ -109,7 +104,7 @@ def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any
             f"ti.ad.FwdMode needs a seed of {count} numbers, one for each of the parameter: "
             "seed=[1, 0, ...] for the derivative by the first"
         )
-    values = np.asarray([1.0] if seed is None else seed, param.dtype.dtype)
+    values = numbers_like("ti.ad.FwdMode: the seed", param, [1.0] if seed is None else seed)
     if values.size != count:
         raise KernelRuntimeError(
             f"ti.ad.FwdMode needs a seed of {count} numbers, not of {values.size}"

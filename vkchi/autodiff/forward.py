@@ -2,9 +2,10 @@
 
 The specification. The result runs the kernel as it is, on the same memory; of every differentiable
 array NAME there is an array NAME.dual, of the same type, with the derivative of what stands in
-NAME. A store stores the derivative beside the value, an atomic addition adds it. Tangents of
-values follow the rules of `rules.py`; None stands for zero. It applies to gradients as well:
-forward over reverse gives products with the Hessian.
+NAME. A store stores the derivative beside the value, an atomic addition adds it; for minima and
+maxima over iterations see `extremes`. Tangents of values follow the rules of `rules.py`; None
+stands for zero. It applies to gradients as well: forward over reverse gives products with the
+Hessian.
 
 Must not know: devices, launches.
 """
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.autodiff.extremes import can_scout, late_roots, scout
 from vkchi.autodiff.number import Number
-from vkchi.autodiff.primal import INDEX_PARAMS, WRITES, Activity
-from vkchi.autodiff.refusals import ADJOINT, check_bits
+from vkchi.autodiff.primal import INDEX_PARAMS, Activity
+from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import (
     NONDIFF,
     Bilinear,
@@ -27,8 +29,9 @@ from vkchi.autodiff.rules import (
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
-from vkchi.types import Ptr
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
+from vkchi.ir.ops import WRITES
+from vkchi.types import Ptr, Scalar, Tensor
 
 Tangent = "Value | None"
 
@@ -54,7 +57,8 @@ class Forward:
         }
         self.is_parallel = False
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop
-        self.used = {v for op in walk(fn.body) for v in op.args}
+        self.scouted: frozenset[Value] = frozenset()  # memory that holds the loop's results already
+        self.used = used_in(fn.body)
 
     def build(self) -> Func:
         """The whole Func."""
@@ -102,6 +106,8 @@ class Forward:
             self.private.add(op)
         if op.kind == "local" and op in self.active.roots:
             self.duals[op] = self.b.emit("local", self.tangent(op.args[0]), name="dual")
+        if op.kind == "shared" and op in self.active.roots:
+            self.duals[op] = self.b.insert(Op("shared", (), op.attr, op.type, op.span, "dual"))
         if op in self.active and not isinstance(op.type, Ptr):
             self.tangents[op] = self.derive(op)
 
@@ -120,7 +126,7 @@ class Forward:
             return self.apply(op, set(of))
         if isinstance(rule, Bilinear):
             return self.total([self.apply(op, {k}) for k in changing])
-        raise refuse(op)
+        raise refuse(op, "forward mode has no derivative for this operation")
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
         """The sum of partial derivatives times tangents."""
@@ -164,19 +170,19 @@ class Forward:
     def write(self, op: Op) -> None:
         """A store or atomic, and what it does to the derivative."""
         place, dual = self.places(op.args[0])
+        if dual is not None and base_of(op.args[0]) in self.scouted:
+            self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)
+            return
         if dual is not None:
             self.check_order(op)
         values = [self.get(v) for v in op.args[1:]]
-        if dual is not None and op.kind in ("atomic_min", "atomic_max", "atomic_mul"):
-            self.map[op] = self.as_store(op, place, dual)
-            return
         new = self.b.emit(op.kind, place, *values, attr=op.attr)
         if op.results:
             self.map[op] = new
         if dual is None:
             return
         if op.kind not in ("store", "atomic_add", "atomic_exchange"):
-            raise refuse(op)
+            raise refuse(op, "forward mode has no derivative for this operation")
         t = self.b.emit(op.kind, dual, self.tangent(op.args[1]))
         if op.results:
             self.tangents[op] = t
@@ -188,28 +194,29 @@ class Forward:
         root = base_of(op.args[0])
         if not self.is_parallel or root in self.private or op.kind == "store":
             return
-        is_adjoint = (getattr(root, "name", "") or "").endswith(ADJOINT)
         is_sum = op.kind == "atomic_add" and not (op in self.used and op in self.active)
-        if not is_sum and not is_adjoint:
+        if not is_sum and not is_adjoint(root):
             raise GradientError(
                 "forward mode has no derivative for an atomic operation whose result depends on "
                 "the order of iterations", op.span, help="loop serially: "
                 "ti.loop_config(serialize=True), or use the reverse mode: ti.ad.Tape",
             )  # fmt: skip
 
-    def as_store(self, op: Op, place: Value, dual: Value) -> Value:
-        """An atomic as load, operation and store, where no other invocation comes between."""
-        old, change = self.b.emit("load", place), self.b.emit("load", dual)
-        plain = Op(op.kind.removeprefix("atomic_"), (op, op.args[1]), None, op.type, op.span)
-        self.map[op], self.tangents[op] = old, change
-        rule = rule_of(plain)
-        assert isinstance(rule, Partials)
-        self.map[plain] = self.b.emit(plain.kind, old, self.get(op.args[1]))
-        changing = [k for k in (0, 1) if self.tangents.get(plain.args[k]) is not None]
-        t = self.chain(plain, rule, changing)
-        self.b.emit("store", place, self.map[plain])
-        self.b.emit("store", dual, t or zero(self.b, plain.type))
-        return old
+    def claim(self, v: Value, t: Value, place: Value, dual: Value) -> None:
+        """Leave the derivative of v, part by part, where v is the result."""
+        b = self.b
+        if isinstance(v.type, Tensor):
+            for k in range(v.type.size):
+                parts = (b.emit("extract", x, attr=k) for x in (v, t))
+                self.claim(*parts, *(b.emit("member", p, attr=k) for p in (place, dual)))
+            return
+        assert isinstance(v.type, Scalar)
+        with b.region() as hit:
+            b.emit("store", dual, t)
+            b.emit("yield")
+        with b.region() as miss:
+            b.emit("yield")
+        b.if_(b.emit("eq", v, b.emit("load", place)), hit, miss)
 
     # --- control
 
@@ -277,9 +284,13 @@ class Forward:
     def parallel(self, op: Op) -> None:
         """All iterations."""
         (body,) = op.regions
+        roots = late_roots(op, self.active)
+        if roots and can_scout(op, roots, self.used):
+            self.scouted = roots
+            scout(self.b, op, self.scouted, self.map)
         self.is_parallel = True
         new = self.region(body, self.carried(body, (), INDEX_PARAMS["parallel"]))
-        self.is_parallel = False
+        self.is_parallel, self.scouted = False, frozenset()
         with self.b.within(new):
             self.b.emit("yield")
         self.b.parallel(self.get(op.args[0]), self.get(op.args[1]), new, op.attr)
@@ -326,8 +337,3 @@ class ForwardSite:
     def is_wild(self) -> bool:
         """Forward, what a `select` does not choose is gone."""
         return False
-
-
-def refuse(op: Op) -> GradientError:
-    """The error for an op that has no derivative."""
-    return GradientError("forward mode has no derivative for this operation", op.span)

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from vkchi.autodiff.calls import copy_of, whole
-from vkchi.autodiff.checkpoints import put_back
+from vkchi.autodiff.calls import copy_of, is_gradient, whole
+from vkchi.autodiff.copies import put_back
 from vkchi.autodiff.regions import Box, may_meet
 from vkchi.fields.storage import Access, Storage
+
+UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
 
 
 class Holder(Protocol):
@@ -33,6 +35,8 @@ class Wanted(NamedTuple):
 
 class Rewritten:
     """A step of a tape: Python wrote to an array."""
+
+    needs_end = False
 
     def __init__(self, array: Storage) -> None:
         self.array, self.copy = array, copy_of(array)
@@ -82,7 +86,8 @@ def point_of(box: Box) -> int | None:
 
 class Keeper:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
-    what it held when the tape began."""
+    what it held when the tape began. When gradients run, `is_reversing`, nothing is given up any
+    more."""
 
     def __init__(
         self, budget_bytes: int | None, told: Callable[[Storage, Access], None] | None = None
@@ -93,7 +98,12 @@ class Keeper:
         self.start: dict[int, tuple[Storage, Storage]] = {}
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
-        self.is_over = False
+        self.is_over = self.is_reversing = False
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether calls may have to be done again."""
+        return self.budget_bytes not in (None, UNLIMITED)
 
     def watch(self, array: Storage) -> None:
         """Be told before Python reads or writes an array."""
@@ -140,7 +150,8 @@ class Keeper:
 
     def save(self, array: Storage, box: Box | None) -> None:
         """Copy an array for those that want what stands in a part of it (None: anywhere)."""
-        if self.budget_bytes is not None and id(array) not in self.start:
+        is_result = self.is_reversing and is_gradient(array)
+        if self.budget_bytes is not None and id(array) not in self.start and not is_result:
             self.start[id(array)] = (array, copy_of(array))
         wants = self.wanted.get(id(array))
         hit = wants.take(box) if wants is not None else []
@@ -155,7 +166,8 @@ class Keeper:
     def count(self, size_bytes: int) -> None:
         """Count what is saved; past the budget, give up keeping everything."""
         self.saved_bytes += size_bytes
-        if self.budget_bytes is not None and self.saved_bytes > self.budget_bytes:
+        budget = None if self.is_reversing else self.budget_bytes
+        if budget is not None and self.saved_bytes > budget:
             self.is_over = True
             self.wanted.clear()
 

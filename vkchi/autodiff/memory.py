@@ -1,16 +1,17 @@
 """Memory in gradients: copies of what segments change, and the arrays of adjoints.
 
-Owns: `Versions` (which array holds a root's contents, segment by segment) and `Adjoints`. Must not
-know: values, rules.
+Owns: `Versions` (which array holds a root's contents, segment by segment), `Adjoints`, and which
+kinds of ops write a place. Must not know: values, rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vkchi.autodiff.primal import WRITES, Primal
+from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Param, Value, base_of, walk
+from vkchi.ir.core import Op, Param, Value, base_of, constant_array, walk
+from vkchi.ir.ops import WRITES
 from vkchi.types import Array, i32
 
 
@@ -38,7 +39,7 @@ class Versions:
         late = {}
         for root in written_by(ops):
             is_outer = isinstance(root, Param) or root in found
-            if is_outer:
+            if is_outer and root not in self.primal.settled:
                 late[root] = self.copy(root, found.get(root, root))
         return late
 
@@ -72,6 +73,33 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     return found
 
 
+def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
+    """The kinds of those of these ops that may write, in any iteration, what stands at a place."""
+    return {op.kind for op in writes if not are_apart(op.args[0], ptr)}
+
+
+def are_apart(a: Value, b: Value) -> bool:
+    """Whether two places are never the same, in whatever iterations: their memory differs, or
+    constants in their indices or components do."""
+    keys = zip(constant_keys(a), constant_keys(b))
+    return base_of(a) is not base_of(b) or any(None is not i != j is not None for i, j in keys)
+
+
+def constant_keys(ptr: Value) -> list[int | None]:
+    """The indices and the component of a place; None for what is not constant, or is all."""
+    component = None
+    if isinstance(ptr, Op) and ptr.kind in ("member", "member_at"):
+        component = ptr.attr if ptr.kind == "member" else None
+        ptr = ptr.args[0]
+    keys = ptr.args[1:] if isinstance(ptr, Op) and ptr.kind == "elem" else ()
+    return [*map(constant_key, keys), component]
+
+
+def constant_key(v: Value) -> int | None:
+    """An index, if it is constant."""
+    return int(constant_array(v)) if isinstance(v, Op) and v.kind == "const" else None
+
+
 def walk_with(op: Op) -> Iterable[Op]:
     """The op and those inside."""
     yield op
@@ -79,12 +107,17 @@ def walk_with(op: Op) -> Iterable[Op]:
         yield from walk(region)
 
 
-def copy_array(b: Builder, source: Value, target: Value) -> None:
-    """Copy all elements, in a loop of its own."""
+def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) -> None:
+    """Copy all elements, in a loop of its own; or add them to what is there."""
+
+    def put(*keys: Value) -> None:
+        place, value = b.emit("elem", target, *keys), b.emit("load", b.emit("elem", source, *keys))
+        b.emit("store", place, b.emit("add", b.emit("load", place), value) if adds else value)
+
     t = source.type
     assert isinstance(t, Array)
     if t.ndim == 0:
-        b.emit("store", b.emit("elem", target), b.emit("load", b.emit("elem", source)))
+        put()
         return
     extents = [b.emit("shape", source, attr=k) for k in range(t.ndim)]
     count = extents[0]
@@ -99,8 +132,7 @@ def copy_array(b: Builder, source: Value, target: Value) -> None:
             rest = b.emit("truncdiv", rest, extents[k])
         if t.layout is not None and t.layout.origin:
             keys = [b.emit("add", v, b.const(o, i32)) for v, o in zip(keys, t.layout.origin)]
-        place = b.emit("elem", target, *keys)
-        b.emit("store", place, b.emit("load", b.emit("elem", source, *keys)))
+        put(*keys)
         b.emit("yield")
     b.parallel(b.const(0, i32), count, body)
 

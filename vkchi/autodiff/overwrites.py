@@ -16,42 +16,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import Call, companion, whole
+from vkchi.autodiff.calls import Call, whole
 from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.regions import Box, may_meet
-from vkchi.autodiff.taints import flow_from
+from vkchi.autodiff.taints import covering, flow_from
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
 from vkchi.launch import Plan
+from vkchi.span import Span, user_span
 
 Index = tuple[int, ...]
 
 
 class Held(NamedTuple):
-    """A part of an array that holds values with a derivative, and who put them there."""
+    """A part of an array that holds values with a derivative, who put them there, and where."""
 
     array: Storage
     name: str
-    call: Call
-    op: Any
+    who: str
+    span: Span | None
     box: Box
 
 
-class Cut(NamedTuple):
-    """A step of a tape: a constant was written to an element, or (None) to all."""
+class Loss(NamedTuple):
+    """What overwrote a part of an array with something unknown, and the user's line that did."""
 
-    array: Storage
+    held: Held
+    who: str
+    span: Span | None
+
+
+class Cut(NamedTuple):
+    """A step of a tape: a constant was written to an element, or (None) to all, of what these are
+    the derivatives of."""
+
+    derivatives: tuple[Storage, ...]
     at: Index | None
-    kind: str
+    needs_end: bool = False
 
     def repeat(self) -> None:
         """Nothing: values are put back by others."""
 
     def run(self) -> None:
         """What stood there before has no influence."""
-        gradient = companion(self.array, self.kind)
-        assert gradient is not None
-        blank(gradient, self.at)
+        for array in self.derivatives:
+            blank(array, self.at)
 
 
 def blank(array: Storage, at: Index | None) -> None:
@@ -67,10 +76,9 @@ class Overwrites:
     """What is held; `reads`, what of it Python has read; `lost`, what was overwritten with
     something unknown, and by whom."""
 
-    def __init__(self, kind: str = "grad") -> None:
-        self.kind = kind  # where derivatives are: `grad` or `dual`
+    def __init__(self) -> None:
         self.held: dict[int, dict[Box, Held]] = {}
-        self.lost: dict[int, tuple[Held, str]] = {}
+        self.lost: dict[int, Loss] = {}
         self.reads: dict[int, set[Index | None]] = {}
 
     def note_call(
@@ -83,10 +91,14 @@ class Overwrites:
             if name in call.arrays and name not in call.hosts:
                 array = call.arrays[name]
                 box = boxes.get(name) or (None,) * len(array.shape)
-                held = Held(whole(array), name, call, op, box)
-                self.held.setdefault(id(held.array), {})[box] = held
+                held = Held(whole(array), name, f"{call.name}()", op.span, box)
+                self.hold(held)
                 found.append(held.array)
         return found
+
+    def hold(self, held: Held) -> None:
+        """Note that part of an array holds values with a derivative."""
+        self.held.setdefault(id(held.array), {})[held.box] = held
 
     def holds(self, array: Storage, at: Index | None = None) -> Held | None:
         """What an array holds with a derivative, at an index or anywhere."""
@@ -94,23 +106,26 @@ class Overwrites:
         found = self.held.get(id(whole(array)), {})
         return next((held for held in found.values() if may_meet(held.box, box)), None)
 
-    def note_access(self, array: Storage, access: Access) -> list[Cut]:
-        """Note what Python is about to do to an array; what a tape has to record of it."""
+    def note_access(self, array: Storage, access: Access) -> bool:
+        """Note what Python is about to do to an array; whether it writes a constant over something
+        with a derivative."""
         at = None if access.at is None else access.at[: len(array.shape)]
         held = self.holds(array, at)
         if held is None:
-            return []
+            return False
         reads = self.reads.setdefault(id(held.array), set())
         if access.kind == "read":
             reads.add(at)
-            return []
+            return False
         if access.is_sum:
-            return []  # a constant more: the derivative of what stood there is that of the sum
+            return False  # a constant more: the derivative of what stood there is that of the sum
         was_read = reads and (at is None or at in reads or None in reads)
         if access.kind == "write" and was_read:
-            self.lost[id(held.array)] = (held, "Python, which had read it")
-            return []
-        return [Cut(array, access.at, self.kind)]
+            self.lost[id(held.array)] = Loss(held, "Python, which had read it", user_span())
+            return False
+        if at is None and held.array is array:
+            self.lost.pop(id(array), None)
+        return True
 
     def note_launch(self, plan: Plan, arrays: dict[str, Storage], who: str) -> None:
         """The same of a kernel that is not differentiated. What it adds is constant."""
@@ -120,11 +135,11 @@ class Overwrites:
             if kinds.get(name, set()) != {"atomic_add"}:
                 held = self.holds(arrays[name])
                 if held is not None:
-                    self.lost[id(held.array)] = (held, who)
+                    self.lost[id(held.array)] = Loss(held, who, user_span())
 
     def check_call(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative would flow through what was overwritten; `names` are
-        the call's arrays with gradients."""
+        the call's arrays with gradients. What the call overwrites is known again."""
         for name, array in call.arrays.items():
             found = self.lost.get(id(whole(array)))
             if found is None or name not in names:
@@ -132,23 +147,28 @@ class Overwrites:
             flow = flow_from(call, name)
             for target in flow:
                 if target in names:
-                    raise refuse(*found, flow[target])
+                    raise refuse(found, flow[target])
+            if covering(call, name) is not None:
+                del self.lost[id(whole(array))]
 
     def check_loss(self, loss: Any) -> None:
         """Raises GradientError if the loss was overwritten."""
         found = self.lost.get(id(whole(loss)))
         if found is not None:
-            raise refuse(*found, None)
+            raise refuse(found, None)
 
 
-def refuse(held: Held, who: str, reader: Any) -> GradientError:
+def refuse(loss: Loss, reader: Any) -> GradientError:
     """The error for an array that a derivative would flow through."""
-    span = reader.span if reader is not None else held.op.span
-    notes: tuple[Any, ...] = ()
+    held = loss.held
+    span = reader.span if reader is not None else held.span
+    notes: list[tuple[str, Span | None]] = []
     if reader is not None:
-        notes = ((f"{held.call.name}() put a value with a derivative there", held.op.span),)
+        notes = [(f"{held.who} put a value with a derivative there", held.span)]
+    if loss.span is not None:
+        notes.append(("it was overwritten here", loss.span))
     return GradientError(
-        f"`{held.name}` was overwritten by {who}, and whether it still depends on what stood there "
-        "is unknown: the derivative would be wrong", span, notes=notes,
+        f"`{held.name}` was overwritten by {loss.who}, and whether it still depends on what stood "
+        "there is unknown: the derivative would be wrong", span, notes=notes,
         help="write to it in a kernel that the tape records",
     )  # fmt: skip

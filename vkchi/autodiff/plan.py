@@ -6,22 +6,24 @@ differentiable arrays. Must not know: tapes, how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.primal import WRITES
+from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.regions import Footprint
 from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.gradients import CompiledGradient, Types, build_gradient
-from vkchi.ir.core import Func, Op, Param, Result, Value
+from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan, Step, count_reader
 from vkchi.options import Options
-from vkchi.passes.grid import Number, combine, constant, host_number, wrapped
+from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
 from vkchi.shader import compile_count
 from vkchi.signature import Bound
@@ -32,11 +34,23 @@ SEED = ("value", "seed", 0)
 Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
 
 
+class Owner(Protocol):
+    """What dispatches are made for: a kernel's plan, mostly."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where they run."""
+
+    @property
+    def parameters(self) -> Sequence[Any]:
+        """How arguments are bound."""
+
+
 class Program:
     """Dispatches whose arrays are given at every launch, by name; but for `fixed`."""
 
     def __init__(
-        self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...],
+        self, plan: Owner, fn: Func, built: Built, args: tuple[Any, ...],
         fixed: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.runtime: Runtime = plan.runtime
@@ -88,6 +102,17 @@ class Program:
             step.record(bound)
 
 
+def new_buffer(runtime: Runtime, t: Array, shape: tuple[int, int], title: str) -> Storage:
+    """Memory for values of a kernel. Raises DeviceError if one array cannot hold so many."""
+    count = shape[0] * shape[1] * t.scalars_per_element
+    if count >= WIDE_FROM:
+        raise DeviceError(
+            f"the gradient of {title}() must save {count} numbers, more than one array holds: run "
+            "fewer iterations per launch"
+        )
+    return Storage(runtime, t.elem, shape, stored=t.stored)
+
+
 class Room:
     """How large the buffer of one `Save` is: positions times invocations."""
 
@@ -110,29 +135,6 @@ def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
     return total
 
 
-def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
-    """How often a loop goes round, where the host can compute it."""
-    if loop.kind == "while" or any(p not in given for p in params_under(loop.args[:2])):
-        return None  # an index of a loop around is a parameter too, but of its region
-    begin, end = (wrapped(host_number(v), v) for v in loop.args[:2])
-    if begin is None or end is None:
-        return None
-    length = combine("sub", (end, begin))
-    return combine("max", (length, constant(0))) if length is not None else None
-
-
-def params_under(values: Iterable[Value]) -> set[Param]:
-    """The parameters, of whatever, that values are computed from."""
-    seen: set[Value] = set()
-    todo = list(values)
-    while todo:
-        v = todo.pop()
-        if v not in seen:
-            seen.add(v)
-            todo += v.op.args if isinstance(v, Result) else v.args if isinstance(v, Op) else ()
-    return {v for v in seen if isinstance(v, Param)}
-
-
 def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
     """The iterations of the parallel loop around."""
     return constant(1) if save.parallel is None else trips_of(save.parallel, given)
@@ -140,7 +142,8 @@ def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
 
 class GradientPlan:
     """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
-    those of adjoints that lie in memory otherwise than their arrays.
+    those of adjoints that lie in memory otherwise than their arrays, `settled` the arrays whose
+    memory is to be as the kernel leaves it.
 
     `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
     kernel overwrites. Raises GradientError where there is no gradient.
@@ -152,9 +155,11 @@ class GradientPlan:
         args: tuple[Any, ...],
         differentiable: frozenset[str],
         types: Types,
-        build: Builder = build_gradient,
+        settled: frozenset[str] = frozenset(),
+        build: Builder | None = None,
     ) -> None:
         runtime = plan.runtime
+        build = build or partial(build_gradient, settled=settled)
         compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func
@@ -172,11 +177,21 @@ class GradientPlan:
             Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
         ]
         self.buffers: dict[str, Storage] = {}
+        used = self.main.used | (self.counting.used if self.counting else frozenset())
+        self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
+        self.drawing: Any = None  # of `drawing`, if there are draws
 
-    @property
+    @cached_property
     def escapes(self) -> dict[str, Op]:
-        """Arrays without gradient that values with a derivative are put into, and where."""
-        return self.made.primal.active.escapes
+        """Arrays without gradient that hold values with a derivative afterwards, and who put them
+        there."""
+        active = self.made.primal.active
+        return Reach(self.made.primal.fn).lasting(active) if active.escapes else {}
+
+    @cached_property
+    def bits(self) -> dict[str, Op]:
+        """Arrays that hold bits of values with a derivative afterwards, and who put them there."""
+        return Reach(self.made.primal.fn).lasting_bits(self.made.primal.active)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
@@ -210,13 +225,8 @@ class GradientPlan:
         t = self.main.types[name]
         old = self.buffers.get(name)
         if old is None or old.shape[0] < shape[0] or old.shape[1] < shape[1]:
-            count = shape[0] * shape[1] * t.scalars_per_element
-            if count >= WIDE_FROM:
-                raise DeviceError(
-                    f"the gradient of {self.made.primal.fn.name}() must save {count} numbers, more "
-                    "than one array holds: run fewer iterations per launch"
-                )
-            old = self.buffers[name] = Storage(self.runtime, t.elem, shape, stored=t.stored)
+            old = new_buffer(self.runtime, t, shape, self.made.primal.fn.name)
+            self.buffers[name] = old
         return old
 
     def _shapes(

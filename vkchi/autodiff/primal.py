@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.rules import MEMORY, NONDIFF, WILD, is_smooth, rule_of
+from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
-from vkchi.ir.ops import ATOMICS, TABLE, Effect
+from vkchi.ir.ops import TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
-WRITES = frozenset(ATOMICS) | {"store", "atomic_exchange", "atomic_cas"}
 LOOPS = ("for", "while")
 INDEX_PARAMS = {"for": 1, "parallel": 1, "while": 0, "if": 0}
 
@@ -36,11 +35,14 @@ class Segment(NamedTuple):
 
 
 class Primal:
-    """A Func and what is known of it. `differentiable` names the arrays with gradients; `wild` are
-    values that come of ops which make infinities."""
+    """A Func and what is known of it. `differentiable` names the arrays with gradients. The arrays
+    `settled` are not to be written again."""
 
-    def __init__(self, fn: Func, differentiable: frozenset[str]) -> None:
+    def __init__(
+        self, fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+    ) -> None:
         self.fn, self.differentiable = fn, differentiable
+        self.settled: set[Value] = {p for p in fn.params if p.name in settled}
         self.home: dict[Value, Region] = {}
         self.owner: dict[Region, Op] = {}
         self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved
@@ -51,8 +53,6 @@ class Primal:
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.active = Activity(fn, differentiable)
-        wild = frozenset(op for op in walk(fn.body) if op.kind in WILD)
-        self.wild = Activity(fn, frozenset(), wild).values if wild else set()
 
     def _place(self, region: Region, *, is_in_loop: bool) -> None:
         self.home.update(dict.fromkeys(region.params, region))
@@ -163,7 +163,7 @@ class Activity:
             before = len(self.values) + len(self.roots)
             self._spread(fn.body)
 
-    def __contains__(self, v: Value) -> bool:
+    def __contains__(self, v: object) -> bool:
         return v in self.values
 
     def _spread(self, region: Region) -> None:
@@ -223,9 +223,6 @@ class Activity:
 
 class Bits(Activity):
     """Which integers hold bits of the values `seeds`, or come of those."""
-
-    def __init__(self, fn: Func, seeds: frozenset[Value]) -> None:
-        super().__init__(fn, frozenset(), seeds)
 
     def _is_kind(self, v: Value) -> bool:
         t: Any = v.type

@@ -2,71 +2,44 @@
 differently each time.
 
 Owns: `check_lost`, `check_bits`, `check_races`, `check_second`, of a kernel; `check_repeatable`, of
-its gradient. Must not know: how gradients are built.
+its gradient; `depends_on_order`. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vkchi.autodiff.primal import LOOPS, WRITES, Activity, Bits, Primal, Segment, is_smooth_array
+from vkchi.autodiff.primal import LOOPS, Activity, Bits, Primal, is_smooth_array
+from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
+from vkchi.ir.ops import UPDATES, WRITES
 
+WORDS = {"grad": "gradient", "dual": "derivative"}
 ADJOINT = ".adjoint"  # how the names of memory for adjoints end: no variable's name does
 INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
-ORDERED = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}
 
 
 def check_lost(primal: Primal) -> None:
     """Raises GradientError if a derivative flows through an array that has none: one that an active
     value is put into, and that is read again later for something that has a derivative."""
-    todo = dict(primal.active.escapes)
-    done: set[str] = set()
-    while todo:
-        name, op = todo.popitem()
-        done.add(name)
-        read = find_readers(primal, op)
-        flow = Activity(primal.fn, frozenset(), read).escapes
-        for target, reader in flow.items():
-            if target in primal.differentiable:
-                raise lost(name, op, reader)
-        todo |= {k: v for k, v in flow.items() if k not in done}
-
-
-def find_readers(primal: Primal, op: Op) -> frozenset[Value]:
-    """The loads, and atomics that return something, that may see what a write puts into an array:
-    later ones of its segment, and all of later segments."""
-    root = base_of(op.args[0])
-    number = next(s.number for s in primal.segments if op in ops_in(s))
-    return frozenset(
-        x
-        for s in primal.segments[number:]
-        for x in ops_in(s)
-        if x.kind in ("load", *ORDERED) and base_of(x.args[0]) is root
-        if s.number > number or x in primal.late or x.kind in ORDERED
-    )
-
-
-def ops_in(segment: Segment) -> Iterator[Op]:
-    """Every op of a segment."""
-    for op in segment.ops:
-        yield op
-        for region in op.regions:
-            yield from walk(region)
+    found = Reach(primal.fn).lost(primal.active, primal.differentiable)
+    if found is not None:
+        op, reader = found
+        raise lost(name_under(op), op, reader)
 
 
 def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> None:
     """Raises GradientError if a derivative flows through the bits of a number: what is computed
     with them changes with the number, but no rule says how."""
-    seeds = [op for op in walk(fn.body) if op.kind == "bitcast" and op.args[0] in active]
-    bits = Bits(fn, frozenset(seeds)).values if seeds else set()
-    made = [op for op in walk(fn.body)
-            if op.kind in ("cast", "bitcast") and is_smooth(op) and op.args[0] in bits]  # fmt: skip
+    reach = Reach(fn)
+    seeds = reach.taken_bits(active)
+    if not seeds:
+        return
+    made = reach.made_of(reach.spread(frozenset(seeds), Bits)[1])
     made += [op for op in seeds if is_smooth(op)]
-    flow = Activity(fn, frozenset(), frozenset(made)).escapes if made else {}
+    flow = reach.flow(frozenset(made)) if made else {}
     if not differentiable.isdisjoint(flow):
         raise GradientError(
             "the gradient flows through the bits of a number: it would be lost", made[0].span,
@@ -96,7 +69,8 @@ def check_second(primal: Primal) -> None:
     for op in walk(primal.fn.body):
         if op.kind == "frozen" and op.args[0] in primal.active:
             raise GradientError(
-                "only first derivatives flow through singular values and polar decompositions",
+                "only first derivatives flow through singular values, eigenvalues and polar "
+                "decompositions",
                 op.span, help="take differences of the gradient",
             )  # fmt: skip
 
@@ -119,7 +93,8 @@ def check_races(primal: Primal) -> None:
                     raise GradientError(
                         "every iteration stores a value of its own in the same place: which one "
                         "stays is undefined, and so is the gradient", op.span,
-                        help="add to it (+=), use ti.atomic_max, or store in one iteration only",
+                        help="add to it (+=), use ti.atomic_max, store in one iteration only, or "
+                        "loop serially if one follows another: ti.loop_config(serialize=True)",
                     )  # fmt: skip
 
 
@@ -157,43 +132,79 @@ def always_done(region: Region) -> Iterator[Op]:
             yield from always_done(op.regions[-1])
 
 
-def lost(name: str, op: Op, reader: Op) -> GradientError:
-    """The error for an array that a derivative flows through and that has no gradient."""
+def lost(name: str, op: Op, reader: Op, need: str = "grad") -> GradientError:
+    """The error for an array that a derivative flows through and that has no gradient or dual."""
     return GradientError(
-        f"the gradient flows through `{name}`, which has none: it would be lost", reader.span,
-        notes=(("a value with a derivative is put there", op.span),),
-        help=f"make `{name}` with needs_grad=True, or put ti.stop_grad(...) around the value",
+        f"the {WORDS[need]} flows through `{name}`, which has none: it would be lost", reader.span,
+        notes=(("a value with a derivative is put there", op.span),), help=help_for(name, need),
     )  # fmt: skip
+
+
+def help_for(name: str, need: str) -> str:
+    """What to do about it."""
+    return (
+        f"make `{name}` a field{' or ndarray' if need == 'grad' else ''} with needs_{need}=True, "
+        "or put ti.stop_grad(...) around the value"
+    )
 
 
 def check_repeatable(fn: Func) -> None:
     """Raises GradientError if a gradient's Func, freed of what is not read, does again what cannot
     be done again."""
-    used = {v for op in walk(fn.body) for v in op.args}
+    used = used_in(fn.body)
     for op, is_parallel in ops_of(fn.body):
         if op.kind == "random":
-            raise GradientError(
-                "the gradient needs the random numbers drawn here, which are gone", op.span,
-                help="draw them in a kernel of their own, into a field",
-            )  # fmt: skip
+            raise gone(op)
         if RULES[op.kind] is SHARED:
-            raise GradientError(
-                "a gradient does not flow through what invocations share or exchange", op.span,
-                help="write this part without ti.simt, or without gradients",
-            )  # fmt: skip
-        if is_parallel and op.kind in ORDERED and op in used and is_copy(base_of(op.args[0])):
-            raise GradientError(
-                "the gradient needs what an atomic operation returned here, which depends on the "
-                "order of iterations", op.span, help="loop serially: "
-                "ti.loop_config(serialize=True), or keep what it returns in a field",
-            )  # fmt: skip
+            raise refuse(op)
+        if is_parallel and op.kind in UPDATES and op in used and is_copy(base_of(op.args[0])):
+            raise gone(op)
+
+
+def gone(op: Op) -> GradientError:
+    """The error for an op that gives something else the next time."""
+    if op.kind == "random":
+        return GradientError(
+            "the gradient needs the random numbers drawn here, which are gone", op.span,
+            help="draw them in a kernel of their own, into a field",
+        )  # fmt: skip
+    return GradientError(
+        "the gradient needs what an atomic operation returned here, which depends on the order of "
+        "iterations", op.span, help="loop serially: ti.loop_config(serialize=True), or keep what "
+        "it returns in a field",
+    )  # fmt: skip
+
+
+def refuse(op: Op, sentence: str = "no gradient flows through this operation") -> GradientError:
+    """The error for an op that has no derivative."""
+    help = "move it to a kernel without gradients, or put ti.stop_grad(...) around its value"
+    if op.kind in UPDATES:
+        help = "loop serially: ti.loop_config(serialize=True), or do it in a loop of its own"
+    if RULES[op.kind] is SHARED:
+        sentence = "a gradient does not flow through what invocations share or exchange"
+        help = "write this part without ti.simt, or without gradients"
+    return GradientError(sentence, op.span, help=help)
+
+
+def depends_on_order(fn: Func) -> bool:
+    """Whether a kernel may leave something else each time: what an atomic operation returns, as a
+    counter does, tells which iteration came first."""
+    used = used_in(fn.body)
+    return any(
+        is_parallel and op.kind in UPDATES and op in used for op, is_parallel in ops_of(fn.body)
+    )
+
+
+def is_adjoint(root: Value) -> bool:
+    """Whether memory holds adjoints."""
+    return (getattr(root, "name", "") or "").endswith(ADJOINT)
 
 
 def is_copy(root: Value) -> bool:
     """Whether memory is a copy of the kernel's own."""
     if isinstance(root, Param):
         return root.name.startswith("scratch.")
-    return not (isinstance(root, Op) and (root.name or "").endswith(ADJOINT))
+    return not (isinstance(root, Op) and is_adjoint(root))
 
 
 def ops_of(region: Region, *, is_parallel: bool = False) -> Iterator[tuple[Op, bool]]:

@@ -14,6 +14,7 @@ Must not know: gradients, tapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
@@ -39,19 +40,36 @@ class Footprint:
     def __init__(self, fn: Func, roots: Iterable[Param], kinds: Container[str]) -> None:
         self.accesses = {p.name: Accesses(fn, p, kinds) for p in roots}
         self.known: dict[tuple[Any, ...], dict[str, Box]] = {}
+        self.fixed: dict[tuple[Any, ...], dict[Value, Range | None]] = {}
+        self.given = [p for p in fn.params if is_integer(p)]
+        self.loops = loops_of(fn.body)
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
         """Which part of each array a launch with these arguments touches, if any."""
-        shapes = [(name, array.shape) for name, array in arrays.items()]
-        key = (*numbers.items(), *shapes)
+        shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        key = (*numbers.items(), shapes)
         found = self.known.get(key)
         if found is None:
-            extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
-            boxes = {name: a.box(numbers, extents) for name, a in self.accesses.items()}
+            ranges = self.ranges(numbers, shapes)
+            boxes = {name: a.box(ranges) for name, a in self.accesses.items()}
             found = {name: box for name, box in boxes.items() if box is not None}
             if len(self.known) < MOST_KNOWN:
                 self.known[key] = found
         return found
+
+    def ranges(
+        self, numbers: Mapping[str, int], shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    ) -> Ranges:
+        """Those of a launch; what does not depend on its numbers is found once."""
+        extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
+        if shapes not in self.fixed:
+            self.fixed.clear()
+            ranges = Ranges(self.loops, {}, extents)
+            for accesses in self.accesses.values():
+                accesses.box(ranges)
+            self.fixed[shapes] = {v: r for v, r in ranges.found.items() if r is not None}
+        known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
+        return Ranges(self.loops, known, extents, self.fixed[shapes])
 
     def span_of(self, name: str) -> Span | None:
         """Where an array is touched first."""
@@ -63,17 +81,11 @@ class Accesses:
 
     def __init__(self, fn: Func, root: Param, kinds: Container[str]) -> None:
         assert isinstance(root.type, Array)
-        self.given = frozenset(fn.params)
-        self.loops = loops_of(fn.body)
         found = [op for op in walk(fn.body) if op.kind in kinds and base_of(op.args[0]) is root]
         self.elements = list(dict.fromkeys(element_of(op.args[0]) for op in found))
 
-    def box(self, numbers: Mapping[str, Any], extents: Mapping[tuple[str, int], int]) -> Box | None:
+    def box(self, values: Ranges) -> Box | None:
         """The ranges that hold all indices; None if nothing is touched."""
-        known: dict[Value, int] = {
-            p: numbers[p.name] for p in self.given if p.name in numbers and is_integer(p)
-        }
-        values = Ranges(self.loops, known, extents)
         box: Box | None = None
         for element in self.elements:
             ranges = tuple([values.of(v) for v in element.args[1:]])
@@ -106,6 +118,12 @@ def may_meet(a: Box, b: Box) -> bool:
     return all(x is None or y is None or (x[0] <= y[1] and y[0] <= x[1]) for x, y in pairs)
 
 
+def is_inside(a: Box, b: Box) -> bool:
+    """Whether all of a box is known to lie in another."""
+    pairs = zip(a, b)
+    return all(y is None or (x is not None and y[0] <= x[0] and x[1] <= y[1]) for x, y in pairs)
+
+
 class Ranges:
     """Ranges of integer values for given arguments; each is found once."""
 
@@ -114,9 +132,10 @@ class Ranges:
         loops: dict[Value, Op],
         numbers: Mapping[Value, int],
         extents: Mapping[tuple[str, int], int],
+        found: Mapping[Value, Range | None] = MappingProxyType({}),
     ) -> None:
         self.loops, self.numbers, self.extents = loops, numbers, extents
-        self.found: dict[Value, Range | None] = {}
+        self.found: dict[Value, Range | None] = dict(found)
 
     def of(self, v: Value) -> Range | None:
         """What v lies in, if its type holds that; None if nothing is known."""

@@ -3,7 +3,9 @@
 The specification. Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
 is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
 launcher binds a copy where that has changed since), plus one array `NAME.adjoint` per
-differentiable array NAME:
+differentiable array NAME. An array that is *settled* it finds as the kernel left it, and reads
+there what the kernel read; what the kernel does to it is left out (`renewal` says when that is
+the same).
 
 1. Segments 1 … n-1 are done again on copies of what they write (`scratch.N`), a copy per segment,
    so that every segment's memory stands ready as it was when the segment began. A last serial
@@ -37,10 +39,11 @@ from typing import NamedTuple
 
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
-from vkchi.autodiff.memory import Adjoints, Versions, kinds_of_writes
+from vkchi.autodiff.extremes import EXTREMES
+from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.refusals import check_bits, check_lost, check_races
+from vkchi.autodiff.refusals import check_bits, check_lost, check_races, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes, exchange
 from vkchi.autodiff.sweep import (
@@ -53,9 +56,11 @@ from vkchi.autodiff.sweep import (
     trip_count,
     zero,
 )
+from vkchi.autodiff.wild import Wild
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.ir.ops import UPDATES, WRITES
 from vkchi.types import Array, Ptr, Scalar, Tensor, i32
 
 
@@ -77,15 +82,23 @@ class Gradient(NamedTuple):
         return tuple(s for s in self.saves if s.param in params)
 
 
-EXTREMES = {"atomic_min", "atomic_max"}
-
-
-def reverse(fn: Func, differentiable: frozenset[str]) -> Gradient:
-    """The gradient of an unsplit Func by its arrays with these names. Raises GradientError."""
-    primal = Primal(move_conditions(fn), differentiable)
+def survey(
+    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+) -> Primal:
+    """What is known of a Func to differentiate. Raises GradientError where a derivative is lost."""
+    primal = Primal(move_conditions(fn), differentiable, settled)
     check_lost(primal)
     check_bits(primal.fn, primal.active, differentiable)
     check_races(primal)
+    return primal
+
+
+def reverse(
+    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+) -> Gradient:
+    """The gradient of an unsplit Func by its arrays with these names. The arrays `settled` it finds
+    as the kernel left them. Raises GradientError."""
+    primal = survey(fn, differentiable, settled)
     kept = Kept(primal)
     made = Reverse(primal, kept)
     func = made.build()
@@ -110,12 +123,13 @@ class Reverse:
 
     def __init__(self, primal: Primal, kept: Kept) -> None:
         self.primal, self.kept = primal, kept
+        self.wild = Wild(primal)
         self.b = Builder()
         self.versions = Versions(self.b, primal)
         self.adjoints = Adjoints(primal)
         self.scopes = Scopes(self.b, primal, kept)
-        self.kinds: dict[Value, set[str]] = {}  # of the loop being reversed: root -> its writes
-        self.after: dict[Value, Value] = {}  # and what it left there
+        self.writes: list[Op] = []  # of the loop being reversed
+        self.after: dict[Value, Value] = {}  # root -> what it left there
 
     def build(self) -> Func:
         """The whole Func, unsplit."""
@@ -252,70 +266,30 @@ class Reverse:
         b.emit("store", place, zero(b, t))
         return g
 
-    def atomic_add(self, op: Op) -> None:
-        """What was added has the adjoint of the sum."""
+    def atomic(self, op: Op) -> None:
+        """One that other invocations may meet, or a sum: pass `demote` left no others."""
         place = self.adjoint_place(op.args[0])
         if place is None:
             return
-        self.refuse_order(op)
-        g = self.b.emit("load", place)
-        self.scopes.give(op.args[1], g)
-        old = self.scopes.take(op)
-        if old is not None:
-            self.scopes.add_to(place, old, is_shared=False)
-
-    def atomic_exchange(self, op: Op) -> None:
-        """A store, behind a load."""
-        place = self.adjoint_place(op.args[0])
-        if place is None:
-            return
-        self.refuse_order(op)
-        self.scopes.give(op.args[1], self.take_from(place, op.args[0]))
-        old = self.scopes.take(op)
-        if old is not None:
-            self.scopes.add_to(place, old, is_shared=False)
-
-    def refuse_order(self, op: Op) -> None:
-        """Raises GradientError for an atomic whose old value carries a derivative while other
-        invocations may come between."""
-        if self.scopes.has_adjoint(op) and self.is_shared(op.args[0]):
+        if self.scopes.has_adjoint(op):
             raise GradientError(
                 "the old value of an atomic operation depends on the order of iterations: it has "
-                "no gradient", op.span, help="use what the operation returns outside the gradient, "
-                "or ti.stop_grad(...)",
+                "no gradient", op.span,
+                help="loop serially: ti.loop_config(serialize=True), or use ti.stop_grad(...)",
             )  # fmt: skip
-
-    def atomic_other(self, op: Op) -> None:
-        """Multiplications, minima and maxima: as load, operation and store where no other
-        invocation comes between."""
-        place = self.adjoint_place(op.args[0])
-        if place is None:
+        if op.kind == "atomic_add":  # what was added has the adjoint of the sum
+            self.scopes.give(op.args[1], self.b.emit("load", place))
             return
-        if self.is_shared(op.args[0]):
-            self.extreme(op, place)
-            return
-        g = self.take_from(place, op.args[0])
-        plain = Op(op.kind.removeprefix("atomic_"), (op, op.args[1]), None, op.type, op.span)
-        site = PlainSite(self, plain)
-        rule = rule_of(plain)
-        assert isinstance(rule, Partials)
-        by_old, by_new = (multiply(site, Number(self.b, g), p) for p in rule.partials)
-        if by_new is not None:
-            self.scopes.give(op.args[1], by_new.v)
-        old = self.scopes.take(op)
-        for x in (by_old.v if by_old is not None else None, old):
-            if x is not None:
-                self.scopes.add_to(place, x, is_shared=False)
+        self.extreme(op, place)
 
     def extreme(self, op: Op, place: Value) -> None:
         """A minimum or maximum over invocations: the adjoint goes to one that gave the result, or
         stays with what stood there before."""
         root = base_of(op.args[0])
-        if op.kind not in EXTREMES or self.kinds.get(root) != {op.kind}:
+        if op.kind not in EXTREMES or kinds_at(self.writes, op.args[0]) != {op.kind}:
             raise refuse(op)
-        self.refuse_order(op)
         result = self.b.emit(
-            "load", place_in(self.b, op.args[0], self.after[root], self.scopes.get)
+            "load", place_in(self.b, op.args[0], self.after.get(root, root), self.scopes.get)
         )
         v = self.scopes.get(op.args[1])
         if isinstance(v.type, Scalar):
@@ -412,8 +386,8 @@ class Reverse:
     def parallel(self, op: Op, state: State) -> None:
         """Each iteration again, then in reverse."""
         b, scopes, found = self.b, self.scopes, state.found
-        self.kinds, self.after = kinds_of_writes((op,)), state.left
         (region,) = op.regions
+        self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], state.left
         begin, end = (scopes.get(v) for v in op.args)
         late = self.versions.copy_for(op, found)
         index = Param(region.params[0].type, region.params[0].name)
@@ -436,9 +410,7 @@ _MEMORY = {
     "load": Reverse.load,
     "store": Reverse.store,
     "local": Reverse.local,
-    "atomic_add": Reverse.atomic_add,
-    "atomic_exchange": Reverse.atomic_exchange,
-    **dict.fromkeys(("atomic_min", "atomic_max", "atomic_mul"), Reverse.atomic_other),
+    **dict.fromkeys(UPDATES, Reverse.atomic),
 }
 
 
@@ -474,21 +446,4 @@ class ReverseSite:
     @property
     def is_wild(self) -> bool:
         """Whether an operand may be infinite where it does not count."""
-        return not self.reverse.primal.wild.isdisjoint(self.op.args)
-
-
-class PlainSite(ReverseSite):
-    """An op that stands for what an atomic does; its result is not there yet."""
-
-    @property
-    def out(self) -> Number:
-        """The result."""
-        return Number(self.reverse.b, self.reverse.b.emit(self.op.kind, self.x.v, self.y.v))
-
-
-def refuse(op: Op) -> GradientError:
-    """The error for an op that has no gradient."""
-    return GradientError(
-        "no gradient flows through this operation", op.span,
-        help="move it to a kernel without gradients, or put ti.stop_grad(...) around its value",
-    )  # fmt: skip
+        return self.op in self.reverse.wild

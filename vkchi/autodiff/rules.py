@@ -33,7 +33,7 @@ import numpy as np
 
 from vkchi.autodiff.number import Number
 from vkchi.ir.core import Op, Value
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 
@@ -123,6 +123,7 @@ class Special(NamedTuple):
 
 
 NONDIFF, MEMORY, CONTROL, SHARED = map(Special, ("nondiff", "memory", "control", "shared"))
+CHOSEN = Special("chosen")  # one of its operands, before anything is differentiated
 Rule = Partials | Linear | Bilinear | Special
 
 # --- elementwise ---------------------------------------------------------------------------------
@@ -310,23 +311,7 @@ _NONDIFF = [
     "group_size",
     "grid_size",
 ]
-_MEMORY = [
-    "elem",
-    "member",
-    "member_at",
-    "local",
-    "load",
-    "store",
-    "atomic_add",
-    "atomic_min",
-    "atomic_max",
-    "atomic_mul",
-    "atomic_and",
-    "atomic_or",
-    "atomic_xor",
-    "atomic_exchange",
-    "atomic_cas",
-]
+_MEMORY = ["elem", "member", "member_at", "local", *READS, "store"]
 _CONTROL = ["if", "for", "while", "parallel", "yield"]
 
 
@@ -341,6 +326,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_NONDIFF, NONDIFF),
     **dict.fromkeys(_MEMORY, MEMORY),
     **dict.fromkeys(_CONTROL, CONTROL),
+    "in_gradient": CHOSEN,
     **dict.fromkeys(("word", "word_get", "word_put"), NONDIFF),
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},

@@ -12,7 +12,7 @@ from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Param, Region, Result, Value, base_of
+from vkchi.ir.core import Op, Param, Region, Result, Value, base_of, walk
 from vkchi.types import Ptr, Scalar, Tensor
 
 
@@ -91,8 +91,7 @@ class Scopes:
         if scope.sweep is not None:
             return scope.sweep.map[v]
         if self.primal.is_repeatable(v):
-            with self.b.within(scope.out):
-                self.repeat(v, scope)
+            self.repeat_chain(v)
         else:
             scope.values[v] = self.find_kept(v, depth)
         return scope.values[v]
@@ -117,6 +116,26 @@ class Scopes:
         with self.b.within(scope.out):
             place = self.b.emit("elem", self.kept.buffer(v), scope.position, sweep.invocation)
             return self.b.emit("load", place)
+
+    def repeat_chain(self, v: Value) -> None:
+        """Compute a value again, and before it what it is computed from, however much that is."""
+        todo = [v]
+        while todo:
+            scope = self.scope_to_repeat(todo[-1])
+            before = [u for u in operands(todo[-1]) if self.scope_to_repeat(u)] if scope else []
+            todo += before
+            if not before and scope is not None:
+                with self.b.within(scope.out):
+                    self.repeat(todo[-1], scope)
+            if not before:
+                todo.pop()
+
+    def scope_to_repeat(self, v: Value) -> Scope | None:
+        """Where a value must be computed again, if it must."""
+        if v not in self.primal.home or not self.primal.is_repeatable(v):
+            return None
+        scope = self.stack[self.depth_of(v)]
+        return None if scope.sweep is not None or v in scope.values else scope
 
     def repeat(self, v: Value, scope: Scope) -> None:
         """Compute a value again, from the operands of its op."""
@@ -186,6 +205,23 @@ class Scopes:
             return g
         stored = self.b.emit("load", place)
         return stored if g is None else self.b.emit("add", g, stored)
+
+
+def operands(v: Value) -> list[Value]:
+    """What a value is computed from: the operands of its op and of what stands in it, and what
+    their places are made of."""
+    op = v.op if isinstance(v, Result) else v
+    assert isinstance(op, Op)
+    inside = [x for region in op.regions for x in walk(region)]
+    made = {r for x in inside for r in x.results}
+    found: list[Value] = []
+    todo = [*op.args, *(a for x in inside for a in x.args)]
+    for a in todo:  # grows
+        if isinstance(a, Op) and isinstance(a.type, Ptr):
+            todo += a.args
+        elif a not in made:
+            found.append(a)
+    return found
 
 
 def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:

@@ -9,10 +9,11 @@ users need not ask for duals. Must not know: how derivatives are built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from vkchi.autodiff.arguments import check_alone, check_array, check_loss, numbers_like
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
@@ -23,19 +24,22 @@ from vkchi.autodiff.calls import (
     types_apart,
     whole,
 )
-from vkchi.autodiff.copies import copy_floats
-from vkchi.autodiff.keeper import Keeper, Wanted
-from vkchi.autodiff.overwrites import Index, Overwrites, blank
+from vkchi.autodiff.keeper import Wanted
+from vkchi.autodiff.overwrites import Cut, Index, blank
 from vkchi.autodiff.plan import GradientPlan
-from vkchi.autodiff.taints import Taints, missing_dual
-from vkchi.autodiff.tape import check_loss, clear_all_gradients
+from vkchi.autodiff.recording import Recording
+from vkchi.autodiff.taints import missing_dual
+from vkchi.autodiff.tape import clear_all_gradients
 from vkchi.autodiff.variants import ForwardPlan
-from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
-from vkchi.fields.storage import Access, Storage
+from vkchi.errors import ArgumentError, Unsupported
+from vkchi.fields.storage import Storage
 from vkchi.gradients import build_second
+from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.types import shape_of
+
+WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components of fields"
 
 
 def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, Any]:
@@ -45,15 +49,21 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     ndarray with a gradient, which holds the gradient afterwards; v: numbers of x's shape. Raises
     ArgumentError for another shape, GradientError where an operation has no derivative.
     """
-    check_loss(loss)
     runtime = current()
-    if runtime.tape is not None:
-        raise KernelRuntimeError("ti.ad.hvp records for itself: leave the ti.ad.Tape first")
-    direction = np.asarray(v.to_numpy() if isinstance(v, Storage) else v, x.dtype.dtype)
+    check_alone(runtime, Recorder.title)
+    check_loss(loss)
+    check_array("ti.ad.hvp: x", x)
+    slopes = companion(x, "grad")
+    assert slopes is not None
+    if host.is_torch(loss) or whole(slopes) is not slopes:
+        raise Unsupported(WHOLE)
+    direction = numbers_like("ti.ad.hvp: v", x, v)
     if direction.shape != x.shape + shape_of(x.elem):
         raise ArgumentError(
             f"ti.ad.hvp: v has shape {direction.shape}, x {x.shape + shape_of(x.elem)}"
         )
+    gradient = companion(loss, "grad")
+    assert gradient is not None
     clear_all_gradients()
     loss.fill(0)
     recorder = Recorder()
@@ -62,45 +72,42 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     try:
         run()
         recorder.overwrites.check_loss(loss)
-        loss.grad.fill(1)
+        gradient.fill(1)
         recorder.reverse()
     finally:
         runtime.tape = None
         recorder.keeper.close()
-    return recorder.dual(x.grad).to_numpy()
+    return recorder.dual(slopes).to_numpy()
 
 
 class Entry:
     """A recorded call. `memory` are its arrays and their duals, or copies of what they held."""
 
-    def __init__(self, call: Call, gradients: Gradients, memory: dict[str, Storage]) -> None:
-        self.call, self.gradients, self.memory = call, gradients, memory
-
-
-class Cut(NamedTuple):
-    """A step: Python wrote a constant to an element, or (None) to all, of an array with this
-    gradient; the gradient has a dual."""
-
-    gradient: Storage
-    dual: Storage
-    at: Index | None
+    def __init__(self, recorder: Recorder, call: Call, gradients: Gradients) -> None:
+        self.recorder, self.call, self.gradients = recorder, call, gradients
+        duals = {f"{n}.dual": recorder.dual(call.arrays[n]) for n in gradients.names}
+        self.memory = {**call.arrays, **duals}
 
     def run(self) -> None:
-        """What stood there before has no influence."""
-        blank(self.gradient, self.at)
-        blank(self.dual, self.at)
+        """Run the derivative of the call's gradient."""
+        made = plan_second(self.call, self.gradients)
+        grads = self.gradients.arrays
+        duals = {
+            f"{adjoint}.dual": self.recorder.dual(grads[name])
+            for name, adjoint in made.made.adjoints.items()
+        }
+        made.launch(self.call.args, {**self.memory, **duals}, grads)
 
 
-class Recorder:
+class Recorder(Recording):
     """Runs kernels in forward mode and records them; `reverse` runs the derivatives of their
     gradients."""
 
-    is_paused = False
+    title = "ti.ad.hvp"
 
     def __init__(self) -> None:
+        super().__init__()
         self.entries: list[Entry | Cut] = []
-        self.keeper, self.taints = Keeper(None, self.accessed), Taints()
-        self.overwrites = Overwrites()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def dual(self, array: Storage) -> Storage:
@@ -117,81 +124,67 @@ class Recorder:
         gradients = Gradients(call)
         arrays = [call.arrays[name] for name in gradients.names]
         if call.tensors or any(whole(array) is not array for array in arrays):
-            raise Unsupported("ti.ad.hvp takes fields and ndarrays, whole")
+            raise Unsupported(f"{WHOLE}, as arguments of {name}()")
         if any(map(is_gradient, call.arrays.values())):
-            raise Unsupported("ti.ad.hvp does not go through kernels that work on gradients")
-        made = self.plan_second(call, gradients)
-        self.taints.check(call, gradients.names)
-        self.overwrites.check_call(call, gradients.names)
-        duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
-        memory = {**call.arrays, **{f"{n}.dual": d for n, d in duals.items()}}
-        entry = Entry(call, gradients, memory)
+            raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
+        made = plan_second(call, gradients)
+        self.check(call, gradients.names)
+        entry = Entry(self, call, gradients)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             self.keeper.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
         written = plan.written | {f"{n}.dual" for n in plan.written}
         boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
-        self.keeper.protect(written, memory, boxes)
-        result = self.plan_forward(call, duals).run(call, duals)
+        self.keeper.protect(written, entry.memory, boxes)
+        duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
+        result = plan_forward(call, duals).run(call, args, duals)
         self.entries.append(entry)
-        self.taints.note(call, made.escapes)
-        stores = made.made.primal.active.stores
-        for array in self.overwrites.note_call(call, stores, boxes):
-            self.keeper.watch(array)
+        self.note(call, made.escapes, made.made.primal.active.stores, boxes, made.bits)
         return result
 
-    def accessed(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array: what it writes there has no derivative."""
-        for cut in self.overwrites.note_access(array, access):
-            if whole(array) is not array:
-                raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
-            gradient = companion(array, "grad")
-            assert gradient is not None
-            blank(self.dual(array), cut.at)
-            self.entries.append(Cut(gradient, self.dual(gradient), cut.at))
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Python writes a constant."""
+        if whole(array) is not array:
+            raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
+        gradient = companion(array, "grad")
+        assert gradient is not None
+        blank(self.dual(array), at)
+        self.entries.append(Cut((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Raises Unsupported: such a gradient has no derivative."""
-        raise Unsupported("ti.ad.hvp does not go through functions with their own gradient")
-
-    def copy(self, target: Storage, source: Storage) -> bool:
-        """Record a copy of floats as a kernel; whether it was."""
-        return copy_floats(target, source)
-
-    def plan_forward(self, call: Call, duals: dict[str, Storage]) -> ForwardPlan:
-        """The call's forward mode, made once per plan."""
-        names = frozenset(duals)
-        key = ("forward of second", names)
-        if key not in call.plan.derived:
-            missing_dual(call, names)
-            call.plan.derived[key] = ForwardPlan(call, duals)
-        found = call.plan.derived[key]
-        assert isinstance(found, ForwardPlan)
-        return found
-
-    def plan_second(self, call: Call, gradients: Gradients) -> GradientPlan:
-        """The derivative of the call's gradient, made once per plan."""
-        names = gradients.names
-        key = ("second", names)
-        check_aliases(call)
-        if key not in call.plan.derived:
-            types = types_apart(call, gradients.arrays, "adjoint")
-            made = GradientPlan(call.plan, call.args, names, types, build_second)
-            call.plan.derived[key] = made
-        found = call.plan.derived[key]
-        assert isinstance(found, GradientPlan)
-        return found
+        raise Unsupported(
+            f"ti.ad.hvp does not go through {function.__name__}(), which ti.ad.grad_replaced or "
+            "ti.ad.no_grad decorates"
+        )
 
     def reverse(self) -> None:
         """Run the derivatives of the gradients, last call first."""
         for entry in reversed(self.entries):
-            if isinstance(entry, Cut):
-                entry.run()
-                continue
-            made = self.plan_second(entry.call, entry.gradients)
-            grads = entry.gradients.arrays
-            duals = {
-                f"{adjoint}.dual": self.dual(grads[name])
-                for name, adjoint in made.made.adjoints.items()
-            }
-            made.launch(entry.call.args, {**entry.memory, **duals}, grads)
+            entry.run()
+
+
+def plan_forward(call: Call, duals: dict[str, Storage]) -> ForwardPlan:
+    """The call's forward mode, made once per plan."""
+    names = frozenset(duals)
+    key = ("forward of second", names)
+    if key not in call.plan.derived:
+        missing_dual(call, names)
+        call.plan.derived[key] = ForwardPlan(call, duals)
+    found = call.plan.derived[key]
+    assert isinstance(found, ForwardPlan)
+    return found
+
+
+def plan_second(call: Call, gradients: Gradients) -> GradientPlan:
+    """The derivative of the call's gradient, made once per plan."""
+    names = gradients.names
+    key = ("second", names)
+    check_aliases(call)
+    if key not in call.plan.derived:
+        types = types_apart(call, gradients.arrays, "adjoint")
+        made = GradientPlan(call.plan, call.args, names, types, build=build_second)
+        call.plan.derived[key] = made
+    found = call.plan.derived[key]
+    assert isinstance(found, GradientPlan)
+    return found

@@ -9,18 +9,18 @@ Owns: `History`, of one tape. Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import HISTORY, whole
-from vkchi.autodiff.primal import WRITES
-from vkchi.autodiff.regions import Box, Footprint, may_meet
+from vkchi.autodiff.calls import HISTORY, describe_call, numbers_of, whole
+from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
+from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.runtime import current
-from vkchi.span import Span
+from vkchi.span import Span, user_span
 from vkchi.types import Array
 
 
@@ -69,48 +69,72 @@ class History:
             self.since = None
             del kept[HISTORY]
 
-    def check(self, name: str, array: Storage, box: Box, span: Span | None) -> None:
-        """Raises GradientError if a part that is read now was overwritten since."""
+    def check(self, name: str, array: Storage, box: Box, span: Span | None = None) -> None:
+        """Raises GradientError if a part that is read now was overwritten since; without a span, by
+        the line where Python stands."""
         key = id(whole(array))
         if self.since is None or key in self.restored:
             return
         for part, written in self.writes.get(key, {}).items():
             if written.time >= self.since and may_meet(part, box):
                 raise GradientError(
-                    f"the gradient of {self.reader}() reads `{name}`, which {written.who} has "
-                    "overwritten since: it is not what the call found", span,
+                    f"the gradient of {self.reader}() reads {name}, which {written.who} has "
+                    "overwritten since: it is not what the call found", span or user_span(),
                     help="keep what it needs in an array of its own, or let the gradient compute "
                     "it again before it reads it",
                 )  # fmt: skip
 
     def note_launch(
-        self, plan: Plan, numbers: dict[str, int], arrays: Mapping[str, Storage], who: str
+        self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
     ) -> dict[str, Box]:
         """A kernel that is not recorded reads and writes parts of arrays; those it writes."""
         reads, writes = footprints(plan)
-        self.check_all(reads, numbers, arrays)
+        numbers = numbers_of(plan, args)
+        read = reads.boxes(numbers, arrays) if self.since is not None else {}
+        self.check_all(reads, read, arrays, lambda key: is_renewed(name, plan, args, key))
         boxes = writes.boxes(numbers, arrays)
-        for name in boxes.keys() & arrays.keys():
-            self.note(arrays[name], boxes[name], who)
+        for key in boxes.keys() & arrays.keys():
+            self.note(arrays[key], boxes[key], f"{name}()")
         return boxes
 
     def check_all(
-        self, reads: Footprint, numbers: dict[str, int], arrays: Mapping[str, Storage]
+        self,
+        reads: Footprint,
+        boxes: Mapping[str, Box],
+        arrays: Mapping[str, Storage],
+        is_renewed: Callable[[str], bool],
     ) -> None:
-        """Raises GradientError if something was overwritten of what is read now."""
-        if self.since is not None:
-            for name, box in reads.boxes(numbers, arrays).items():
-                if name in arrays:
-                    self.check(name, arrays[name], box, reads.span_of(name))
+        """Raises GradientError if something was overwritten of what is read now, in these boxes,
+        but for arrays where the reader puts it first."""
+        if self.since is None:
+            return
+        for name, box in boxes.items():
+            if name in arrays:
+                try:
+                    self.check(f"`{name}`", arrays[name], box, reads.span_of(name))
+                except GradientError:
+                    if not is_renewed(name):
+                        raise
 
     def note_access(self, array: Storage, access: Access) -> None:
         """Python reads or writes."""
         axes = len(array.shape)
         box: Box = (None,) * axes if access.at is None else tuple((k, k) for k in access.at[:axes])
         if access.kind == "read":
-            self.check("an array", array, box, None)
+            self.check(repr(array), array, box)
         else:
             self.note(array, box, "Python")
+
+
+def is_renewed(name: str, plan: Plan, args: tuple[Any, ...], key: str) -> bool:
+    """Whether a launch reads of an array only what it has stored there itself."""
+    from vkchi.autodiff.renewal import find_stale
+
+    call = describe_call(name, plan, args)
+    read, written = (x.boxes(call.numbers, call.arrays).get(key) for x in footprints(plan))
+    if plan.draws or read is None or written is None or not is_inside(read, written):
+        return False
+    return find_stale(call, plan.func, {key: written}, frozenset()) is None
 
 
 def footprints(plan: Plan) -> tuple[Footprint, Footprint]:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from vkchi.autodiff.primal import LOOPS, WRITES, Primal
+from vkchi.autodiff.primal import LOOPS, Primal
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Region, Value, base_of
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
 
@@ -116,6 +116,8 @@ class Sweep:
     def access(self, op: Op) -> None:
         """A load, store or atomic."""
         root = base_of(op.args[0])
+        if op.kind in WRITES and root in self.primal.settled:
+            return
         is_early = op.kind == "load" and op not in self.primal.late
         arrays = self.memory.early if is_early else self.memory.late
         place = self.place(op.args[0], arrays.get(root, root))

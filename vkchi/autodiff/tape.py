@@ -16,9 +16,9 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vkchi.autodiff.arguments import check_alone, check_loss
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
@@ -28,80 +28,33 @@ from vkchi.autodiff.calls import (
     copy_of,
     describe_call,
     is_gradient,
-    numbers_of,
     plan_gradient,
     usable,
     whole,
 )
-from vkchi.autodiff.checkpoints import Replay, Report, bytes_of, put_back
-from vkchi.autodiff.copies import copy_floats
-from vkchi.autodiff.keeper import Keeper, Rewritten, Wanted
-from vkchi.autodiff.overwrites import Cut, Overwrites
+from vkchi.autodiff.check import check_inputs, check_tape
+from vkchi.autodiff.checkpoints import Replay, Report, bytes_of
+from vkchi.autodiff.copies import put_back
+from vkchi.autodiff.keeper import UNLIMITED, Rewritten, Wanted
+from vkchi.autodiff.leftovers import Leftovers
+from vkchi.autodiff.memory import kinds_of_writes
+from vkchi.autodiff.overwrites import Cut, Held, Index
+from vkchi.autodiff.primal import Activity, is_smooth_array
+from vkchi.autodiff.recording import Recording
+from vkchi.autodiff.refusals import gone
+from vkchi.autodiff.regions import Box
 from vkchi.autodiff.stale import History
-from vkchi.autodiff.taints import Taints
-from vkchi.errors import ArgumentError, KernelAssertionError, KernelRuntimeError
+from vkchi.autodiff.steps import Custom, Entry, Launch, Skipped, launches_in
+from vkchi.autodiff.tensors import Copies, Tensors
+from vkchi.errors import KernelAssertionError, KernelRuntimeError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
-from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
-
-if TYPE_CHECKING:
-    from vkchi.autodiff.plan import GradientPlan
+from vkchi.span import user_span
 
 
-UNLIMITED = 1 << 62  # bytes
-
-
-class Entry:
-    """A recorded call. `memory` are its arrays, or copies of what they held."""
-
-    def __init__(self, call: Call, gradients: Gradients, plan: GradientPlan) -> None:
-        self.call, self.gradients, self.plan = call, gradients, plan
-        self.memory = dict(call.arrays)
-        self.draws = call.plan.runtime.draws
-
-    def repeat(self) -> None:
-        """Call the kernel again, with the same random numbers."""
-        runtime = self.call.plan.runtime
-        draws, runtime.draws = runtime.draws, self.draws
-        self.call.plan.launch(self.call.args)
-        runtime.draws = max(draws, runtime.draws)
-
-    def run(self) -> None:
-        """Add to the adjoints."""
-        self.gradients.fetch()
-        self.plan.launch(self.call.args, self.memory, self.gradients.arrays)
-        self.gradients.bring_back()
-
-
-class Custom:
-    """A recorded call of a Python function with a gradient of its own; `end` is when it ended."""
-
-    def __init__(
-        self, tape: Tape, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-    ) -> None:
-        self.tape, self.function, self.args, self.kwargs = tape, function, args, kwargs
-        self.end = 0
-
-    def repeat(self) -> None:
-        """Call it again."""
-        self.function(*self.args, **self.kwargs)
-
-    def run(self) -> None:
-        """Call its gradient."""
-        gradient = self.function.grad  # type: ignore[attr-defined]
-        if gradient is None:
-            name = self.function.__name__
-            raise KernelRuntimeError(
-                f"{name}() is ti.ad.grad_replaced and has no gradient: define one with "
-                f"@ti.ad.grad_for({name})"
-            )
-        with self.tape.history.reading(self.end, self.function.__name__):
-            gradient(*self.args, **self.kwargs)
-
-
-class Tape:
+class Tape(Recording):
     """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
     the `grad` of what they read.
 
@@ -114,6 +67,8 @@ class Tape:
     wrong. Source: Taichi's `ti.ad.Tape`; `memory` is ours.
     """
 
+    title = "ti.ad.Tape"
+
     def __init__(
         self,
         loss: Any = None,
@@ -125,13 +80,15 @@ class Tape:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
         self.runtime: Runtime = current()
-        self.entries: list[Entry | Custom | Rewritten | Cut] = []
+        self.entries: list[Entry | Skipped | Custom | Rewritten | Cut] = []
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
-        self.keeper = Keeper(budget, self.accessed)
+        super().__init__(budget)
         self.report: Report | None = None
-        self.taints, self.overwrites, self.history = Taints(), Overwrites(), History()
+        self.history = History()
+        self.tensors, self.copies = Tensors(), Copies()
+        self.written: dict[int, Storage] = {}
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
-        self.is_paused = False
+        self.custom: Custom | None = None  # the call that is recorded as a whole now
         self.skipped: str | None = None  # the function that is running and is not differentiated
         self.failed: str | None = None  # the kernel that failed a check
         self.state = "new"
@@ -141,9 +98,10 @@ class Tape:
     def __enter__(self) -> Tape:
         if self.state != "new":
             raise KernelRuntimeError("a tape can be entered once: make a new ti.ad.Tape")
-        if self.runtime.tape is not None:
-            raise KernelRuntimeError("tapes do not nest: leave the other ti.ad.Tape first")
+        check_alone(self.runtime, self.title)
         check_loss(self.loss)
+        if self.grad_check is not None:
+            check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
             clear_all_gradients()
         fill(self.loss, 0.0)
@@ -153,35 +111,32 @@ class Tape:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self.is_paused = True
         try:
-            if kind is None:
+            if kind is None and self.state == "recording":
                 self.grad()
         finally:
             self.runtime.tape, self.state = None, "done"
             self.keeper.close()
 
     def grad(self) -> None:
-        """Run the gradients of what was recorded, last call first."""
+        """Run the gradients of what was recorded, last call first; from then on nothing is."""
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
         if self.failed:
             raise KernelRuntimeError(
                 f"{self.failed}() failed a check inside this tape: how far it came is unknown, and "
-                "so are the gradients"
+                "so are the gradients: let the exception leave the tape"
             )
         self.overwrites.check_loss(self.loss)
-        self.state = "evaluated"
+        self.tensors.check_loss(self.loss)
+        self.state, self.is_paused = "evaluated", True
         self.entries += self.keeper.take_rewritten()
-        if self.keeper.is_over:
-            self.grad_again()
-        else:
-            seed_loss(self.loss)
-            for entry in reversed(self.entries):
-                entry.run()
-            saved = self.keeper.saved_bytes
-            self.report = Report(len(self.entries), 0, 0, 0, saved)
+        self.keeper.is_reversing = True
+        leftovers = Leftovers(*self.find_leftovers())
+        try:
+            self.report = self.grad_again() if self.keeper.is_over else self.grad_once()
+        finally:
+            leftovers.add()
         if self.grad_check:
-            from vkchi.autodiff.check import check_tape
-
             check_tape(self)
 
     def drop_copies(self) -> None:
@@ -190,29 +145,48 @@ class Tape:
             if isinstance(entry, Entry):
                 entry.memory = dict(entry.call.arrays)
 
-    def grad_again(self) -> None:
+    def find_leftovers(self) -> tuple[list[Storage], list[Any]]:
+        """What the tape wrote and may have a gradient from before: arrays, and torch tensors, whose
+        gradients nobody has cleared."""
+        arrays = [] if self.clear_gradients else list(self.written.values())
+        tensors = {
+            id(tensor): tensor
+            for call in (launch.call for launch in launches_in(self.entries))
+            for name, tensor in call.tensors.items()
+            if name in call.plan.written and tensor is not self.loss
+        }
+        return [a for a in arrays if a is not self.loss], list(tensors.values())
+
+    def grad_once(self) -> Report:
+        """Run the gradients, with all that they need."""
+        seed_loss(self.loss)
+        for entry in reversed(self.entries):
+            entry.run()
+        return Report(len(self.entries), 0, 0, 0, self.keeper.saved_bytes)
+
+    def grad_again(self) -> Report:
         """The same where not everything could be saved: calls are done again."""
         self.drop_copies()
-        for entry in self.entries:
-            if isinstance(entry, Custom):
+        for launch in launches_in(self.entries):
+            if any(map(is_gradient, launch.call.arrays.values())):
                 raise KernelRuntimeError(
-                    f"{entry.function.__name__}() has a gradient of its own, and Tape(memory=...) "
-                    "is too little to save all it needs: give more memory"
-                )
-            if isinstance(entry, Entry) and any(map(is_gradient, entry.call.arrays.values())):
-                raise KernelRuntimeError(
-                    f"{entry.call.name}() works on gradients, so it cannot be done again, and "
+                    f"{launch.call.name}() works on gradients, so it cannot be done again, and "
                     "Tape(memory=...) is too little to save everything: give more memory"
                 )
-        replay = Replay(self.entries, self.keeper.start)
+        held = (r for launch in launches_in(self.entries) for r in launch.results)
+        held_bytes = sum(result.array.size_bytes for result in held)
+        replay = Replay(self.entries, self.keeper.start, held_bytes)
         seed_loss(self.loss)
         assert self.keeper.budget_bytes is not None
-        self.report = replay.run(self.keeper.budget_bytes)
+        return replay.run(self.keeper.budget_bytes)
 
     def run_again(self) -> None:
         """Do the calls again, without recording them."""
         for entry in self.entries:
-            entry.repeat()
+            if isinstance(entry, Custom):
+                entry.call()
+            else:
+                entry.repeat()
 
     def restore_start(self) -> None:
         """Put back what the arrays held when the tape began; in limited memory, and for checks."""
@@ -223,14 +197,16 @@ class Tape:
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
-        if self.is_paused:
+        if self.is_paused and not (self.skipped and self.is_reset(plan, args)):
             return self.launch_unrecorded(name, plan, args)
         call = describe_call(name, plan, args)
+        if call.hosts:
+            call = self.copies.share(call)
         check_leaves(call)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients)
-        self.taints.check(call, gradients.names)
-        self.overwrites.check_call(call, gradients.names)
+        self.check(call, gradients.names)
+        self.tensors.check_call(call, gradients.names)
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
@@ -239,36 +215,102 @@ class Tape:
             else:
                 self.keeper.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
-        was_over = self.keeper.is_over
-        self.keeper.protect(plan.written, call.arrays, boxes)
-        if self.keeper.is_over and not was_over:
-            self.drop_copies()
-        result = self.run_call(call, args)
+        self.protect(plan.written, call.arrays, boxes)
+        result = self.run_call(entry, args)
+        entry.keep_results(self.keeper)
         self.entries.append(entry)
         for key, box in boxes.items() if self.history.time else ():
             self.history.note(call.arrays[key], box, f"{name}()")
-        noted = self.taints.note(call, made.escapes)
-        noted += self.overwrites.note_call(call, made.made.primal.active.stores, boxes)
-        for array in noted:
-            self.keeper.watch(array)
+        stores = made.made.primal.active.stores
+        self.note(call, made.escapes, stores, boxes, made.bits)
+        self.tensors.note_call(call, stores)
         return result
 
     def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
-        arrays = arrays_of(plan, args)
-        boxes = self.history.note_launch(plan, numbers_of(plan, args), arrays, f"{name}()")
+        step = self.note_step(name, plan, args)
+        arrays = step.call.arrays if step is not None else arrays_of(plan, args)
+        boxes = self.history.note_launch(name, plan, args, arrays)
         for array in arrays.values():
             self.keeper.watch(whole(array))
-        self.keeper.protect(plan.written, arrays, boxes)
+        self.protect(plan.written, arrays, boxes)
         if self.skipped:
             self.overwrites.note_launch(plan, arrays, self.skipped)
-        return plan.launch(args)
-
-    def run_call(self, call: Call, args: tuple[Any, ...]) -> Any:
-        """Run a kernel, watched if asked for."""
         try:
+            result = plan.launch(args)
+        except KernelAssertionError:
+            self.failed = name
+            raise
+        if step is not None:
+            step.keep_results(self.keeper)
+        if self.custom is not None:
+            self.hold(self.custom, plan, args, arrays, boxes)
+        return result
+
+    def hold(
+        self,
+        custom: Custom,
+        plan: Plan,
+        args: tuple[Any, ...],
+        arrays: dict[str, Storage],
+        boxes: dict[str, Box],
+    ) -> None:
+        """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
+        who, span = f"{custom.function.__name__}()", plan.func.span
+        for name in plan.written & arrays.keys():
+            array = whole(arrays[name])
+            if companion(array, "grad") is not None:
+                box = boxes.get(name) or (None,) * len(array.shape)
+                self.overwrites.hold(Held(array, name, who, span, box))
+        for p, arg in zip(plan.parameters, args, strict=True):
+            if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
+                self.tensors.hold(arg, Held(self.loss, p.name, who, span, ()))
+
+    def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
+        """A kernel of a function that is recorded as a whole, which may have to do it again in
+        limited memory."""
+        if not (self.custom or self.skipped) or self.keeper.budget_bytes is None:
+            return None
+        step = Skipped(describe_call(name, plan, args))
+        steps: list[Any] = self.custom.steps if self.custom else self.entries
+        steps += [*self.keeper.take_rewritten(), step]
+        return step
+
+    def is_reset(self, plan: Plan, args: tuple[Any, ...]) -> bool:
+        """Whether a kernel that is not to be differentiated writes constants over something with a
+        derivative: then it has a gradient all the same, which says just that."""
+        arrays = arrays_of(plan, args)
+        written = [whole(arrays[name]) for name in plan.written & arrays.keys()]
+        if not any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written):
+            return False
+        if "is constant" not in plan.derived:
+            floats = frozenset(p.name for p in plan.func.params if is_smooth_array(p))
+            active = Activity(plan.func, floats)
+            kinds = kinds_of_writes(plan.func.body.ops).values()
+            is_store = all(k == {"store"} for k in kinds)
+            plan.derived["is constant"] = is_store and not (active.stores or active.escapes)
+        return bool(plan.derived["is constant"])
+
+    def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
+        """Save what a launch is about to overwrite, as long as the memory suffices."""
+        was_over = self.keeper.is_over
+        for name in written & arrays.keys():
+            array = whole(arrays[name])
+            self.written[id(array)] = array
+        self.keeper.protect(written, arrays, boxes)
+        if self.keeper.is_over and not was_over:
+            self.drop_copies()
+
+    def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, watched if asked for."""
+        call, draws = entry.call, entry.plan.draws
+        if self.validation and draws:
+            raise gone(draws[0].op)
+        try:
+            if entry.drawing is not None:
+                return entry.drawing.run(call, entry.drawn)
             if not self.validation:
-                return call.plan.launch(args)
+                return call.plan.launch(copied_where_read(call, args))
             from vkchi.autodiff.validation import run_watched
 
             return run_watched(call, self.flags)
@@ -278,60 +320,67 @@ class Tape:
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""
-        custom = Custom(self, function, args, kwargs)
-        self.entries.append(custom)
-        self.is_paused = True
         if function.is_skipped:
-            self.skipped = f"{function.__name__}(), which is not differentiated"
+            return self.call_skipped(function, args, kwargs)
+        custom = self.custom = Custom(self.history, function, args, kwargs)
+        self.entries += [*self.keeper.take_rewritten(), custom]
+        self.is_paused = True
+        try:
+            with self.tensors.ignoring():
+                return function.__wrapped__(*args, **kwargs)
+        finally:
+            self.is_paused, self.custom = False, None
+            custom.steps += self.keeper.take_rewritten()
+            custom.end = self.history.end_call()
+
+    def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that is not differentiated."""
+        self.is_paused = True
+        self.skipped = f"{function.__name__}(), which is not differentiated"
         try:
             return function.__wrapped__(*args, **kwargs)
         finally:
             self.is_paused, self.skipped = False, None
-            custom.end = self.history.end_call()
 
     # --- what Python does to arrays
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.history.note_access(array, access)
-        if access.kind == "fill":
-            self.taints.forget(array)
         is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
         if self.state == "recording" and not is_own:
-            self.entries += self.overwrites.note_access(array, access)
+            super().accessed(array, access)
+            return
+        self.taints.note_access(array, access)
+        custom = self.custom
+        if custom is not None and access.kind != "read" and companion(array, "grad") is not None:
+            name, who = repr(array), f"{custom.function.__name__}()"
+            box = (None,) * len(array.shape)
+            self.overwrites.hold(Held(whole(array), name, who, user_span(), box))
 
-    def copy(self, target: Storage, source: Storage) -> bool:
-        """Record a copy of floats as a kernel; whether it was."""
-        return not self.is_paused and copy_floats(target, source)
+    def met(self, array: Storage, access: Access) -> None:
+        """A function with a gradient of its own may write to arrays that no kernel has met."""
+        if self.custom is not None and access.kind != "read":
+            self.keeper.watch(array)
+            self.keeper.on_access(array, access)
+
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Record that Python wrote a constant."""
+        gradient = companion(array, "grad")
+        assert gradient is not None
+        self.entries.append(Cut((gradient,), at))
+
+
+def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a launch: of those in host memory that are only read, the copies made."""
+    if not call.hosts:
+        return args
+    plan = call.plan
+    three = zip(plan.parameters, args, call.args, strict=True)
+    return tuple(arg if p.name in plan.written else copy for p, arg, copy in three)
 
 
 # --- losses and gradients ------------------------------------------------------------------------
-
-
-def check_loss(loss: Any) -> None:
-    """Raises KernelRuntimeError for what cannot be a loss."""
-    if isinstance(loss, Ndarray):
-        count = loss.layout.size
-    elif isinstance(loss, Storage):
-        if len(loss.shape) != 0 or not loss.is_scalar:
-            raise KernelRuntimeError(
-                f"the loss of a ti.ad.Tape must be a field of shape (), not {loss!r}: add up into "
-                "ti.field(ti.f32, shape=(), needs_grad=True) in a kernel"
-            )
-        count = 1
-    elif host.is_torch(loss):
-        count = loss.numel()
-    else:
-        raise ArgumentError(
-            f"ti.ad.Tape needs a field, ndarray or tensor as its loss, not {loss!r}"
-        )
-    if count != 1:
-        raise KernelRuntimeError(f"the loss of a ti.ad.Tape must be one number, not {count}")
-    has_gradient = loss.requires_grad if host.is_torch(loss) else companion(loss, "grad")
-    if not has_gradient:
-        raise KernelRuntimeError(
-            "the loss of a ti.ad.Tape needs a gradient: make it with needs_grad=True"
-        )
 
 
 def fill(loss: Any, value: float) -> None:

@@ -56,5 +56,5 @@ def refuse(call: Call, span: Span | None) -> None:
     place = f"{span.place}: " if span is not None else ""
     raise KernelAssertionError(
         f"{place}(kernel={call.name}) breaks the global data access rule: an element that was read "
-        "before is overwritten"
+        "before is overwritten; without validation=True it may be, and gradients are right"
     )

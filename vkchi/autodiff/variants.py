@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.calls import Call, types_apart
+from vkchi.autodiff.calls import Call, copy_of, types_apart
 from vkchi.autodiff.plan import SEED, Arrays, Program
 from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.reach import Reach
 from vkchi.compiler import Built, used_sites
-from vkchi.gradients import build_forward
+from vkchi.errors import GradientError
+from vkchi.gradients import build_forward, put_in_place
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.shader import REPORTS
@@ -45,7 +47,8 @@ class Variant(Program):
 
 
 class ForwardPlan:
-    """A kernel with derivatives along the duals of some arrays; `active` is what has one."""
+    """A kernel with derivatives along the duals of some arrays; `active` is what has one. Where
+    derivatives are taken of other values (`is_apart`), it runs on copies, before the kernel."""
 
     def __init__(self, call: Call, duals: Arrays) -> None:
         plan, differentiable = call.plan, frozenset(duals)
@@ -53,10 +56,24 @@ class ForwardPlan:
         func, built = build_forward(
             plan.func, differentiable, types, runtime.options, runtime.device.caps
         )
+        self.is_apart = put_in_place(plan.func, differentiable) is not plan.func
+        if self.is_apart and plan.draws:
+            raise GradientError(
+                f"forward mode through singular values or eigenvalues runs {call.name}() twice, "
+                "which draws random numbers", plan.func.span,
+                help="draw them in a kernel of their own, into a field",
+            )  # fmt: skip
         self.variant = Variant(plan, func, built, call.args)
         self.active = Activity(plan.func, differentiable)
+        self.escapes = Reach(plan.func).lasting(self.active)
 
-    def run(self, call: Call, duals: Arrays) -> Any:
+    def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Do the call; the duals become those of its results. What the kernel returns."""
         given = {**call.arrays, **{f"{k}.dual": v for k, v in duals.items()}}
-        return self.variant.run(call, given)
+        if not self.is_apart:
+            return self.variant.run(call, given)
+        written = call.arrays.keys() & call.plan.written
+        given |= {name: copy_of(call.arrays[name]) for name in written}
+        with call.plan.runtime.lock:
+            self.variant.launch(self.variant.bind(call.args, given))
+        return call.plan.launch(args)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vkchi.autodiff.primal import WRITES
 from vkchi.autodiff.sweep import place_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of
+from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import Array, Layout, Ptr, Tensor, cell_of, i32, row_major, with_scalar
 

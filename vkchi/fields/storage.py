@@ -113,6 +113,8 @@ class Storage:
         """Say that Python is about to access the contents."""
         if self.watch is not None:
             self.watch(self, access)
+        elif self.runtime.tape is not None:
+            self.runtime.tape.met(self, access)
 
     @property
     def has_memory(self) -> bool:
@@ -394,7 +396,7 @@ class Storage:
         gave; a number is for all components. Raises ArgumentError."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
-        if self.watch is not None:
+        if self.watch is not None or self.runtime.tape is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=(id(self), index) in places_of(value)))
         self.ready()

@@ -17,7 +17,7 @@ from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.structs import StructType
-from vkchi.types import Tensor, shape_of
+from vkchi.types import Tensor, scalar_of, shape_of
 
 
 class StructHook:
@@ -210,7 +210,8 @@ class StructNdarray(StructArrays):
 def struct_field(
     t: StructType, shape: Any = None, *, layout: Any = Order.AOS, name: str = "", **options: Any
 ) -> StructField:
-    """A field of structs, zero at first; without a shape its members wait to be placed.
+    """A field of structs, zero at first; without a shape its members wait to be placed. Members
+    that are integers have no gradients.
 
     Members lie apart in memory whatever the layout; `layout` says how vectors and matrices do.
     Raises ArgumentError for a bad shape or layout.
@@ -226,7 +227,11 @@ def struct_field(
 def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) -> Any:
     if isinstance(t, StructType):
         return struct_field(t, shape, layout=layout, **options)
+    if scalar_of(t).kind != "f":  # members that are no floats have no gradients
+        options = {k: v for k, v in options.items() if k not in ("needs_grad", "needs_dual")}
     extents = shape_of(t)
+    if scalar_of(t).kind != "f":
+        options = {k: v for k, v in options.items() if k not in ("needs_grad", "needs_dual")}
     if not isinstance(t, Tensor):
         return field(t, shape, **options)
     if len(extents) == 1:
@@ -246,4 +251,4 @@ def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> Struc
 
 
 def _plain_ndarray(t: Any, shape: Any, needs_grad: bool) -> Ndarray:
-    return ndarray(t, shape, needs_grad)
+    return ndarray(t, shape, needs_grad and scalar_of(t).kind == "f")

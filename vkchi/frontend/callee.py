@@ -49,6 +49,7 @@ from vkchi.types import Following, Tensor, Type
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
+_DIFFERENTIATION = "vkchi.autodiff."
 IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
 
@@ -202,12 +203,29 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         return call_list_method(cx, n, f, base)
     if isinstance(base, str) and f.attr == "format":
         return format_text(cx, base, *lower_arguments(cx, n))
+    if is_unbound_method(base, f.attr):
+        return call_unbound(cx, n, base, f.attr)
     if isinstance(base, Matrix) and f.attr in METHODS:
         args, kwargs = lower_arguments(cx, n)
         if is_static(args) and is_static(list(kwargs.values())):
             return cx.run_python(getattr(base, f.attr), args, kwargs)
         return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+
+
+def is_unbound_method(base: Any, name: str) -> bool:
+    """Whether `base.name` is a method of vectors and matrices named by its class."""
+    return isinstance(base, type) and issubclass(base, Matrix) and name in METHODS
+
+
+def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> Any:
+    """`ti.Vector.normalized(v)`, which is `v.normalized()`."""
+    args, kwargs = lower_arguments(cx, n)
+    if not args:
+        raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
+    if is_static(args) and is_static(list(kwargs.values())):
+        return cx.run_python(getattr(base, name), args, kwargs)
+    return METHODS[name](cx, arith.value(cx, args[0]), *args[1:], **kwargs)
 
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
@@ -274,6 +292,8 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
             kind=KernelSyntaxError,
             help="make it a ti.func, or call both from Python",
         )
+    if kind == "recorded":
+        raise refuse_python_scope(cx, callee)
     if kind is not None:
         args, kwargs = lower_arguments(cx, n, _shifted(by_reference(callee), len(first)))
         bound = getattr(callee, "__self__", None)
@@ -320,7 +340,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     in_play = not known or any(isinstance(x, IN_KERNELS) for x in (*args, *kwargs.values()))
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(fn, FunctionType) and (
-        (in_play and not _is_library(fn)) or touches_kernels(fn, set())
+        (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)
     ):
         receiver = [callee.__self__] if isinstance(callee, MethodType) else []
         return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
@@ -329,8 +349,8 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or on what is known while compiling",
         )
-    if makes_arrays(callee):
-        raise cx.fail(f"`{fn.__name__}` is for Python scope", help="call it outside the kernel")
+    if makes_arrays(callee) or differentiates(callee):
+        raise refuse_python_scope(cx, fn)
     cx.dependencies.ran(callee)
     return cx.run_python(callee, args, kwargs)
 
@@ -341,6 +361,29 @@ def makes_arrays(callee: Any) -> bool:
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True
     return module.startswith("vkchi.") and callee.__name__ in ("field", "ndarray")
+
+
+def uses_members(callee: Any) -> bool:
+    """Whether a method names kernels or functions of its own class."""
+    fn = callee.__func__ if isinstance(callee, MethodType) else None
+    if not isinstance(fn, FunctionType) or _is_library(fn):
+        return False
+    names, cls = fn.__code__.co_names, type(callee.__self__)
+    return any(hasattr(inspect.getattr_static(cls, n, None), "__vkchi_kind__") for n in names)
+
+
+def differentiates(callee: Any) -> bool:
+    """Whether a function or method is of `ti.ad`, or the `grad` of a kernel."""
+    owner = getattr(callee, "__self__", None)
+    kernel = owner.func if isinstance(owner, functools.partial) else owner
+    module = str(getattr(callee, "__module__", None))
+    is_kernel = getattr(kernel, "__vkchi_kind__", None) == "kernel"
+    return is_kernel or module.startswith(_DIFFERENTIATION)
+
+
+def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
+    """The error for a call of what launches kernels or makes arrays."""
+    return cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
 
 
 def _is_library(fn: FunctionType) -> bool:

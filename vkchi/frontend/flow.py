@@ -229,8 +229,10 @@ def _continuation(cx: Lowering, rest: Sequence[ast.stmt], then: GoOn | None) -> 
 
     def go_on() -> None:
         inner, act.blocks = act.blocks, act.blocks[:depth]
-        lower_block(cx, rest, then)
-        act.blocks = inner
+        try:
+            lower_block(cx, rest, then)
+        finally:
+            act.blocks = inner
 
     return go_on
 

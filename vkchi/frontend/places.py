@@ -423,10 +423,12 @@ def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Compo
     """The component of a matrix at a row and a column."""
     if isinstance(row, int) and isinstance(col, int):
         return row * cols + col
-    start = row * cols if isinstance(row, int) else cx.b.emit("mul", row, cx.b.const(cols, i32))
-    total = arith.binary(cx, "+", start, col)
-    assert isinstance(total, Value)
-    return total
+    b = cx.b  # not arith: there a Python number would be of the default type
+    if isinstance(row, int):
+        start: Value = b.const(row * cols, i32)
+    else:
+        start = b.emit("mul", row, b.const(cols, i32))
+    return b.emit("add", start, b.const(col, i32) if isinstance(col, int) else col)
 
 
 def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...]) -> Any:

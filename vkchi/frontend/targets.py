@@ -17,16 +17,11 @@ from vkchi.frontend.scope import Var
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import Context, Place, Target
 from vkchi.ir.core import Value
+from vkchi.ir.ops import ATOMICS
 from vkchi.types import Scalar, Tensor, i32
 
 if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering
-
-# What an atomic does to a variable, which only this invocation sees.
-_PLAIN = {
-    "atomic_add": "add", "atomic_min": "min", "atomic_max": "max", "atomic_mul": "mul",
-    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
-}  # fmt: skip
 
 Component = int | Value  # counted row by row; a Value is i32
 
@@ -34,7 +29,7 @@ Component = int | Value  # counted row by row; a Value is i32
 def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
     """Read, combine, write; the old value. For targets that no other invocation sees."""
     old = target.load(cx)
-    target.store(cx, cx.b.emit(_PLAIN[kind], old, v))
+    target.store(cx, cx.b.emit(ATOMICS[kind].combine, old, v))
     return old
 
 

@@ -9,6 +9,7 @@ Owns: telling them apart without importing torch, viewing them as numpy. Must no
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,39 @@ def is_torch(obj: Any) -> bool:
     """Whether obj is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
+
+
+def has_grad(obj: Any) -> bool:
+    """Whether obj is a torch tensor that wants a gradient, or was given one."""
+    return is_torch(obj) and (obj.requires_grad or obj.grad is not None)
+
+
+def grad_of(tensor: Any) -> Any:
+    """The gradient of a torch tensor, or None."""
+    if tensor.is_leaf or tensor.retains_grad:
+        return tensor.grad
+    with warnings.catch_warnings():  # torch takes it for a mistake
+        warnings.simplefilter("ignore")
+        return tensor.grad
+
+
+def view_of_grad(obj: Any) -> np.ndarray[Any, Any] | None:
+    """The memory of a torch tensor's gradient, which is made if the tensor wants one; None if it
+    does not, and for what is no tensor."""
+    if not has_grad(obj):
+        return None
+    grad = grad_of(obj)
+    if grad is None:
+        grad = obj.grad = obj.detach().clone().zero_()
+    return array_of_torch(grad)
+
+
+def write_grad(tensor: Any, values: Any) -> None:
+    """Set a torch tensor's gradient, in its memory unless several elements share that."""
+    try:
+        grad_of(tensor).detach().copy_(values)
+    except RuntimeError:
+        tensor.grad = values
 
 
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:

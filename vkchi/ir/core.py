@@ -126,6 +126,11 @@ def walk(region: Region) -> Iterator[Op]:
             yield from walk(inner)
 
 
+def used_in(region: Region) -> set[Value]:
+    """Every value that an op in the region or in those inside uses."""
+    return {v for op in walk(region) for v in op.args}
+
+
 def find_parallel(fn: Func) -> Op | None:
     """The `parallel` op of a split Func, or None if it is a serial dispatch."""
     return next((op for op in fn.body.ops if op.kind == "parallel"), None)

@@ -1,15 +1,17 @@
 """Rows of ops on memory: places, loads, stores, atomics.
 
-Owns: those rows and `ATOMICS`. Must not know: other rows.
+Owns: those rows; `ATOMICS`, what each atomic combines with; which ops read and write memory. Must
+not know: other rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vkchi.ir.core import bits_of
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, add_row, check_component, list_types
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, u32
@@ -127,21 +129,44 @@ add_row("local", _local, None, "a private place holding a first value", Effect.A
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
 add_row("load", _load, None, "the value at a place", Effect.READ)
 add_row("store", _store, None, "put a value at a place", Effect.WRITE)
-ATOMICS: dict[str, Callable[..., Any]] = {
-    "atomic_add": np.add,
-    "atomic_min": np.fmin,
-    "atomic_max": np.fmax,
-    "atomic_mul": np.multiply,
-    "atomic_and": np.bitwise_and,
-    "atomic_or": np.bitwise_or,
-    "atomic_xor": np.bitwise_xor,
+
+
+class Atomic(NamedTuple):
+    """An atomic puts `combine` of what stands at a place and its operand there, which changes
+    nothing if the operand has the bits `identity`. In any order its kind gives the same."""
+
+    combine: str
+    numpy: Callable[..., Any]
+    identity: Callable[[Scalar], int]
+
+
+def _extreme(t: Scalar, sign: int) -> int:
+    """Bits of the largest (sign 1) or smallest number of a type."""
+    if t.kind == "f":
+        return bits_of(sign * float("inf"), t)
+    info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}
+    return bits_of(info[t.kind][sign > 0], t)
+
+
+ATOMICS = {
+    # -0.0 + x is x, for every x
+    "atomic_add": Atomic("add", np.add, lambda t: bits_of(-0.0 if t.kind == "f" else 0, t)),
+    "atomic_min": Atomic("min", np.fmin, lambda t: _extreme(t, 1)),
+    "atomic_max": Atomic("max", np.fmax, lambda t: _extreme(t, -1)),
+    "atomic_mul": Atomic("mul", np.multiply, lambda t: bits_of(1, t)),
+    "atomic_and": Atomic("and", np.bitwise_and, lambda t: (1 << t.bits) - 1),
+    "atomic_or": Atomic("or", np.bitwise_or, lambda t: 0),
+    "atomic_xor": Atomic("xor", np.bitwise_xor, lambda t: 0),
 }
-for _name, _numpy in ATOMICS.items():
+UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}  # these give the old value
+WRITES = UPDATES | {"store"}
+READS = UPDATES | {"load"}
+for _name, _row in ATOMICS.items():
     add_row(
         _name,
         _atomic,
-        _numpy,
-        f"{_name[7:]} into a place, per component; gives the old value",
+        _row.numpy,
+        f"{_row.combine} into a place, per component; gives the old value",
         Effect.ATOMIC,
     )
 add_row(

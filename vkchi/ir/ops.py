@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from vkchi.ir import invocation_ops, meaning, report_ops
-from vkchi.ir.memory_ops import ATOMICS
+from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.ir.table import TABLE, Effect, Row, add_row, check_component, effect_of, list_types
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, with_shape
 
 __all__ = [
-    "ATOMICS", "ELEMENTWISE", "TABLE", "Effect", "Row", "effect_of", "invocation_ops", "report_ops",
+    "ATOMICS", "ELEMENTWISE", "READS", "TABLE", "UPDATES", "WRITES", "Effect", "Row", "effect_of",
+    "invocation_ops", "report_ops",
 ]  # fmt: skip
 
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
@@ -85,6 +86,7 @@ _ELEMENTWISE: list[tuple[str, str, Callable[..., Any], str]] = [
     ("trunc", "T:float -> T", np.trunc, "integer part"),
     ("stop_grad", "T:any -> T", lambda x: x, "the same, without a derivative"),
     ("frozen", "T:any -> T", lambda x: x, "the same; its first derivative is added elsewhere"),
+    ("in_gradient", "T:any, T -> T", lambda x, y: x, "the first; the second in derivatives"),
 ]
 for _name, _sig, _numpy, _doc in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc)

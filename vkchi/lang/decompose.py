@@ -34,7 +34,13 @@ from vkchi.lang.jacobi import (
 )
 from vkchi.lang.linear import read_rows, shape_of, shape_text
 from vkchi.lang.matrix import Matrix, pack
-from vkchi.lang.slopes import Triple, polar_with_slopes, svd_with_slopes
+from vkchi.lang.slopes import (
+    Triple,
+    eig_with_slopes,
+    polar_with_slopes,
+    svd_with_slopes,
+    with_diagonal,
+)
 
 # --- singular values -----------------------------------------------------------------------------
 
@@ -47,12 +53,6 @@ def columns_of(m: Any) -> list[Any]:
 def from_columns(*columns: Any) -> Any:
     """The matrix of these columns."""
     return pack(list(columns)).transpose()
-
-
-def diagonal(numbers: list[Any]) -> Any:
-    """The matrix with these numbers on its diagonal."""
-    zero, n = numbers[0] * 0.0, len(numbers)
-    return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
 
 
 def svd2(m: Any, precision: Precision) -> Triple:
@@ -73,7 +73,7 @@ def _svd2(m: Any, precision: Precision) -> Triple:
     u1 = pack([-u0.y, u0.x])
     s1 = u1.dot(b1)
     u1 = select(s1 < 0.0, -u1, u1)
-    return from_columns(u0, u1), diagonal([s0 * size, abs(s1) * size]), from_columns(v0, v1)
+    return from_columns(u0, u1), with_diagonal([s0 * size, abs(s1) * size]), from_columns(v0, v1)
 
 
 def _svd3(m: Any, precision: Precision) -> Triple:
@@ -84,7 +84,7 @@ def _svd3(m: Any, precision: Precision) -> Triple:
     u1, _ = direction(u1 - u0 * u0.dot(u1), u1, precision)
     u2 = u0.cross(u1)
     numbers = [s0 * size, u1.dot(b1) * size, u2.dot(b2) * size]
-    return from_columns(u0, u1, u2), diagonal(numbers), from_columns(*v)
+    return from_columns(u0, u1, u2), with_diagonal(numbers), from_columns(*v)
 
 
 def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
@@ -102,7 +102,21 @@ def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
 
 
 def sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix."""
+    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix, of which
+    the lower triangle is read."""
+    read = pack([[m[0, 0], m[1, 0]], [m[1, 0], m[1, 1]]])
+    return eig_with_slopes(read, _sym_eig2(m, precision), precision)
+
+
+def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
+    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix, of which
+    the upper triangle is read. The eigenvectors are a rotation, with the outer ones' last numbers
+    not negative."""
+    read = pack([[m[i, j] if i <= j else m[j, i] for j in range(3)] for i in range(3)])
+    return eig_with_slopes(read, _sym_eig3(m, precision), precision)
+
+
+def _sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
     a, size = rescale(m, precision)
     half, off = (a[0, 0] - a[1, 1]) * 0.5, a[1, 0]
     mean, radius = (a[0, 0] + a[1, 1]) * 0.5, sqrt(half * half + off * off)
@@ -115,9 +129,7 @@ def sym_eig2(m: Any, precision: Precision) -> tuple[Any, Any]:
     return pack([mean + radius, mean - radius]) * size, vectors
 
 
-def sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
-    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix. The
-    eigenvectors are a rotation, with the outer ones' last numbers not negative."""
+def _sym_eig3(m: Any, precision: Precision) -> tuple[Any, Any]:
     a, size = rescale(m, precision)
     found = diagonalize3(a, precision)
     for p, q in ((0, 1), (0, 2), (1, 2)):

@@ -1,12 +1,16 @@
-"""Derivatives of singular values and rotations, where the decomposition is traced.
+"""Derivatives of singular values, eigenvalues and rotations, where the decomposition is traced.
 
 A decomposition is iterations, choices and sorted columns: derivatives that follow those are wrong
-where singular values are equal, as of the unit matrix. So what was computed is `frozen`, and to it
-is added what is 0 and has the right derivative. With P = U' dA V, dU = U (t + d) / 2 and
-dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j), t_ij = (P_ij + P_ji) / (s_j - s_i).
-Where s_i and s_j are equal, U and V can be turned together by any amount, and t_ij is 0: what does
-not depend on this choice has its right derivative (U @ V.transpose(), sums over S). Second
-derivatives are refused.
+where values are equal, as of the unit matrix. So a gradient puts in place of what was computed
+(`in_gradient`) the same, `frozen`, plus what is 0 and has the right derivative. Of A = U S V', with
+P = U' dA V: dU = U (t + d) / 2 and dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j) and
+t_ij = (P_ij + P_ji) / (s_j - s_i). Of a symmetric A = Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
+
+Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount. What
+does not depend on this choice, such as U f(S) V', has a derivative, which comes of the limit of
+(f(s_j) - f(s_i)) / (s_j - s_i). So the gradient is taken at S with close values `spread` by the
+square root of the type's precision, where both this quotient and its rounding are about as exact
+as that root. Second derivatives are refused.
 
 Must not know: how the values are found. Source: Papadopoulo and Lourakis, "Estimating the Jacobian
 of the singular value decomposition", 2000.
@@ -14,9 +18,10 @@ of the singular value decomposition", 2000.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from vkchi.lang.elementwise import abs, select
+from vkchi.lang.elementwise import abs, max, select
 from vkchi.lang.function import Function, Traced
 from vkchi.lang.jacobi import Precision
 from vkchi.lang.linear import shape_of
@@ -29,7 +34,12 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _first(x: Any, y: Any) -> Any:
+    return x
+
+
 frozen = Function("frozen", _same, "x; its first derivative is added elsewhere.")
+in_gradient = Function("in_gradient", _first, "x; y where a derivative of it is taken.")
 
 
 def only_slope(x: Any) -> Any:
@@ -37,29 +47,34 @@ def only_slope(x: Any) -> Any:
     return x - frozen(x)
 
 
-def skew(entries: dict[tuple[int, int], Any], n: int) -> Any:
-    """The skew matrix with these entries above its diagonal."""
-    zero = entries[0, 1] * 0.0
-
-    def entry(i: int, j: int) -> Any:
-        return entries[i, j] if i < j else -entries[j, i] if i > j else zero
-
-    return pack([[entry(i, j) for j in range(n)] for i in range(n)])
+def skew(entry: Callable[[int, int], Any], n: int) -> Any:
+    """The skew matrix with the entries entry(i, j) above its diagonal."""
+    upper = {(i, j): entry(i, j) for j in range(n) for i in range(j)}
+    lower = {(j, i): -x for (i, j), x in upper.items()}
+    entries = {**upper, **lower, **{(i, i): upper[0, 1] * 0.0 for i in range(n)}}
+    return pack([[entries[i, j] for j in range(n)] for i in range(n)])
 
 
-def turns(e: Any, s: list[Any], precision: Precision) -> tuple[Any, Any]:
-    """d and t of the module's text."""
-    apart, together = {}, {}
-    n = len(s)
-    for i in range(n):
-        for j in range(i + 1, n):
-            total, gap = s[i] + s[j], s[j] - s[i]
-            divisor = select(abs(total) > precision.smallest, total, precision.smallest)
-            apart[i, j] = (e[i, j] - e[j, i]) / divisor
-            is_apart = abs(gap) > 16 * precision.epsilon * abs(total)
-            sum_ = (e[i, j] + e[j, i]) / select(is_apart, gap, 1.0)
-            together[i, j] = select(is_apart, sum_, 0.0)
-    return skew(apart, n), skew(together, n)
+def diagonal_of(m: Any) -> list[Any]:
+    """The numbers on the diagonal."""
+    return [m[i, i] for i in range(shape_of(m)[0])]
+
+
+def with_diagonal(numbers: list[Any]) -> Any:
+    """The matrix with these numbers on its diagonal."""
+    zero, n = numbers[0] * 0.0, len(numbers)
+    return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
+
+
+def spread(s: list[Any], precision: Precision) -> list[Any]:
+    """Descending numbers, each at least the root of the precision away from the next, relative to
+    its size; the last one as it is."""
+    delta, apart = precision.epsilon**0.5, [s[-1]]
+    for x in reversed(s[:-1]):
+        y = apart[0]
+        least = delta * max(abs(x), abs(y), precision.tiny)
+        apart.insert(0, select(x - y < least, y + least, x))
+    return apart
 
 
 def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
@@ -67,22 +82,48 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
     if not isinstance(m, Traced):
         return found
     u, s, v = map(frozen, found)
+    numbers = diagonal_of(s)
+    numbers = [*spread([*numbers[:-1], abs(numbers[-1])], precision)[:-1], numbers[-1]]
     e = only_slope(u.transpose() @ m @ v)
-    n = shape_of(m)[0]
-    d, t = turns(e, [s[i, i] for i in range(n)], precision)
-    zero = e[0, 0] * 0.0
-    on_diagonal = pack([[e[i, i] if i == j else zero for j in range(n)] for i in range(n)])
-    return u + u @ (t + d) * 0.5, s + on_diagonal, v + v @ (t - d) * 0.5
+    d = skew(lambda i, j: (e[i, j] - e[j, i]) / (numbers[i] + numbers[j]), len(numbers))
+    t = skew(lambda i, j: (e[i, j] + e[j, i]) / (numbers[j] - numbers[i]), len(numbers))
+    turned = (
+        u + u @ (t + d) * 0.5,
+        with_diagonal([x + slope for x, slope in zip(numbers, diagonal_of(e))]),
+        v + v @ (t - d) * 0.5,
+    )
+    return tuple(map(in_gradient, found, turned))
 
 
 def polar_with_slopes(m: Any, found: Triple, precision: Precision) -> tuple[Any, Any]:
     """R = U @ V', P = V @ S @ V' of m, with derivatives."""
     u, s, v = found
+    rotation, stretch = u @ v.transpose(), v @ s @ v.transpose()
     if not isinstance(m, Traced):
-        return u @ v.transpose(), v @ s @ v.transpose()
+        return rotation, stretch
     u, s, v = map(frozen, found)
-    vt = v.transpose()
     e = only_slope(u.transpose() @ m @ v)
-    d, _ = turns(e, [s[i, i] for i in range(shape_of(m)[0])], precision)
-    r = u @ vt + u @ d @ vt
-    return r, v @ s @ vt + only_slope(r.transpose() @ m)
+    numbers = diagonal_of(s)
+
+    def turn(i: int, j: int) -> Any:
+        total = numbers[i] + numbers[j]
+        is_some = abs(total) > precision.smallest
+        return (e[i, j] - e[j, i]) / select(is_some, total, precision.smallest)
+
+    r = frozen(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
+    p = frozen(stretch) + only_slope(r.transpose() @ m)
+    return in_gradient(rotation, r), in_gradient(stretch, p)
+
+
+def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tuple[Any, Any]:
+    """Eigenvalues, in order, and eigenvectors of the symmetric m as found, with derivatives."""
+    if not isinstance(m, Traced):
+        return found
+    w, q = map(frozen, found)
+    n = shape_of(m)[0]
+    falling = [w[i] for i in range(n)]
+    numbers = spread(falling, precision) if n == 2 else spread(falling[::-1], precision)[::-1]
+    e = only_slope(q.transpose() @ m @ q)
+    t = skew(lambda i, j: e[i, j] / (numbers[j] - numbers[i]), n)
+    values = pack([x + slope for x, slope in zip(numbers, diagonal_of(e))])
+    return in_gradient(found[0], values), in_gradient(found[1], q + q @ t)

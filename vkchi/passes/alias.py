@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.passes.match import constant_int
 from vkchi.types import Array, Scalar
 
@@ -131,12 +131,6 @@ def may_alias(a: Place, b: Place) -> bool:
 
 # --- what regions do ---------------------------------------------------------------------------
 
-WRITES = frozenset(
-    kind
-    for kind, row in TABLE.items()
-    if row.effect in (Effect.WRITE, Effect.ATOMIC) and kind != "random"
-)
-READS = (WRITES - {"store"}) | {"load"}
 SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)
 EXITS = frozenset({"report_failure"})
 

@@ -23,14 +23,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.carried import FIXED_ARGS, slimmed_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
-HIDDEN = ("scratch.", "save.")  # arrays that nobody but their kernel sees, by their names
+# Arrays that only their kernel sees, by their names.
+HIDDEN = ("scratch.", "save.", "drawn.")
 PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.ALLOC)
 
 
@@ -45,7 +46,7 @@ def remove_unread(fn: Func) -> Func:
     not be drawn there: one that is used is refused (`autodiff.refusals`)."""
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
     made = sweep(fn, Needs(fn, hidden, ROOTS - {"random"}))
-    used = {v for op in walk(made.body) for v in op.args}
+    used = used_in(made.body)
     params = tuple(p for p in made.params if p not in hidden or p in used)
     return made if params == made.params else Func(fn.name, params, made.body, fn.span)
 

@@ -12,6 +12,8 @@ So other axes may run: x[i, k] is private for any k, if all writes say x[i, ...]
 
 `demote_atomics` leaves those that `reduce` can take out of a serial loop, which is better still;
 `demote_all_atomics` comes after it. Both come before `stride`, whose loops hide the iteration.
+`demote_but_sums` is for differentiation, which needs to know no rules but those of the op then; a
+plain sum is better left, for its gradient reads nothing.
 
 Owns: the proof and the rewriting. Must not know: devices.
 
@@ -24,8 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
+from vkchi.ir.ops import UPDATES, WRITES
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.alias import Place, may_share, place_of
 from vkchi.passes.legalize import combined
@@ -33,8 +35,6 @@ from vkchi.passes.match import is_same
 from vkchi.passes.structure import holds_all
 from vkchi.types import Scalar
 
-UPDATES = frozenset(ATOMICS) | {"atomic_exchange", "atomic_cas"}
-WRITES = UPDATES | {"store"}
 REMAINDERS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
 Loops = tuple[Op, ...]
 
@@ -47,6 +47,12 @@ def demote_atomics(fn: Func) -> Func:
 def demote_all_atomics(fn: Func) -> Func:
     """The Func with all private atomics replaced."""
     return replace_atomics(fn, lambda survey, write: True)
+
+
+def demote_but_sums(fn: Func) -> Func:
+    """The Func with private atomics replaced, but for sums whose old value nobody uses."""
+    used = used_in(fn.body)
+    return replace_atomics(fn, lambda _, write: write.op.kind != "atomic_add" or write.op in used)
 
 
 class Write(NamedTuple):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import (
     EXITS,
@@ -301,7 +301,7 @@ VISITS: dict[str, Callable[[Forwarder, Op, tuple[Value, ...]], Sequence[Value] |
     "for": Forwarder.visit_loop,
     "while": Forwarder.visit_loop,
     "parallel": Forwarder.visit_parallel,
-    **dict.fromkeys((*ATOMICS, "atomic_exchange", "atomic_cas"), Forwarder.visit_update),
+    **dict.fromkeys(UPDATES, Forwarder.visit_update),
     **dict.fromkeys(SYNCS, Forwarder.visit_sync),
     **dict.fromkeys(EXITS, Forwarder.visit_exit),
 }

@@ -27,7 +27,7 @@ from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes import f32_math, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
@@ -193,11 +193,6 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 
 # --- atomics -------------------------------------------------------------------------------------
 
-COMBINE = {
-    "atomic_add": "add", "atomic_mul": "mul", "atomic_min": "min", "atomic_max": "max",
-    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
-}  # fmt: skip
-
 
 def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
     """What an atomic puts in the place of `old`."""
@@ -205,7 +200,7 @@ def combined(b: Builder, op: Op, old: Value, args: Args) -> Value:
         return args[1]
     if op.kind == "atomic_cas":
         return b.emit("select", same_bits(b, old, args[1]), args[2], old)
-    return b.emit(COMBINE[op.kind], old, args[1])
+    return b.emit(ATOMICS[op.kind].combine, old, args[1])
 
 
 def same_bits(b: Builder, x: Value, y: Value) -> Value:
@@ -310,7 +305,7 @@ def count_narrow(b: Builder, op: Op, args: Args) -> Value:
 
 
 ANY = " ".join(SCALARS)
-ALL_ATOMICS = " ".join([*ATOMICS, "atomic_exchange", "atomic_cas"])
+ALL_ATOMICS = " ".join(sorted(UPDATES))
 OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
 INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"

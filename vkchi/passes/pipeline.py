@@ -54,6 +54,7 @@ ENTRIES: dict[str, Entry] = {
     "licm": Entry("licm:hoist_invariants"),
     "demote": Entry("demote:demote_atomics"),
     "demote_all": Entry("demote:demote_all_atomics"),
+    "demote_but_sums": Entry("demote:demote_but_sums"),
     "strength": Entry("strength:reduce_strength"),
     "split": Entry("split:split_dispatches"),
     "reduce": Entry("reduce:reduce", "caps"),

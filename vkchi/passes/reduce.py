@@ -15,8 +15,8 @@ A loop takes an atomic if
   `parallel` further does not look at its invocation's number, has no demanded workgroup size and
   at least SMALLEST_COUNT iterations.
 
-The order of atomics is not specified anyway, so sums of floats may be reassociated. The private
-place starts with the identity: -0.0 for float sums (-0.0 + x is x, for every x).
+The order of atomics is not specified anyway, so sums and products of floats may be reassociated.
+The private place starts with the identity.
 
 Must not know: subgroup sizes but by Caps.
 
@@ -25,13 +25,13 @@ Must not know: subgroup sizes but by Caps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from vkchi.caps import Caps
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, bits_of, walk
-from vkchi.ir.ops import ATOMICS, Effect, effect_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import EXITS, may_share
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
@@ -45,38 +45,18 @@ from vkchi.passes.stride import (
     share_out,
     subgroup_width,
 )
-from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
+from vkchi.types import Array, Tensor, i32, scalar_of
 
 SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop
 WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # iterations per invocation at least, where there are enough
-MEMORY = frozenset(ATOMICS) | {"load", "store", "atomic_exchange", "atomic_cas"}
-COMBINE = {
-    "atomic_add": "add", "atomic_min": "min", "atomic_max": "max",
-    "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
-}  # fmt: skip
+MEMORY = READS | WRITES
 # Scalars that subgroups combine on every device that combines any.
 SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
-IDENTITIES: dict[str, Callable[[Scalar], int]] = {
-    "atomic_add": lambda t: bits_of(-0.0 if t.kind == "f" else 0, t),
-    "atomic_min": lambda t: _extreme(t, 1),
-    "atomic_max": lambda t: _extreme(t, -1),
-    "atomic_and": lambda t: (1 << t.bits) - 1,
-    "atomic_or": lambda t: 0,
-    "atomic_xor": lambda t: 0,
-}
-
-
-def _extreme(t: Scalar, sign: int) -> int:
-    """Bits of the largest (sign 1) or smallest number of a type."""
-    if t.kind == "f":
-        return bits_of(sign * float("inf"), t)
-    info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}
-    return bits_of(info[t.kind][sign > 0], t)
 
 
 def reduce(fn: Func, caps: Caps) -> Func:
     """The Func with atomics replaced by private sums where that is possible."""
-    if not any(op.kind in COMBINE for op in walk(fn.body)):
+    if not any(op.kind in ATOMICS for op in walk(fn.body)):
         return fn
     reducer = _Reducer(fn, caps)
     body = reducer.rebuilder.region(fn.body)
@@ -120,7 +100,7 @@ class _Reducer:
 
     def __init__(self, fn: Func, caps: Caps) -> None:
         self.caps = caps
-        self.used = {v for op in walk(fn.body) for v in op.args}
+        self.used = used_in(fn.body)
         self.roots = find_roots(fn)
         self.locals: dict[Op, Op] = {}
         self.rebuilder = Rebuilder(self.visit)
@@ -130,7 +110,7 @@ class _Reducer:
         local = self.locals.get(op)
         if local is not None:
             old = b.emit("load", local)
-            b.emit("store", local, b.emit(COMBINE[op.kind], old, args[1]))
+            b.emit("store", local, b.emit(ATOMICS[op.kind].combine, old, args[1]))
             return [old]
         if op.kind == "parallel":
             return self.parallel(b, op, args)
@@ -202,7 +182,7 @@ class _Reducer:
         claim = found.claims[0]
         b.span = claim.atomic.span
         v = b.emit("load", found.local)
-        kind = "subgroup_" + COMBINE[claim.atomic.kind]
+        kind = "subgroup_" + ATOMICS[claim.atomic.kind].combine
         if not self.caps.subgroup_arithmetic or scalar_of(v.type).name not in SUBGROUP_TYPES:
             self.build_atomic(b, claim, v)
             return
@@ -230,7 +210,7 @@ class _Reducer:
     def identity(self, b: Builder, atomic: Op) -> Op:
         """The value that changes nothing."""
         t = atomic.args[1].type
-        bits = IDENTITIES[atomic.kind](scalar_of(t))
+        bits = ATOMICS[atomic.kind].identity(scalar_of(t))
         return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
 
     def build_atomic(self, b: Builder, claim: Claim, v: Value) -> None:
@@ -280,7 +260,7 @@ def find_claims(
         if op.kind not in MEMORY or op.args[0] not in roots or op in taken:
             continue
         root = roots[op.args[0]]
-        claim = None if op in used or op.kind not in COMBINE else make_claim(op, defined, guarded)
+        claim = None if op in used or op.kind not in ATOMICS else make_claim(op, defined, guarded)
         kinds.setdefault(root, set()).add(op.kind if claim else "access")
         if claim:
             claims.append(claim)

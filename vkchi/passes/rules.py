@@ -39,6 +39,7 @@ class Row(NamedTuple):
 
 
 ROWS: tuple[Row, ...] = (
+    Row("iufb", "in_gradient x y", "x"),  # `gradients.prepare` has chosen where it is one
     # constants stand right; what follows relies on it
     Row("iuf", "add C x", "add x C"),
     Row("iuf", "mul C x", "mul x C"),

@@ -23,30 +23,24 @@ Owns: this form. Must not know: how many workgroups run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, bits_of, has_kind
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.invocation_ops import SPANS
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.divergence import check_barriers
 from vkchi.passes.grid import choose_block, fills_groups, host_count
-from vkchi.passes.reduce import IDENTITIES
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1
 
 BARRIERS = frozenset({"barrier"})
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
-# What numbers are combined by -> the identity.
-NAMED: dict[str, Callable[[Scalar], int]] = {
-    "mul": lambda t: bits_of(1, t),
-    **{kind.removeprefix("atomic_"): make for kind, make in IDENTITIES.items()},
-}
-# The same by atomics, reductions and scans.
+# Identities of atomics, and of reductions and scans by the same.
 NEUTRAL = {
-    f"{prefix}{name}": make
-    for name, make in NAMED.items()
+    f"{prefix}{row.combine}": row.identity
+    for row in ATOMICS.values()
     for prefix in ("atomic_", *[f"subgroup_{span}" for span in SPANS])
 }
 NEUTRAL_VOTES = {"subgroup_all": True, "subgroup_any": False, "subgroup_ballot": False}

@@ -76,21 +76,13 @@ IN_64_BITS = frozenset(
 Formula = Callable[["Emitter", Scalar, "tuple[int, ...]"], int]
 
 
-# As written, and so neither fused nor reassociated: the functions of f64 are made of these, and
-# need (a + b) - a.
-EXACT_IN_64_BITS = frozenset({"add", "sub", "mul"})
-
-
 def apply(em: Emitter, kind: str, t: Scalar, *args: int) -> int:
     """The id of `kind` applied to components of type t. Raises InternalError where there is no such
     row, or none for t."""
     key = (kind, t.kind)
     t_id = em.type_id(u1 if kind in TRUTHS else t)
     if key in SIMPLE:
-        result = em.op(SIMPLE[key], t_id, *args)
-        if t is f64 and kind in EXACT_IN_64_BITS:
-            em.m.decorate(result, Decoration.NoContraction)
-        return result
+        return em.op(SIMPLE[key], t_id, *args)
     formula = FORMULAS.get(f"{kind}.{t.name}") or FORMULAS.get(f"{kind}.{t.kind}")
     if formula is not None:
         return formula(em, t, args)
@@ -310,12 +302,27 @@ def _not_in_64_bits(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
     raise InternalError("GLSL.std.450 has no f64 `pow` and `atan2`; legalize must replace them")
 
 
+def _extreme(kind: str) -> Formula:
+    """The smaller or larger integer: the instruction, or chosen by a comparison where the device
+    does the former wrong."""
+
+    def emit(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
+        if em.caps.integer_extremes:
+            return em.glsl(GLSL[kind, t.kind], em.type_id(t), *args)
+        chosen = apply(em, "lt" if kind == "min" else "gt", t, *args)
+        return em.op(spec.OpSelect, em.type_id(t), chosen, *args)
+
+    return emit
+
+
 # "op.kind" or "op.type" -> formula.
 FORMULAS: dict[str, Formula] = {
     "floordiv.i": _floordiv_i, "floordiv.u": _div_u, "truncdiv.u": _div_u,
     "mod.i": _mod_i, "mod.u": _mod_u, "mod.f": _mod_f, "rem.i": _rem_i, "rem.u": _mod_u,
     "shl.i": _shift(spec.OpShiftLeftLogical), "shl.u": _shift(spec.OpShiftLeftLogical),
     "shr.i": _shift(spec.OpShiftRightArithmetic), "shr.u": _shift(spec.OpShiftRightLogical),
+    "min.i": _extreme("min"), "min.u": _extreme("min"),
+    "max.i": _extreme("max"), "max.u": _extreme("max"),
     "abs.u": _identity, "sign.u": _sign_u, "sign.f": _sign_f,
     "popcnt.i": _popcnt, "popcnt.u": _popcnt, "clz.i": _clz, "clz.u": _clz,
     "rsqrt.f64": _rsqrt_f64, "pow.f64": _not_in_64_bits, "pow.f": _pow,

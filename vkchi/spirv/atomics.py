@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
+from vkchi.ir.ops import ATOMICS
 from vkchi.spirv import arith, spec
 from vkchi.spirv.control import Loop
 from vkchi.spirv.memory import (
@@ -69,12 +70,12 @@ def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
     place, values = em.places[op.args[0]], em.ids[op.args[1]]
     if isinstance(place, LocalPlace):
         old = load_place(em, place)
-        kind = op.kind.removeprefix("atomic_")
+        kind = ATOMICS[op.kind].combine
         new = [arith.apply(em, kind, place.elem, *pair) for pair in zip(old, values, strict=True)]
         store_place(em, place, tuple(new))
         return old
     if isinstance(place, SharedPlace) and place.kept is not place.elem:
-        kind = op.kind.removeprefix("atomic_")
+        kind = ATOMICS[op.kind].combine
         pairs = zip(scalar_pointers(em, place), values, strict=True)
         return tuple([_swap_until_done(em, kind, place, *pair) for pair in pairs])
     opcode = OPCODES.get(op.kind, (0, 0, 0))["iuf".find(place.elem.kind)]

@@ -15,22 +15,24 @@ from vkchi.spirv import spec
 from vkchi.spirv.emitter import Emitter
 from vkchi.spirv.lower import ROWS
 from vkchi.spirv.module import Words, instruction
-from vkchi.spirv.spec import ExecutionMode
+from vkchi.spirv.spec import Decoration, ExecutionMode
 from vkchi.spirv.survey import check_shared
-from vkchi.types import f32
+from vkchi.types import f32, f64
 
 ENTRY = "main"
 FLOAT_BITS = 32
+FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})  # what drivers may fuse
 
 
-def emit(fn: Func, grid: Grid, caps: Caps, name: str) -> Shader:
+def emit(fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False) -> Shader:
     """The compiled dispatch of a Func that `split_dispatches` and `legalize` have gone over.
 
-    The module's entry point is called `main`. Written to the folder of VKCHI_DUMP_SPV if set.
+    With `exact`, the driver may not fuse operations on floats. The module's entry point is called
+    `main`. Written to the folder of VKCHI_DUMP_SPV if set.
     Raises: DeviceError if the device lacks what the Func needs; InternalError for IR that should
     not have come here.
     """
-    em = Emitter(fn, grid, caps, ROWS)
+    em = Emitter(fn, grid, caps, ROWS, exact=exact)
     check_shared(fn, em.survey, caps)
     entry, slots, size_bytes, indirect = _write_function(em)
     if caps.signed_zero_inf_nan_f32 and f32 in em.types:
@@ -64,4 +66,17 @@ def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
     head += instruction(spec.OpLabel, block)
     m.functions = [*head, *em.variables, *loads, *em.prologue, *em.code]
     m.functions += instruction(spec.OpReturn) + instruction(spec.OpFunctionEnd)
+    if em.exact or f64 in em.types:
+        keep_apart(em)
     return entry, slots, size_bytes, indirect
+
+
+def keep_apart(em: Emitter) -> None:
+    """Forbid to fuse operations: any if `exact`, else those of f64, of whose functions the parts
+    must be computed as written."""
+    words, k = em.m.functions, 0
+    while k < len(words):
+        size, opcode = divmod(words[k], 1 << 16)
+        if opcode in FUSED and (em.exact or words[k + 1] == em.types[f64]):
+            em.m.decorate(words[k + 2], Decoration.NoContraction)
+        k += size

@@ -83,15 +83,18 @@ class Ids(dict[Value, tuple[int, ...]]):
 
 
 class Emitter:
-    """See the module's docstring. `block` is the label of the block that is being written."""
+    """See the module's docstring. `block` is the label of the block that is being written; with
+    `exact`, no operations on floats are fused."""
 
     __slots__ = (
-        "arguments", "block", "caps", "code", "constants", "fn", "grid", "ids", "m", "needs",
-        "onces", "places", "prologue", "rows", "structs", "survey", "types", "variables",
+        "arguments", "block", "caps", "code", "constants", "exact", "fn", "grid", "ids", "m",
+        "needs", "onces", "places", "prologue", "rows", "structs", "survey", "types", "variables",
     )  # fmt: skip
 
-    def __init__(self, fn: Func, grid: Grid, caps: Caps, rows: dict[str, Row]) -> None:
-        self.fn, self.grid, self.caps, self.rows = fn, grid, caps, rows
+    def __init__(
+        self, fn: Func, grid: Grid, caps: Caps, rows: dict[str, Row], *, exact: bool = False
+    ) -> None:
+        self.fn, self.grid, self.caps, self.rows, self.exact = fn, grid, caps, rows, exact
         self.m = Module()
         self.arguments = Arguments(self)
         self.survey: Survey = survey_func(fn)

@@ -181,7 +181,7 @@ ELEMENTWISE = sorted(
 ROWS: dict[str, Row] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
     "const": lower_const,
-    **dict.fromkeys(("stop_grad", "frozen"), lambda em, op: em.ids[op.args[0]]),
+    **dict.fromkeys(("stop_grad", "frozen", "in_gradient"), lambda em, op: em.ids[op.args[0]]),
     "select": lower_select,
     "cast": lower_cast,
     "bitcast": lower_bitcast,

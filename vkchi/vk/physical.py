@@ -248,6 +248,7 @@ def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: An
         **arithmetic,
         **subgroups,
         subgroup_size=in11.subgroupSize,
+        integer_extremes=in12.driverID != vk.const.VK_DRIVER_ID_GOOGLE_SWIFTSHADER,
         signed_zero_inf_nan_f32=bool(in12.shaderSignedZeroInfNanPreserveFloat32),
         push_constant_bytes=limits.maxPushConstantsSize,
         workgroup_invocations=limits.maxComputeWorkGroupInvocations,

@@ -99,3 +99,56 @@ def test_right(body: Any, slopes: list[float]) -> None:
     with ti.ad.Tape(loss):
         run()
     np.testing.assert_allclose(x.grad.to_numpy(), slopes)
+
+
+def make_parts() -> tuple[Any, Any, Any, Any]:
+    """Kernels that put bits of 2 x into an array of integers, and make numbers of them again."""
+    x, loss = ti.field(ti.f32, 2, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    b, c = ti.field(ti.i32, 2), ti.field(ti.u32, 2)
+    x.from_numpy(np.array([1.5, 2.5]))
+
+    @ti.kernel
+    def put():
+        for i in x:
+            b[i] = ti.bit_cast(2 * x[i], ti.i32)
+
+    @ti.kernel
+    def move():
+        for i in x:
+            c[i] = ti.u32(b[i]) ^ ti.u32(5)
+
+    @ti.kernel
+    def take():
+        for i in x:
+            loss[None] += ti.bit_cast(c[i] ^ ti.u32(5), ti.f32) * x[i]
+
+    @ti.kernel
+    def clear():
+        for i in c:
+            c[i] = ti.u32(5)
+
+    @ti.kernel
+    def one():
+        for i in x:
+            b[i] = ti.bit_cast(2 * x[i], ti.i32)
+        for i in x:
+            loss[None] += ti.bit_cast(b[i], ti.f32) * x[i]
+
+    return x, loss, (put, move, take, clear), one
+
+
+def test_bits_in_arrays() -> None:
+    x, loss, (put, move, take, clear), one = make_parts()
+    for kernels in ((put, move, take), (one,)):
+        with (
+            pytest.raises(ti.ad.GradientError, match="through the bits of a number"),
+            ti.ad.Tape(loss),
+        ):
+            for kernel in kernels:
+                kernel()
+    with ti.ad.Tape(loss):
+        put()
+        move()
+        clear()
+        take()
+    np.testing.assert_allclose(x.grad.to_numpy(), [0, 0])

@@ -112,6 +112,72 @@ def test_chosen_in_another_kernel() -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), [1, 0, -1], rtol=1e-5)
 
 
+def by_select(loss, known, x, seen, w):
+    loss[None] += ti.select(known, w * (x - seen) ** 2, 0.0)
+
+
+def by_product(loss, known, x, seen, w):
+    error = x - seen
+    loss[None] += w * error * error if known else 0.0
+
+
+def by_branch(loss, known, x, seen, w):
+    error = x - seen
+    squared = w * error * error
+    if known:
+        loss[None] += squared
+
+
+def by_fixed_numbers(loss, known, x, seen, w):
+    product = w * ti.stop_grad(seen) * x
+    loss[None] += ti.select(known, product, 0.0)
+
+
+def in_a_loop(loss, known, x, seen, w):
+    total = 0.0
+    for _ in range(2):
+        total += w * (x - seen) * (x - seen) / 2
+    if known:
+        loss[None] += total
+
+
+def in_vectors(loss, known, x, seen, w):
+    error = ti.Vector([w * x, seen]) * seen
+    product = error.dot(ti.Vector([x, w]))
+    loss[None] += ti.select(known, product, 0.0)
+
+
+SQUARES = [2 * 2 * 0.5, 0, 0, 0]
+MASKED: list[tuple[Callable[..., None], list[float]]] = [
+    (by_select, SQUARES),
+    (by_product, SQUARES),
+    (by_branch, SQUARES),
+    (by_fixed_numbers, [2 * 0.5, 0, 0, 0]),
+    (in_a_loop, SQUARES),
+    (in_vectors, [2 * 2 * 0.5, 0, 0, 0]),
+]
+
+
+@pytest.mark.parametrize(("body", "slopes"), MASKED, ids=[p[0].__name__ for p in MASKED])
+def test_missing_data(body: Any, slopes: list[float]) -> None:
+    x, w, seen = (ti.field(ti.f32, 4, needs_grad=True) for _ in range(3))
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.fill(1)
+    w.fill(2)
+    seen.from_numpy(np.array([0.5, np.nan, np.inf, -np.inf], np.float32))
+    add = ti.func(body)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            add(loss, i == 0, x[i], seen[i], w[i])
+
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), slopes, rtol=1e-5)
+    assert not np.isnan(w.grad.to_numpy()).any()
+
+
 def test_infinite_slope_that_counts_stays_infinite() -> None:
     x, loss = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
 

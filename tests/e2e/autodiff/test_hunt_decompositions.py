@@ -53,11 +53,10 @@ def points(n: int) -> dict[str, Any]:
 
 
 WHERE = ["unit", "twice", "turned", "diagonal", "pair", "stretched"]
-# U and V are ill-conditioned each where singular values differ by rounding: not `turned`.
-FORMS = [("polar", w) for w in WHERE] + [("svd", w) for w in WHERE if w != "turned"]
 
 
-@pytest.mark.parametrize(("form", "where"), FORMS)
+@pytest.mark.parametrize("form", ["polar", "svd"])
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("n", [2, 3])
 def test_corotated_energy(n: int, where: str, form: str) -> None:
     a = points(n)[where]
@@ -80,7 +79,8 @@ def test_corotated_energy(n: int, where: str, form: str) -> None:
     with ti.ad.Tape(loss):
         energy()
     want = slopes(lambda m: corotated(m, c), a)
-    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=2e-4, atol=2e-4)
+    exact = 2e-4 if form == "polar" else 1e-3
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=exact, atol=exact)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -115,7 +115,89 @@ def test_sum_over_equal_singular_values(n: int) -> None:
 
     with ti.ad.Tape(loss):
         run()
-    np.testing.assert_allclose(x.grad.to_numpy(), 2 * a, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * a, rtol=8e-4, atol=8e-4)
+
+
+def stretched(a: Any) -> Any:
+    """U f(S) V' with f(s) = s + s**3 / 3, which is a polynomial of the matrix."""
+    return a + a @ a.T @ a / 3
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+@pytest.mark.parametrize("where", [*WHERE, "zero", "flat", "mirrored"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_function_of_singular_values(n: int, where: str, mode: str) -> None:
+    """The turns that U and V leave open matter here, though the result does not depend on them."""
+    more = {
+        "zero": np.zeros((n, n)),
+        "flat": np.diag([1.5, 0.0, 0.0][:n]),
+        "mirrored": np.diag([1.0, 1.0, -1.0][-n:]),
+    }
+    a = {**points(n), **more}[where].astype(np.float32)
+    c = np.arange(1.0, n * n + 1).reshape(n, n) / n
+    x = ti.Matrix.field(n, n, ti.f32, (), needs_grad=True, needs_dual=True)
+    loss = ti.field(ti.f32, (), needs_grad=True, needs_dual=True)
+    weights = ti.Matrix.field(n, n, ti.f32, ())
+    x.from_numpy(a)
+    weights.from_numpy(c.astype(np.float32))
+
+    @ti.kernel
+    def energy():
+        u, s, v = ti.svd(x[None])
+        r = u @ (s + s @ s @ s / 3) @ v.transpose()
+        loss[None] += (r * weights[None]).sum()
+
+    want = slopes(lambda m: float((stretched(m) * c).sum()), a.astype(np.float64))
+    if mode == "reverse":
+        with ti.ad.Tape(loss):
+            energy()
+        got = x.grad.to_numpy()
+    else:
+        got = np.zeros((n, n))
+        for k in np.ndindex(n, n):
+            seed = np.zeros((n, n))
+            seed[k] = 1
+            loss[None] = 0
+            with ti.ad.FwdMode(loss=loss, param=x, seed=seed.ravel()):
+                energy()
+            got[k] = loss.dual[None]
+            assert loss[None] == pytest.approx((stretched(a) * c).sum(), rel=2e-5, abs=1e-6)
+    np.testing.assert_allclose(got, want, atol=1e-3 * max(1, abs(want).max()))
+
+
+def symmetric(n: int, where: str) -> Any:
+    a = points(n)[where]
+    return a @ a.T
+
+
+@pytest.mark.parametrize("where", [*WHERE, "zero"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_function_of_eigenvalues(n: int, where: str) -> None:
+    """Q f(W) Q' with f(w) = w**2, which is the matrix squared."""
+    a = (np.zeros((n, n)) if where == "zero" else symmetric(n, where)).astype(np.float32)
+    c = np.arange(1.0, n * n + 1).reshape(n, n) / n
+    x, loss = matrix(n), ti.field(ti.f32, (), needs_grad=True)
+    weights = ti.Matrix.field(n, n, ti.f32, ())
+    x.from_numpy(a)
+    weights.from_numpy(c.astype(np.float32))
+
+    @ti.kernel
+    def energy():
+        m = (x[None] + x[None].transpose()) / 2
+        w, q = ti.sym_eig(m)
+        squares = ti.Matrix.zero(ti.f32, n, n)
+        for i in ti.static(range(n)):
+            squares[i, i] = w[i] ** 2
+        loss[None] += ((q @ squares @ q.transpose()) * weights[None]).sum()
+
+    def squared(m: Any) -> float:
+        m = (m + m.T) / 2
+        return float((m @ m * c).sum())
+
+    with ti.ad.Tape(loss):
+        energy()
+    want = slopes(squared, a.astype(np.float64))
+    np.testing.assert_allclose(x.grad.to_numpy(), want, atol=1e-3 * max(1, abs(want).max()))
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -69,3 +69,25 @@ def test_triangle_of_loops() -> None:
     a, i = x.to_numpy(), np.arange(n)
     e = i * (i + 1) // 2
     np.testing.assert_allclose(x.grad.to_numpy(), e * a ** np.maximum(e - 1, 0), rtol=1e-5)
+
+
+def test_a_long_chain_in_a_loop() -> None:
+    """Of values that the gradient computes again: more than Python's stack is deep."""
+    x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    x.fill(0.5)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            for _ in range(2):
+                s = x[i]
+                for _ in ti.static(range(400)):
+                    s = s * 0.999 + 0.001 * x[0]
+                loss[None] += s * s
+
+    with ti.ad.Tape(loss):
+        run()
+    own = 0.999**400
+    slopes = [2 * own * 0.5 * 2] * 4
+    slopes[0] += 4 * (1 - own) * 0.5 * 2 * 2
+    np.testing.assert_allclose(x.grad.to_numpy(), slopes, rtol=1e-3)

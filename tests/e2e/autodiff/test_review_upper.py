@@ -331,23 +331,107 @@ def test_forward_mode_and_the_order_of_iterations() -> None:
     x, y, most = with_dual(100), with_dual(100), with_dual()
 
     @ti.kernel
-    def extreme():
+    def old_values():
+        for i in x:
+            y[i] = ti.atomic_add(most[None], x[i])
+
+    with (
+        pytest.raises(ti.ad.GradientError, match="order of iterations"),
+        ti.ad.FwdMode(most, x, list(np.ones(100))),
+    ):
+        old_values()
+
+
+def test_forward_mode_of_a_maximum() -> None:
+    x, most = with_dual(100), with_dual()
+    x.from_numpy(np.sin(np.arange(100)))
+
+    @ti.kernel
+    def run():
         m = -1.0
         for i in x:
             ti.atomic_max(m, x[i])
         most[None] = m
 
-    @ti.kernel
-    def old_values():
-        for i in x:
-            y[i] = ti.atomic_add(most[None], x[i])
+    with ti.ad.FwdMode(most, x, list(np.arange(100.0))):
+        run()
+    assert most.dual[None] == np.argmax(np.sin(np.arange(100)))
 
-    for run in (extreme, old_values):
-        with (
-            pytest.raises(ti.ad.GradientError, match="order of iterations"),
-            ti.ad.FwdMode(most, x, list(np.ones(100))),
-        ):
-            run()
+
+def test_forward_mode_of_minima_of_vectors_and_other_results() -> None:
+    x = ti.Vector.field(2, ti.f32, 50, needs_dual=True)
+    least = ti.Vector.field(2, ti.f32, 5, needs_dual=True)
+    y, total = with_dual(50), with_dual()
+    a = np.random.default_rng(3).random((50, 2))
+    x.from_numpy(a)
+    least.fill(2.0)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            for k in range(2):
+                ti.atomic_min(least[(i + k) % 5], (k + 1) * x[i])
+            y[i] = x[i][0] ** 2
+        for i in y:
+            total[None] += y[i]
+        for k in range(5):
+            total[None] += least[k].sum()
+
+    seed = np.random.default_rng(4).random((50, 2))
+    with ti.ad.FwdMode(total, x, list(seed.ravel())):
+        run()
+    want = (2 * a[:, 0] * seed[:, 0]).sum()
+    for k in range(5):
+        values = np.concatenate([a[k::5], 2 * a[(k - 1) % 5 :: 5]])
+        slopes = np.concatenate([seed[k::5], 2 * seed[(k - 1) % 5 :: 5]])
+        want += sum(slopes[values[:, c].argmin(), c] for c in range(2))
+    assert total.dual[None] == pytest.approx(want, rel=1e-4)
+
+
+def test_forward_mode_of_a_maximum_of_what_the_loop_changes() -> None:
+    x, most = with_dual(20), with_dual()
+    a = np.linspace(0.1, 2.0, 20)
+    x.from_numpy(a)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] = x[i] * x[i]
+            ti.atomic_max(most[None], x[i])
+
+    with ti.ad.FwdMode(most, x, list(np.ones(20))):
+        run()
+    assert most.dual[None] == pytest.approx(4.0, rel=1e-5)
+
+
+def test_forward_mode_of_a_product() -> None:
+    x, product = with_dual(4), with_dual()
+    x.from_numpy([1.0, 2.0, 3.0, 4.0])
+    product[None] = 1.0
+
+    @ti.kernel
+    def run():
+        for i in x:
+            ti.atomic_mul(product[None], x[i])
+
+    with ti.ad.FwdMode(product, x, [1.0, 0.0, 0.0, 1.0]):
+        run()
+    assert product.dual[None] == pytest.approx(30.0)
+
+
+def test_hvp_through_a_maximum() -> None:
+    x, most, loss = (ti.field(ti.f32, s, needs_grad=True) for s in (4, (), ()))
+    x.from_numpy([0.5, 1.0, 0.25, 0.75])
+
+    @ti.kernel
+    def run():
+        most[None] = -1.0
+        for i in x:
+            ti.atomic_max(most[None], x[i] * x[i])
+        loss[None] = most[None] ** 2
+
+    want = [0.0, 12.0, 0.0, 0.0]  # of x ** 4
+    np.testing.assert_allclose(ti.ad.hvp(run, loss, x, np.ones(4)), want, rtol=1e-5)
 
 
 # --- where gradients lie -------------------------------------------------------------------------

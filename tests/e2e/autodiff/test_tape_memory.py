@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.e2e.autodiff.traps import X, field, is_near
+from vkchi.device import Device
 
 N, STEPS = 8, 25
 
@@ -100,23 +102,151 @@ def test_wrong_amounts(memory: Any) -> None:
         ti.ad.Tape(ti.field(ti.f32, (), needs_grad=True), memory=memory)
 
 
-def test_gradients_of_ones_own_need_all_memory() -> None:
-    planets = Planets()
+class Owned(Planets):
+    """The same, with steps that have gradients of their own: which recompute, keep adjoints in an
+    array without gradient, and overwrite what other kernels have read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        x = self.x
+        self.k = ti.field(ti.f32, ())
+        self.seen = ti.field(ti.f32, 4)
+        self.before = ti.Vector.field(2, ti.f32, N)
+        k, seen, before = self.k, self.seen, self.before
+
+        @ti.kernel
+        def scale():
+            for i in x:
+                x[i] *= k[None]
+
+        @ti.kernel
+        def scale_grad():
+            for i in x:
+                x.grad[i] *= k[None]
+                seen[0] += x.grad[i].x
+                seen[1] += x.grad[i].y * k[None]
+
+        @ti.kernel
+        def keep():
+            for i in x:
+                before[i] = x[i] * ti.random()
+
+        @ti.ad.grad_replaced
+        def own(t):
+            seen[3] += t
+            keep()
+            scale()
+
+        @ti.ad.grad_for(own)
+        def own_grad(t):
+            scale_grad()
+            k[None] *= 0.5  # others have read it
+            seen[2] = seen[2] * 2 + t
+
+        @ti.ad.no_grad
+        def watch():
+            keep()
+            seen[3] = seen[3] + 1
+
+        self.scale, self.own, self.watch = scale, own, watch
+
+    def run(self) -> None:
+        for t in range(20):
+            self.push(0.01 * t)
+            self.own(t)
+            self.move()
+            self.scale()
+            self.watch()
+        self.measure()
+
+    def gradient(self, memory: Any) -> tuple[Any, ...]:
+        self.k[None] = 0.9
+        self.seen.fill(0)
+        found = super().gradient(memory)
+        return self.k[None], self.seen.to_numpy(), self.before.to_numpy(), *found
+
+
+@pytest.mark.parametrize("states", [2, 3, 5])
+def test_gradients_of_ones_own_in_little_memory(states: int) -> None:
+    owned, state = Owned(), STATE + 16 + N * 2 * 4
+    *expected, report = owned.gradient(None)
+    assert report.repeated == 0
+    *found, report = owned.gradient(states * state)
+    for k, (got, want) in enumerate(zip(found, expected, strict=True)):
+        if k != 2:  # other random numbers
+            np.testing.assert_array_equal(got, want)
+    assert report.repeated > 0
+
+
+@pytest.mark.parametrize("memory", [None, 96])
+def test_a_step_in_numpy_with_its_gradient(memory: Any) -> None:
+    x = ti.field(ti.f32, 4, needs_grad=True)
+    y = ti.field(ti.f32, 4, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    kept: list[Any] = []
+
+    @ti.kernel
+    def copy():
+        for i in x:
+            x[i] = y[i]
+        loss[None] = 0.0
+        for i in x:
+            loss[None] += x[i] ** 2
 
     @ti.ad.grad_replaced
-    def both():
-        planets.push(0.1)
+    def sine():
+        kept.append(x.to_numpy())
+        y.from_numpy(np.sin(kept[-1]))
 
-    @ti.ad.grad_for(both)
-    def both_grad():
-        pass
+    @ti.ad.grad_for(sine)
+    def sine_grad():
+        x.grad.from_numpy(x.grad.to_numpy() + y.grad.to_numpy() * np.cos(kept.pop()))
+        y.grad.fill(0)
 
-    with (
-        pytest.raises(ti.TaichiRuntimeError, match="both.. has a gradient of its own"),
-        ti.ad.Tape(planets.loss, memory=2 * STATE),
-    ):
-        both()
-        planets.run()
+    x.from_numpy([0.1, 0.5, 1.0, 1.4])
+    now, slope = x.to_numpy(), np.ones(4, np.float32)
+    with ti.ad.Tape(loss, memory=memory) as tape:
+        for _ in range(6):
+            sine()
+            copy()
+    for _ in range(6):
+        slope, now = slope * np.cos(now), np.sin(now)
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * now * slope, 1e-5)
+    np.testing.assert_allclose(x.to_numpy(), now, 1e-6)
+    assert tape.report is not None
+    assert (tape.report.repeated > 0) == (memory is not None)
+    assert len(kept) == 0
+
+
+def test_arrays_among_others_in_little_memory() -> None:
+    x = ti.field(ti.f32, needs_grad=True)
+    v = ti.Vector.field(2, ti.f32, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    ti.root.dense(ti.i, 2).dense(ti.i, 4).place(x, v, x.grad, v.grad)
+
+    @ti.kernel
+    def step():
+        for i in x:
+            x[i] = x[i] * x[i] + v[i].y
+            v[i] += [x[i], 0.25 * v[i].x * v[i].y]
+
+    @ti.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] * v[i].x
+
+    found = []
+    for memory in (None, 800):
+        x.from_numpy(np.linspace(0, 0.6, 8))
+        v.fill(0.3)
+        with ti.ad.Tape(loss, memory=memory) as tape:
+            for _ in range(8):
+                step()
+            measure()
+        found.append([a.to_numpy() for a in (x.grad, v.grad, x, v)])
+    assert tape.report is not None and tape.report.repeated > 0
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_only_what_is_overwritten_is_saved() -> None:
@@ -140,3 +270,70 @@ def test_only_what_is_overwritten_is_saved() -> None:
         measure()
     assert tape.report is not None
     assert tape.report.saved_bytes == 0
+
+
+@pytest.mark.parametrize("is_custom", [False, True])
+def test_what_depends_on_the_order_of_iterations_stays_as_it_was(is_custom: bool) -> None:
+    n = 20_000  # the counter goes to whichever iteration comes first
+    x, y = (ti.field(ti.f32, n, needs_grad=True) for _ in range(2))
+    place, counter = ti.field(ti.i32, n), ti.field(ti.i32, ())
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def deal():
+        counter[None] = 0
+        for i in x:
+            place[ti.atomic_add(counter[None], 1)] = i
+
+    @ti.kernel
+    def gather(t: ti.i32):
+        for k in y:
+            y[k] = t * x[place[k]] ** 2
+
+    @ti.kernel
+    def measure():
+        for k in y:
+            loss[None] += (k % 7) * y[k]
+
+    dealt = ti.ad.no_grad(deal) if is_custom else deal
+    a = np.random.default_rng(1).random(n).astype(np.float32)
+    x.from_numpy(a)
+    want = np.zeros(n)
+    with ti.ad.Tape(loss, memory=1_400_000) as tape:
+        for t in range(10):
+            dealt()
+            gather(t)
+            measure()
+            at = place.to_numpy()
+            want[at] += 2 * a[at] * (np.arange(n) % 7) * t
+    assert tape.report is not None and tape.report.repeated > 0
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-5)
+
+
+def test_a_tape_done_again_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, loss = field(4, values=X), field(4), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] = x[i] ** 2
+
+    @ti.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    def tape() -> None:
+        x.from_numpy(X)
+        with ti.ad.Tape(loss):
+            run()
+            x.copy_from(y)
+            measure()
+
+    tape()
+    loaded: list[str] = []
+    load = Device.load
+    monkeypatch.setattr(Device, "load", lambda self, s: loaded.append(s.name) or load(self, s))
+    tape()
+    assert loaded == []
+    is_near(x.grad, 4 * X**3)

@@ -406,6 +406,27 @@ def test_intermediate_in_a_chain_without_gradients() -> None:
     refuse("the gradient flows through `z`, which has none", loss, first, second, third)
 
 
+def test_struct_fields_with_integers() -> None:
+    inner = ti.types.struct(weight=ti.f32, count=ti.i32)
+    kind = ti.types.struct(x=ti.f32, group=ti.i32, inner=inner)
+    f = kind.field(shape=3, needs_grad=True)
+    loss = field()
+    f.x.fill(2)
+    f.inner.weight.fill(1.5)
+
+    @ti.kernel
+    def run():
+        for i in f:
+            f[i].inner.count = i
+            f[i].group += 1
+            f[i].x *= f[i].group
+            loss[None] += f[i].x * f[i].inner.weight * f[i].inner.count
+
+    check(f.x, loss, run, gradient=[0.0, 1.5, 3.0])
+    is_near(f.inner.weight.grad, [0.0, 2.0, 4.0])
+    assert f.grad.keys == ["x", "inner"]
+
+
 def test_struct_fields() -> None:
     x, loss = make()
     Pair = ti.types.struct(a=ti.f32, b=ti.math.vec2)

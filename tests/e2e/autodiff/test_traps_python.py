@@ -111,6 +111,24 @@ def test_written_from_what_was_read() -> None:
         refuse("`y` was overwritten by Python, which had read it", loss, first, change, second)
 
 
+def test_the_line_that_wrote_is_named() -> None:
+    x, loss = make()
+    first, second = make_steps(x, field(4), loss)
+    with pytest.raises(ti.ad.GradientError) as e, ti.ad.Tape(loss):
+        first()
+        loss[None] += 1
+        y = find_y(second)
+        y[1] *= 5.0
+        second()
+    assert "it was overwritten here" in str(e.value)
+    assert "y[1] *= 5.0" in str(e.value)
+
+
+def find_y(kernel: Any) -> Any:
+    """The field y of a kernel that `make_steps` made."""
+    return kernel.__vkchi_func__.__closure__[-1].cell_contents
+
+
 def test_the_loss_changed_in_python() -> None:
     x, loss = make()
     _, run = make_steps(x, field(4, values=[1.0] * 4), loss)
@@ -163,6 +181,36 @@ def test_scalars_change_from_call_to_call() -> None:
 # --- functions without gradients, or with their own ----------------------------------------------
 
 
+@pytest.mark.parametrize("form", ["kernel", "numpy"])
+def test_what_a_function_with_its_own_gradient_wrote_is_overwritten(form: str) -> None:
+    x, loss = make()
+    y = field(4)
+    first, second = make_steps(x, y, loss)
+
+    @ti.ad.grad_replaced
+    def own():
+        if form == "kernel":
+            first()
+        else:
+            y.from_numpy(2 * x.to_numpy())
+
+    @ti.ad.grad_for(own)
+    def own_grad():
+        x.grad.from_numpy(x.grad.to_numpy() + 2 * y.grad.to_numpy())
+        y.grad.fill(0)
+
+    def write():
+        y[1] = 5.0
+
+    def scale():
+        y[1] *= 5.0
+
+    check(x, loss, own, second, gradient=4 * X)
+    check(x, loss, own, write, second, gradient=[4 * X[0], 5, 4 * X[2], 4 * X[3]])
+    check(x, loss, own, lambda: y.fill(3), second, gradient=[3] * 4)
+    refuse("was overwritten by Python, which had read it", loss, own, scale, second)
+
+
 def test_a_function_without_gradient_overwrites() -> None:
     x, loss = make()
     y = field(4)
@@ -173,8 +221,63 @@ def test_a_function_without_gradient_overwrites() -> None:
         for i in y:
             y[i] = 1
 
+    @ti.kernel
+    def scale():
+        for i in y:
+            y[i] = 2 * y[i]
+
     message = r"`y` was overwritten by skipped\(\), which is not differentiated"
-    refuse(message, loss, first, ti.ad.no_grad(named("skipped", clear)), second)
+    refuse(message, loss, first, ti.ad.no_grad(named("skipped", scale)), second)
+    check(x, loss, first, ti.ad.no_grad(clear), second, gradient=[1] * 4)
+
+
+@pytest.mark.parametrize("memory", [None, 110])
+def test_functions_without_gradient_in_limited_memory(memory: Any) -> None:
+    x, loss = make()
+    y, seen = field(4), ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def step():
+        for i in x:
+            x[i] = ti.sin(x[i]) * y[i]
+
+    @ti.kernel
+    def clear():
+        for i in y:
+            y[i] = 0.5
+
+    @ti.kernel
+    def look():
+        for i in x:
+            seen[i] = x[i]
+            y[i] += seen[i]
+
+    @ti.ad.no_grad
+    def both():
+        look()
+        clear()
+        look()
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    x.from_numpy(X)
+    y.fill(1)
+    with ti.ad.Tape(loss, memory=memory) as tape:
+        for _ in range(8):
+            step()
+            both()
+        total()
+    assert tape.report is not None
+    assert (tape.report.repeated > 0) == (memory is not None)
+    slope, now, scale = np.ones(4), X, np.ones(4)
+    for _ in range(8):
+        slope, now = slope * np.cos(now) * scale, np.sin(now) * scale
+        scale = 0.5 + now
+    is_near(x.grad, slope)
+    is_near(x, now)
 
 
 def named(name: str, kernel: Any) -> Any:
@@ -220,6 +323,64 @@ def test_tapes_add_up_if_not_cleared() -> None:
             first()
             second()
         is_near(x.grad, times * 4 * X)
+
+
+@pytest.mark.parametrize("form", ["added", "in place", "components"])
+def test_what_tapes_left_in_intermediate_arrays_does_not_flow_again(form: str) -> None:
+    x, loss = make()
+    y = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
+
+    @ti.kernel
+    def add():
+        for i in x:
+            y[i].x += 2 * x[i]
+
+    @ti.kernel
+    def change():
+        for i in x:
+            x[i] = 2 * x[i]
+            y[i] = [x[i], 0]
+
+    @ti.kernel
+    def use():
+        for i in x:
+            loss[None] += y[i].x
+
+    first = {"added": add, "in place": change, "components": add}[form]
+    for times in (1, 2, 3):
+        y.fill(0)
+        with ti.ad.Tape(loss, clear_gradients=times == 1):
+            if form == "components":
+                y.get_scalar_field(0).fill(0)
+            first()
+            use()
+        is_near(x.grad, [2 * times] * 4)
+        if form == "added":
+            is_near(y.grad, [[times, 0]] * 4)
+        assert loss.grad[None] == 1
+
+
+def test_tapes_add_up_in_limited_memory() -> None:
+    x, loss = make()
+    first, second = make_steps(x, field(4), loss)
+    values = []
+
+    @ti.kernel
+    def square_all():
+        for i in x:
+            x[i] = x[i] * x[i]
+
+    for memory in (None, 100):
+        x.from_numpy(X)
+        x.grad.fill(0)
+        for _ in range(2):
+            with ti.ad.Tape(loss, clear_gradients=False, memory=memory):
+                for _ in range(4):
+                    square_all()
+                first()
+                second()
+        values.append(x.grad.to_numpy())
+    np.testing.assert_array_equal(*values)
 
 
 def test_tapes_do_not_nest_and_run_once() -> None:
@@ -390,9 +551,145 @@ def test_tensors_changed_in_place() -> None:
     is_near(a.grad, 3 * X**2)
 
 
+def test_gradients_of_tensors_add_up() -> None:
+    a, ones, loss = tensor(X), tensor(np.ones(4), needs=False), tensor([0.0])
+
+    @ti.kernel
+    def double(a: ti.types.ndarray()):
+        for i in a:
+            a[i] *= 2
+
+    for times in (1, 2, 3):
+        with ti.ad.Tape(loss):
+            double(a)
+            multiply(a, ones, loss)
+        is_near(a.grad, [2 * times] * 4)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_arrays_that_are_only_read_are_kept_once(library: str) -> None:
+    a, loss = tensor(X), tensor([0.0])
+    by: Any = np.ones(4, np.float32) if library == "numpy" else tensor([1.0] * 4, needs=False)
+    with ti.ad.Tape(loss) as tape:
+        for k in range(4):
+            if k == 2:
+                by[:] = -0.0
+            if k == 3:
+                by[:] = 3.0
+            multiply(a, by, loss)
+    is_near(a.grad, [5] * 4)
+    kept = {id(entry.call.arrays["b"]) for entry in tape.entries}
+    assert len(kept) == 3
+    assert len({id(entry.call.arrays["a"]) for entry in tape.entries}) == 1
+
+
 def test_a_tensor_read_and_written_by_two_names() -> None:
     a, loss = tensor(X), tensor([0.0])
     refuse("are the same memory", loss, lambda: square(a, a))
+
+
+def make_tensor_steps(a: Any, b: Any, loss: Any) -> tuple[Any, Any]:
+    """b = a * a, and the loss a . b, of tensors."""
+    return lambda: square(a, b), lambda: multiply(a, b, loss)
+
+
+CHANGES = {
+    "in place": lambda b: b.detach().mul_(2),
+    "zeros": lambda b: b.detach().zero_(),
+    "data": lambda b: b.data.add_(1),
+    "numpy": lambda b: b.detach().numpy().__setitem__(1, 9.0),
+    "view": lambda b: b.detach()[2:].copy_(b.detach()[:2]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tensors_changed_between_kernels(change: str) -> None:
+    a, b, loss = tensor(X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+    refuse("`b` was overwritten by torch or numpy", loss, first, lambda: CHANGES[change](b), second)
+    for t in (a, b, loss):
+        t.grad = None
+    with ti.ad.Tape(loss):
+        first()
+        CHANGES[change](b)
+        first()  # overwrites all of it
+        second()
+        CHANGES[change](b)  # nobody reads it
+    is_near(a.grad, 3 * X**2)
+
+
+def test_a_tensor_that_is_zero_is_set_to_zero() -> None:
+    a, b, loss = tensor(0 * X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+    refuse("overwritten by torch", loss, first, lambda: b.detach().zero_(), second)
+
+
+def test_tensors_that_are_only_looked_at() -> None:
+    a, b, loss = tensor(X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+
+    def look():
+        assert float(b.detach().sum()) > 0
+        assert b.detach().numpy().max() > 0
+        b.detach().clone().mul_(2)
+
+    with ti.ad.Tape(loss):
+        first()
+        look()
+        second()
+    is_near(a.grad, 3 * X**2)
+
+
+def test_a_function_with_its_own_gradient_changes_a_tensor() -> None:
+    a, b, loss = tensor(X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+
+    @ti.ad.grad_replaced
+    def double():
+        b.detach().mul_(2)
+
+    @ti.ad.grad_for(double)
+    def double_grad():
+        b.grad.mul_(2)
+
+    with ti.ad.Tape(loss):
+        first()
+        double()
+        second()
+    is_near(a.grad, 6 * X**2)
+    refuse("overwritten by torch", loss, first, lambda: b.detach().mul_(2), double, second)
+
+    @ti.ad.grad_replaced
+    def own():
+        first()
+
+    @ti.ad.grad_for(own)
+    def own_grad():
+        pass
+
+    refuse("overwritten by torch", loss, own, lambda: b.detach().mul_(2), second)
+
+
+def test_a_loss_that_torch_changed() -> None:
+    a, loss = tensor(X), tensor([0.0])
+    ones = tensor(np.ones(4), needs=False)
+    refuse("`loss` was overwritten by torch", loss, lambda: multiply(a, ones, loss),
+           lambda: loss.detach().mul_(2))  # fmt: skip
+
+
+def test_an_optimiser_between_tapes() -> None:
+    torch = pytest.importorskip("torch")
+    a, b, loss = tensor(X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+    optimiser = torch.optim.SGD([a], lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        before = a.detach().numpy().copy()
+        with ti.ad.Tape(loss):
+            first()
+            second()
+        is_near(a.grad, 3 * before**2)
+        optimiser.step()
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

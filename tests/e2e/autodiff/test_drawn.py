@@ -1,0 +1,206 @@
+"""Gradients of kernels that draw random numbers, and that count in parallel: what was drawn is kept
+by the tape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.traps import X, check, field, is_near, make, refuse
+
+
+def test_random_factors() -> None:
+    x, loss = make()
+    noise = ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            r = ti.random()
+            noise[i] = r
+            loss[None] += x[i] * x[i] * r
+
+    for _ in range(2):
+        with ti.ad.Tape(loss):
+            run()
+        is_near(x.grad, 2 * X * noise.to_numpy())
+        is_near(loss, (X * X * noise.to_numpy()).sum())
+
+
+def test_random_branches_and_normal_numbers() -> None:
+    x, loss = make()
+    y = field(4, values=np.ones(4))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] *= ti.sin(x[i] * ti.randn())
+            if ti.random() < 0.5:
+                y[i] += x[i] * ti.random()
+        for i in x:
+            loss[None] += y[i] * y[i]
+
+    with ti.ad.Tape(loss, grad_check=[x]):
+        run()
+
+
+def test_random_numbers_in_loops_and_beside_them() -> None:
+    x, loss = make()
+
+    @ti.kernel
+    def run(n: ti.i32):
+        scale = ti.random()
+        for i in x:
+            for j in range(1, n):
+                for k in range(2):
+                    if (i + j) % 2 == k:
+                        loss[None] += ti.sin(x[i] * ti.random()) * (scale + ti.random() * x[i])
+
+    with ti.ad.Tape(loss, grad_check=[x]):
+        run(4)
+
+
+def test_random_steps_done_again() -> None:
+    n = 1000
+    x, y, loss = field(n, values=np.linspace(0.5, 1.5, n)), field(n), field()
+    added = ti.field(ti.f32, n)
+
+    @ti.kernel
+    def step():
+        for i in x:
+            added[i] = ti.random()
+            y[i] = ti.sin(y[i] * ti.random()) + x[i] * added[i]
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += y[i] * y[i] * added[i]
+
+    def run() -> ti.ad.Tape:
+        with ti.ad.Tape(loss, memory="40KB", grad_check=[x]) as tape:
+            for _ in range(12):
+                step()
+            total()
+        return tape
+
+    report = run().report
+    assert report is not None
+    assert report.repeated > 0
+
+
+def test_a_list_filled_in_any_order() -> None:
+    x, loss = make()
+    kept, count, slot = field(4), ti.field(ti.i32, ()), ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def fill():
+        for i in x:
+            if x[i] > 0.5:
+                k = ti.atomic_add(count[None], 1)
+                slot[i] = k
+                kept[k] = x[i] * x[i]
+
+    @ti.kernel
+    def total():
+        for k in range(count[None]):
+            loss[None] += kept[k] * kept[k] * (k + 1)
+
+    with ti.ad.Tape(loss):
+        fill()
+        total()
+    is_near(x.grad, 4 * X**3 * (slot.to_numpy() + 1) * (X > 0.5))
+
+
+def test_lists_per_cell() -> None:
+    n = 40
+    values = np.random.default_rng(2).uniform(0.1, 3.9, n)
+    x, loss = field(n, values=values), field()
+    cells, counts = ti.Vector.field(2, ti.f32, (4, n), needs_grad=True), ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            c = int(x[i])
+            cells[c, ti.atomic_add(counts[c], 1)] = ti.Vector([x[i], ti.sqrt(x[i])])
+        for c in counts:
+            for k in range(counts[c]):
+                loss[None] += cells[c, k][0] * cells[c, k][1] * (c + 1)
+
+    check(x, loss, run, gradient=1.5 * np.sqrt(values) * (values.astype(int) + 1))
+
+
+def test_a_list_is_the_same_when_it_is_filled_again() -> None:
+    n = 2000
+    x, y, loss = field(n, values=np.linspace(0, 1, n)), field(n), field()
+    count, order = ti.field(ti.i32, ()), ti.field(ti.i32, n)
+
+    @ti.kernel
+    def sort():
+        count[None] = 0
+        for i in x:
+            order[ti.atomic_add(count[None], 1)] = i
+
+    @ti.kernel
+    def step():
+        for k in x:
+            y[order[k]] = ti.sin(y[order[k]]) + x[order[k]] * (k % 5)
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += y[i] * y[i]
+
+    with ti.ad.Tape(loss, memory="85KB", grad_check=[x]) as tape:
+        for _ in range(6):
+            sort()
+            step()
+        total()
+    assert tape.report is not None
+    assert tape.report.repeated > 0
+
+
+# --- what is not kept ----------------------------------------------------------------------------
+
+
+def test_random_numbers_in_loops_of_unknown_length() -> None:
+    x, loss = make()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            s = 0.0
+            while s < 1.0:
+                s += ti.random()
+                loss[None] += x[i] * s
+
+    refuse("the random numbers drawn here", loss, run)
+
+
+def test_gradients_outside_a_tape_and_validated_ones() -> None:
+    x, loss = make()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += x[i] * ti.random()
+
+    with pytest.raises(ti.ad.GradientError, match="the random numbers drawn here"):
+        run.grad()
+    with (
+        pytest.raises(ti.ad.GradientError, match="the random numbers drawn here"),
+        ti.ad.Tape(loss, validation=True),
+    ):
+        run()
+
+
+def test_old_values_with_a_derivative_are_not_kept() -> None:
+    x, loss = make()
+    total = ti.field(ti.f32, ())
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += ti.atomic_add(total[None], x[i]) * ti.random()
+
+    refuse("flows through `total`", loss, run)

@@ -1,0 +1,100 @@
+"""Atomics on elements that belong to one iteration: they are as good as a load and a store, so what
+they return, and how they mix with stores, has a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import vkchi as ti
+from tests.e2e.autodiff.traps import X, check, field, is_near, make, slope
+
+Y = np.array([0.5, 1.5, 0.9, 0.2])
+
+
+def start() -> tuple[Any, Any, Any]:
+    """x, y and a loss."""
+    x, loss = make()
+    return x, field(4, values=Y), loss
+
+
+def test_the_old_value_carries_a_derivative() -> None:
+    x, y, loss = start()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += ti.atomic_add(y[i], x[i] * x[i]) * x[i] + y[i]
+
+    check(x, loss, run, gradient=Y + 2 * X)
+    is_near(y.grad, X + 1)
+
+
+def test_the_old_value_decides() -> None:
+    x, y, loss = start()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if ti.atomic_sub(y[i], 1.0) > 0.7:
+                loss[None] += x[i] * x[i] * y[i]
+
+    check(x, loss, run, gradient=np.where(Y > 0.7, 2 * X * (Y - 1), 0))
+
+
+def test_a_maximum_over_windows() -> None:
+    x, loss = make()
+    y = field(2)
+
+    @ti.kernel
+    def run():
+        for i in y:
+            y[i] = -1e9
+            for k in range(2):
+                ti.atomic_max(y[i], x[2 * i + k])
+                ti.atomic_min(y[i], 1.5)
+            loss[None] += y[i] * y[i]
+
+    check(x, loss, run, gradient=[0, 2 * 1.3, 0, 0])
+
+
+def test_a_product() -> None:
+    x, y, loss = start()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            for k in range(3):
+                ti.atomic_mul(y[i], x[(i + k) % 4])
+        for i in y:
+            loss[None] += y[i]
+
+    def program(x):
+        return sum(Y[i] * x[i] * x[(i + 1) % 4] * x[(i + 2) % 4] for i in range(4))
+
+    check(x, loss, run, gradient=slope(program))
+
+
+def test_in_two_axes_and_in_forward_mode() -> None:
+    x = ti.field(ti.f32, (2, 2), needs_grad=True, needs_dual=True)
+    y = ti.field(ti.f32, (2, 2), needs_grad=True, needs_dual=True)
+    loss = ti.field(ti.f32, (), needs_grad=True, needs_dual=True)
+    x.from_numpy(X.reshape(2, 2).astype(np.float32))
+    y.from_numpy(Y.reshape(2, 2).astype(np.float32))
+
+    @ti.kernel
+    def run():
+        for i, j in x:
+            old = ti.atomic_add(y[i, j], x[i, j])
+            loss[None] += old * x[i, j] + ti.atomic_max(y[i, j], x[j, i])
+
+    def program(x):
+        x, y = x.reshape(2, 2), Y.reshape(2, 2)
+        return (y * x + y + x).sum()
+
+    check(x, loss, run, gradient=slope(program).reshape(2, 2))
+    y.from_numpy(Y.reshape(2, 2).astype(np.float32))
+    with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0, 0]):
+        run()
+    is_near(loss.dual, slope(program)[0])

@@ -1,0 +1,5 @@
+import vkchi as ti
+
+x = ti.field(ti.f32, shape=3, needs_grad=True)
+with ti.ad.Tape(x):
+    pass

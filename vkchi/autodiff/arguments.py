@@ -1,0 +1,84 @@
+"""What users hand to tapes, forward mode and the functions of `ti.ad`, checked first.
+
+Owns: the checks and their errors. Must not know: what is done with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vkchi.autodiff.calls import companion
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime
+from vkchi.types import shape_of
+
+WORDS = {"grad": "gradient", "dual": "dual"}
+
+
+def check_alone(runtime: Runtime, title: str) -> None:
+    """Raises KernelRuntimeError if something records kernel calls already."""
+    if runtime.tape is not None:
+        raise KernelRuntimeError(
+            f"tapes do not nest: {title} cannot be used inside {runtime.tape.title}, leave that "
+            "first"
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises KernelRuntimeError for what cannot be a loss."""
+    if host.is_torch(loss):
+        check_tensor_loss(loss)
+        return
+    if not isinstance(loss, Storage):
+        more = ": pass the field itself, not an element" if isinstance(loss, float | int) else ""
+        raise ArgumentError(f"the loss must be a field, ndarray or tensor, not {loss!r}{more}")
+    is_one = loss.layout.size == 1 if isinstance(loss, Ndarray) else loss.shape == ()
+    if not is_one or not (loss.is_scalar or isinstance(loss, Ndarray)):
+        raise KernelRuntimeError(
+            f"the loss must be one number, a field of shape (), not {loss!r}: add up into "
+            "ti.field(ti.f32, shape=(), needs_grad=True) in a kernel"
+        )
+    check_has("the loss", loss)
+
+
+def check_tensor_loss(loss: Any) -> None:
+    """The same of a torch tensor."""
+    if loss.numel() != 1:
+        raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
+    if not loss.dtype.is_floating_point:
+        raise KernelRuntimeError(f"the loss must hold a float, not {loss.dtype}")
+    if not loss.requires_grad:
+        raise KernelRuntimeError("the loss needs a gradient: make it with requires_grad=True")
+
+
+def check_array(who: str, x: Any, kind: str = "grad") -> None:
+    """Raises ArgumentError for what is no array with a gradient or dual."""
+    if not isinstance(x, Storage):
+        what = "field" if kind == "dual" else "field or ndarray"
+        raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}")
+    check_has(who, x, kind)
+
+
+def check_has(who: str, x: Storage, kind: str = "grad") -> None:
+    """Raises ArgumentError for an array without gradient or dual."""
+    if x.dtype.kind != "f":
+        raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
+    if companion(x, kind) is None:
+        what = "" if who == "the loss" else f", and {x!r} has none"
+        raise ArgumentError(f"{who} needs a {WORDS[kind]}{what}: make it with needs_{kind}=True")
+
+
+def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
+    """Numbers, one for each in an array, as numpy. Raises ArgumentError for others."""
+    shape = x.shape + shape_of(x.elem)
+    try:
+        values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)
+        values = values.astype(x.dtype.dtype)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{who} must be numbers of shape {shape}, not {given!r}") from None
+    return values

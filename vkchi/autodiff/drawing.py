@@ -1,0 +1,51 @@
+"""Calls whose gradient needs what they drew: run so that it is kept.
+
+Owns: `Drawing`, made once per gradient. Must not know: tapes, how gradients are built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.autodiff.calls import Call
+from vkchi.autodiff.drawn import recorded
+from vkchi.autodiff.plan import Arrays, GradientPlan, Room, new_buffer
+from vkchi.autodiff.variants import Variant
+from vkchi.compiler import build
+from vkchi.fields.storage import Storage
+from vkchi.types import Array
+
+
+class Drawing:
+    """A kernel that records what its gradient needs (`drawn`)."""
+
+    def __init__(self, call: Call, made: GradientPlan) -> None:
+        plan, runtime = call.plan, call.plan.runtime
+        fn = recorded(plan.func, made.draws)
+        self.variant = Variant(
+            plan, fn, build(fn, runtime.options, runtime.device.caps), call.args
+        )  # fmt: skip
+        self.rooms = [Room(d.save, plan.func, self.variant.places) for d in made.draws]
+
+    def make_room(self, call: Call) -> dict[str, Storage]:
+        """Memory for what a call draws. Raises DeviceError if that is too much."""
+        flat = self.variant.bind(call.args, call.arrays).flat
+        made = {}
+        for room in self.rooms:
+            t = room.save.param.type
+            assert isinstance(t, Array) and room.positions and room.invocations
+            shape = (max(1, room.positions(flat)), max(1, room.invocations(flat)))
+            made[room.save.param.name] = new_buffer(self.variant.runtime, t, shape, call.name)
+        return made
+
+    def run(self, call: Call, drawn: Arrays) -> Any:
+        """Do the call; what the kernel returns. What it draws is in `drawn` then."""
+        return self.variant.run(call, {**call.arrays, **drawn})
+
+
+def drawing_of(call: Call, made: GradientPlan) -> Drawing | None:
+    """The call's drawing; None if its gradient needs nothing."""
+    if made.draws and made.drawing is None:
+        made.drawing = Drawing(call, made)
+    assert made.drawing is None or isinstance(made.drawing, Drawing)
+    return made.drawing

@@ -1,0 +1,94 @@
+"""Minima, maxima and products over the iterations of a parallel loop, in forward mode.
+
+Which iteration gave the result is known only when the loop is over. So a loop with minima or maxima
+is done twice: first for these results alone (`scout`), then whole, where the iterations that find
+their value in the result leave its derivative there. What cannot be done twice, since iterations
+read what the loop changes or draw random numbers, and products, are looped over serially
+(`serialise`): any order of iterations is right.
+
+Owns: which way a loop goes, the first pass. Must not know: derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vkchi.autodiff.memory import kinds_at
+from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.refusals import is_adjoint
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
+from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder, rebuild
+
+EXTREMES = frozenset({"atomic_min", "atomic_max"})
+LATE = EXTREMES | {"atomic_mul"}  # operations whose derivative is known when the loop is over
+ONCE = (Effect.SYNC, Effect.WRITE)  # besides writes to memory: what is done once
+
+
+def late_roots(loop: Op, active: Activity) -> frozenset[Value]:
+    """The memory with derivatives that a loop changes in such a way, between its iterations."""
+    inside = own_memory(loop)
+    changed = {base_of(op.args[0]) for op in walk(loop.regions[0]) if op.kind in LATE}
+    outside = {root for root in changed if root not in inside and not is_adjoint(root)}
+    return frozenset(v for v in outside if v in active.sources or v in active.roots)
+
+
+def own_memory(loop: Op) -> set[Value]:
+    """The places that every iteration makes for itself."""
+    return {op for op in walk(loop.regions[0]) if op.kind == "local"}
+
+
+def can_scout(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
+    """Whether a loop can be done first for the results at these roots alone."""
+    inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
+    changed = {root for op in writes if (root := base_of(op.args[0])) not in inside}
+    late = [op for op in writes if base_of(op.args[0]) in roots]
+    if any(op.kind not in EXTREMES or len(kinds_at(late, op.args[0])) > 1 for op in late):
+        return False
+    for op in walk(loop.regions[0]):
+        if op.kind in WRITES:
+            if op in used and base_of(op.args[0]) in changed:
+                return False
+        elif effect_of(op.kind) in ONCE or (op.kind == "load" and base_of(op.args[0]) in changed):
+            return False
+    return True
+
+
+def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
+    """The Func with `for` in place of `parallel` where a loop is needed that cannot be done twice.
+    Loops whose iterations wait for each other stay as they are."""
+    if not any(op.kind in LATE for op in walk(fn.body)):
+        return fn
+    active = Activity(fn, differentiable)
+    used = used_in(fn.body)
+
+    def is_serial(loop: Op) -> bool:
+        roots = late_roots(loop, active)
+        effects = {effect_of(op.kind) for op in walk(loop.regions[0])}
+        return bool(roots) and Effect.SYNC not in effects and not can_scout(loop, roots, used)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        if op.kind != "parallel" or not is_serial(op):
+            return None
+        begin, end = args
+        return b.for_(begin, end, (), op.regions[0]).results
+
+    return rebuild(fn, visit)
+
+
+def scout(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]) -> None:
+    """Do a loop for the results at these roots alone. `now` leads to what stands for values."""
+    inside = own_memory(loop)
+
+    def visit(_: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        root = base_of(op.args[0]) if op.kind in WRITES else None
+        is_other = root is not None and root not in inside and root not in roots
+        is_report = effect_of(op.kind) is Effect.REPORT
+        return tuple(op.results) if is_other or is_report else None
+
+    rebuilder = Rebuilder(visit)
+    rebuilder.map = dict(now)
+    body = rebuilder.region(loop.regions[0])
+    begin, end = (now.get(v, v) for v in loop.args)
+    b.parallel(begin, end, body, loop.attr)

@@ -1,0 +1,96 @@
+"""Where an adjoint is multiplied with what may be infinite or no number, and must yet come out as 0
+if it is 0: a `select` or `if` did not choose the value, or nobody read it.
+
+Owns: `Wild`, which tells the ops whose rules must see to that. They have an operand that
+- comes of an op which makes infinities of plain numbers (`rules.WILD`); or
+- comes from an array, where it may stand for missing data; but for results that always count, as
+  what is added to memory does: a result that is no number spoils the sum anyway.
+
+Must not know: how adjoints are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vkchi.autodiff.primal import INDEX_PARAMS, LOOPS, Activity, Primal
+from vkchi.autodiff.rules import WILD, is_smooth
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+
+# Ops whose result is infinite or no number where an operand is.
+FAITHFUL = frozenset(("add", "sub", "mul", "neg", "abs", "sqrt", "log", "log2", "sin", "cos"))
+FAITHFUL |= {"cast", "sum", "splat", "pack", "transpose", "matmul", "outer"}
+Slots = tuple[Value, ...]
+
+
+class Wild:
+    """The answers for one Func."""
+
+    def __init__(self, primal: Primal) -> None:
+        ops = list(walk(primal.fn.body))
+        loads = [op for op in ops if op.kind == "load" and is_smooth(op)]
+        read = {op for op in loads if isinstance(base_of(op.args[0]), Param)}
+        self.made = Spread(primal.fn, {op for op in ops if op.kind in WILD}).values
+        self.read = Spread(primal.fn, read).values
+        self.counting = find_counting(primal)
+
+    def __contains__(self, op: Op) -> bool:
+        if not self.made.isdisjoint(op.args):
+            return True
+        return op not in self.counting and not self.read.isdisjoint(op.args)
+
+
+class Spread(Activity):
+    """Which floats come of others, by whatever op."""
+
+    def __init__(self, fn: Func, seeds: set[Op]) -> None:
+        super().__init__(fn, frozenset(), frozenset(seeds))
+
+    def _may_be_active(self, op: Op) -> bool:
+        return bool(op.results) and self._is_kind(op)
+
+
+def find_counting(primal: Primal) -> set[Value]:
+    """The values that count wherever they are computed: in their own region, they go into memory's
+    sums or into values that count."""
+    links: dict[Value, list[Slots]] = {}
+    for region in regions_of(primal.fn.body):
+        for v, slots in links_in(region, primal.owner.get(region)):
+            if primal.home.get(v) is region:
+                links.setdefault(v, []).append(slots)
+    counting: set[Value] = set(links)
+    before = -1
+    while before != len(counting):
+        before = len(counting)
+        counting = {v for v in counting if any(counting.issuperset(s) for s in links[v])}
+    return counting
+
+
+def regions_of(region: Region) -> Iterator[Region]:
+    """The region and all inside."""
+    yield region
+    for op in walk(region):
+        yield from op.regions
+
+
+def links_in(region: Region, owner: Op | None) -> Iterator[tuple[Value, Slots]]:
+    """Values that a region uses, and what must count for them to count."""
+    for op in region.ops:
+        if op.kind == "atomic_add":
+            yield op.args[1], ()
+        elif op.kind in FAITHFUL:
+            yield from ((v, (op,)) for v in op.args)
+        elif op.kind == "div":
+            yield op.args[0], (op,)
+        elif op.kind in LOOPS:
+            first = op.args[len(op.args) - len(op.results) :]
+            yield from ((v, carried(op, k)) for k, v in enumerate(first))
+        elif op.kind == "yield" and owner is not None:
+            is_loop = owner.kind in LOOPS and region is owner.regions[-1]
+            for k, v in enumerate(op.args if is_loop or owner.kind == "if" else ()):
+                yield v, carried(owner, k) if is_loop else (owner.results[k],)
+
+
+def carried(loop: Op, k: int) -> Slots:
+    """What a loop carries: its last value, and the one that an iteration begins with."""
+    return loop.results[k], loop.regions[-1].params[INDEX_PARAMS[loop.kind] + k]
