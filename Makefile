@@ -20,6 +20,7 @@ demo:
 
 test: check
 	@scripts/vulkan-driver --tests
+	@scripts/torch
 	@scripts/test
 
 check:
