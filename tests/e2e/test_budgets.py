@@ -1,7 +1,8 @@
 """Time budgets, with a margin of five for slow machines: import, compile, launch, element access.
 
-Each figure is the best of several short runs. `scripts/test` runs them alone, on the main device, without the validation
-layer, which checks every call of a launch. Source: docs/design.md, part 3 and part 6.
+Each figure is the best of several short runs. `scripts/test` runs them alone, on the main device,
+without the validation layer, which checks every call of a launch. Source: docs/design.md, parts 3
+and 6.
 """
 
 import subprocess

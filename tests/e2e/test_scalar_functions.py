@@ -252,6 +252,29 @@ def test_rounding_to_a_type():
     np.testing.assert_array_equal(out, [-2, -2, -2])
 
 
+@pytest.mark.parametrize("t", ["f32", "f64"])
+def test_rounding_of_large_numbers(t, need):
+    """Drivers that go by way of i32 give 2**31 - 1 for them."""
+    need(t)
+    below = np.array(
+        [-0.3, 0.5, 1.5, 2.5, 2.0**31 - 0.5, 2.0**40 + 0.5, 2.0**51 + 0.5, 1e30], NP[t]
+    )
+    x = np.concatenate([below, -below])
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), out: ti.types.ndarray()):
+        for i in range(x.shape[0]):
+            out[0, i] = ti.floor(x[i])
+            out[1, i] = ti.ceil(x[i])
+            out[2, i] = ti.math.trunc(x[i])
+            out[3, i] = ti.round(x[i])
+
+    out = np.zeros((4, len(x)), NP[t])
+    run(x, out)
+    away = np.trunc(x) + np.where(abs(x - np.trunc(x)) >= 0.5, np.sign(x), 0)
+    np.testing.assert_array_equal(out, [np.floor(x), np.ceil(x), np.trunc(x), away])
+
+
 def test_mix_clamp_smoothstep():
     @ti.kernel
     def run(out: ti.types.ndarray(), x: ti.f32):

@@ -23,10 +23,11 @@ from vkchi.ir.sig import Signature, SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Type, i32, scalar_of, u1, with_shape
 
 CONVERSIONS = ("cast", "bitcast")
-MANY, FEW = 40, 16  # values per operand of unary ops, and of others
+MANY, FEW = 50, 16  # values per operand of unary ops, and of others
 
 _INTEGERS = (0, 1, 2, 3, 5, 7, 8, 31, 32, 63, 100, 0x55)
-_FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 0.1, 3.14159265, 7.75, 10.0, 20.5, 100.0, 1e-3, 1e4)
+_FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 0.1, 3.14159265, 7.75, 10.0, 20.5, 100.0, 1e-3, 1e4,
+           2**31 + 0.5, 2**40 + 1.5)  # fmt: skip
 
 _Inputs = tuple[Any, ...]
 _LEAST = {t: np.iinfo(t.dtype).min for t in SCALARS.values() if t.kind == "i"}

@@ -224,7 +224,7 @@ MATH = {
     "exp": math.exp, "exp2": lambda x: 2.0**x, "log": math.log, "log2": math.log2,
     "pow": math.pow, "sin": math.sin, "cos": math.cos, "tan": math.tan, "asin": math.asin,
     "acos": math.acos, "atan": math.atan, "atan2": math.atan2, "sinh": math.sinh,
-    "cosh": math.cosh, "tanh": math.tanh,
+    "cosh": math.cosh, "tanh": math.tanh, "trunc": np.trunc, "round": np.rint,
 }  # fmt: skip
 RNG = np.random.default_rng(5)
 COUNT = 1500
@@ -241,6 +241,7 @@ def evenly(low: float, high: float) -> Any:
 
 
 MULTIPLES = np.round(RNG.uniform(0, 1e6, COUNT)) * (math.pi / 2)
+HALVES = RNG.integers(-20, 20, COUNT) / 2
 NEAR_ONE = 1 + spread(1e-15, 0.1)
 RANGES: dict[str, list[tuple[Any, ...]]] = {
     "exp": [(evenly(-745, 709.7),), (evenly(-1, 1),), (spread(1e-20, 1),)],
@@ -257,6 +258,8 @@ RANGES: dict[str, list[tuple[Any, ...]]] = {
     "sinh": [(evenly(-3, 3),), (spread(1e-300, 710),)],
     "cosh": [(evenly(-3, 3),), (spread(1e-300, 710),)],
     "tanh": [(evenly(-3, 3),), (spread(1e-300, 40),)],
+    "trunc": [(spread(1e-300, 1e300),), (HALVES,), (HALVES + 2.0**40,)],
+    "round": [(spread(1e-300, 1e300),), (HALVES,), (HALVES + 2.0**40,)],
     "pow": [
         (spread(1e-3, 1e3, signed=False), evenly(-90, 90)),
         (evenly(0.9, 1.1), evenly(-5000, 5000)),
@@ -269,6 +272,8 @@ LIMITS = {
     "tanh": 3.5,
     "asin": 3,
     "atan": 3,
+    "trunc": 0,
+    "round": 0,
 }  # ulps; the C library's 1 included
 SPECIAL = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 2.5, -2.5, math.inf, -math.inf, math.nan,

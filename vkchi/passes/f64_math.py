@@ -104,6 +104,30 @@ def keep_nan(result: Num, *args: Num) -> Num:
     return result
 
 
+# --- rounding ------------------------------------------------------------------------------------
+
+
+def nearest(x: Num) -> Num:
+    """A nearest whole number, for |x| < 2**52."""
+    return (x + 0.5).op("floor")
+
+
+def trunc(x: Num) -> Num:
+    """The integer part. GLSL.std.450 has it for f64, as it has `round`, but lavapipe is right below
+    2**31 only on processors without AVX-512, and there 1.5 is rounded to 1."""
+    return where(x < 0.0, x.op("ceil"), x.op("floor"))
+
+
+def round_even(x: Num) -> Num:
+    """The nearest whole number, halves to even."""
+    whole = trunc(x)
+    rest = abs(x - whole)
+    half = whole * 0.5
+    is_odd = ~half.op("floor").equals(half)
+    is_far = (rest > 0.5) | (rest.equals(0.5) & is_odd)
+    return where(is_far, whole + x.op("sign"), whole)
+
+
 # --- exponentials and logarithms -----------------------------------------------------------------
 
 
@@ -125,7 +149,7 @@ def exp_reduced(r: Num, low: Num | float = 0.0) -> Num:
 def exp_scaled(x: Num, shift: int) -> Num:
     """exp(x) * 2**shift."""
     bounded = x.op("max", -1100.0).op("min", 1100.0)
-    n = (bounded * INV_LN2).op("round")
+    n = nearest(bounded * INV_LN2)
     hi = bounded - n * LN2[0]
     lo = n * LN2[1]
     r = hi - lo
@@ -141,7 +165,7 @@ def exp(x: Num) -> Num:
 def exp2(x: Num) -> Num:
     """2 to the power x."""
     bounded = x.op("max", -1600.0).op("min", 1600.0)
-    n = bounded.op("round")
+    n = nearest(bounded)
     rest = bounded - n
     product = two_product(rest, rest.number(math.log(2)))
     low = product.lo + rest * 2.3190468138462996e-17
@@ -217,7 +241,7 @@ def power(x: Num, y: Num) -> Num:
     bounded = y.op("max", -(2.0**100)).op("min", 2.0**100)
     p = two_product(bounded, whole.hi)
     hi = p.hi.op("max", -1100.0).op("min", 1100.0)
-    n = (hi * INV_LN2).op("round")
+    n = nearest(hi * INV_LN2)
     rest = n * LN2[1] - (p.lo + bounded * low).op("max", -1.0).op("min", 1.0)
     first = hi - n * LN2[0]
     r = first - rest
@@ -246,8 +270,8 @@ def finish_power(x: Num, y: Num, value: Num) -> Num:
 
 def reduce_angle(x: Num) -> tuple[Pair, Num]:
     """x minus the nearest multiple n of pi/2 as a pair, and n modulo 4 as i64."""
-    n = (x * TWO_OVER_PI).op("round")
-    n_hi = (n * 2.0**-26).op("trunc") * 2.0**26
+    n = nearest(x * TWO_OVER_PI)
+    n_hi = trunc(n * 2.0**-26) * 2.0**26
     n_lo = n - n_hi
     p1, p2, p3, p4 = HALF_PI  # the products with the first three are exact
     r = x - n_hi * p1 - n_lo * p1 - n_hi * p2
@@ -393,5 +417,6 @@ def tanh(x: Num) -> Num:
 FUNCTIONS: dict[str, Callable[..., Num]] = {
     "exp": exp, "exp2": exp2, "log": log, "log2": log2, "pow": power, "sin": sin, "cos": cos,
     "tan": tan, "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh,
-    "cosh": cosh, "tanh": tanh,
+    "cosh": cosh, "tanh": tanh, "trunc": trunc,
+    "round": round_even,
 }  # fmt: skip

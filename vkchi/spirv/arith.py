@@ -69,9 +69,7 @@ EXTENDED: dict[str, tuple[int, int, int]] = {
 SIMPLE = {(k, c): code for k, row in OPCODES.items() for c, code in zip("iufb", row) if code}
 GLSL = {(k, c): code for k, row in EXTENDED.items() for c, code in zip("iuf", row) if code}
 TRUTHS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
-IN_64_BITS = frozenset(
-    {"abs", "min", "max", "sqrt", "floor", "ceil", "round", "trunc"}
-)  # of GLSL, for f64
+IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLSL, for f64
 
 Formula = Callable[["Emitter", Scalar, "tuple[int, ...]"], int]
 
