@@ -14,12 +14,13 @@ import linecache
 import tokenize
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.span import Span
 
-# Code objects compare by content, without the file.
-_PARSED: dict[tuple[str, CodeType], Source] = {}
+# By file, for code objects compare by content without it; as long as the code lives.
+_PARSED: dict[str, WeakKeyDictionary[CodeType, Source]] = {}
 
 
 class Source:
@@ -53,10 +54,10 @@ def source_of(fn: FunctionType) -> Source:
     """The function's syntax. Raises KernelSyntaxError for coroutines, and functions whose text
     cannot be found; a lambda's only where it cannot be told from another on its line."""
     code = fn.__code__
-    key = (code.co_filename, code)
-    found = _PARSED.get(key)
+    of_file = _PARSED.setdefault(code.co_filename, WeakKeyDictionary())
+    found = of_file.get(code)
     if found is None:
-        found = _PARSED[key] = _parse(fn, code)
+        found = of_file[code] = _parse(fn, code)
     return found
 
 
