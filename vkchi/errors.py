@@ -145,6 +145,11 @@ class KernelAssertionError(KernelRuntimeError, AssertionError):
     """An `assert` inside a kernel failed, or a check of debug mode."""
 
 
+class DataAccessError(GradientError, KernelAssertionError):
+    """A kernel breaks one of Taichi's data-access rules, in a tape that was asked to find that; an
+    AssertionError for Taichi."""
+
+
 class KernelBoundsError(KernelAssertionError, ArrayIndexError):
     """Debug mode: a kernel indexed an array, a vector or a matrix out of range."""
 

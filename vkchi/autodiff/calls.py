@@ -21,6 +21,7 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
+    from vkchi.autodiff.races import FoundRaces
 
 
 HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradient is (`stale`)
@@ -258,6 +259,15 @@ def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
     )  # fmt: skip
 
 
+def find_races(call: Call, gradients: Gradients) -> FoundRaces:
+    """What iterations of a kernel read and others change."""
+    from vkchi.autodiff.races import FoundRaces  # most programs have no gradients
+
+    found = FoundRaces()
+    found.look(call, gradients.names)
+    return found
+
+
 def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
 
@@ -271,6 +281,8 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     if history is not None:
         history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
+    races = find_races(call, gradients)
     gradients.fetch()
+    races.check(call, gradients.arrays)
     made.launch(call.args, memory, gradients.arrays)
     gradients.bring_back()

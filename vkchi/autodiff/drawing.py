@@ -21,7 +21,7 @@ class Drawing:
 
     def __init__(self, call: Call, made: GradientPlan) -> None:
         plan, runtime = call.plan, call.plan.runtime
-        fn = recorded(plan.func, made.draws)
+        fn = self.func = recorded(plan.func, made.draws)
         self.variant = Variant(
             plan, fn, build(fn, runtime.options, runtime.device.caps), call.args
         )  # fmt: skip

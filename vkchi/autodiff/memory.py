@@ -6,7 +6,7 @@ kinds of ops write a place. Must not know: values, rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
@@ -114,12 +114,18 @@ def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) 
         place, value = b.emit("elem", target, *keys), b.emit("load", b.emit("elem", source, *keys))
         b.emit("store", place, b.emit("add", b.emit("load", place), value) if adds else value)
 
-    t = source.type
+    for_each_element(b, source, put)
+
+
+def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None:
+    """Emit what `put` does with the indices of an element, for all elements of an array, in a loop
+    of its own."""
+    t = array.type
     assert isinstance(t, Array)
     if t.ndim == 0:
         put()
         return
-    extents = [b.emit("shape", source, attr=k) for k in range(t.ndim)]
+    extents = [b.emit("shape", array, attr=k) for k in range(t.ndim)]
     count = extents[0]
     for extent in extents[1:]:
         count = b.emit("mul", count, extent)

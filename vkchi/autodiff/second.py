@@ -27,6 +27,7 @@ from vkchi.autodiff.calls import (
 from vkchi.autodiff.keeper import Wanted
 from vkchi.autodiff.overwrites import Cut, Index, blank
 from vkchi.autodiff.plan import GradientPlan
+from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.recording import Recording
 from vkchi.autodiff.taints import missing_dual
 from vkchi.autodiff.tape import clear_all_gradients
@@ -92,6 +93,7 @@ class Entry:
         """Run the derivative of the call's gradient."""
         made = plan_second(self.call, self.gradients)
         grads = self.gradients.arrays
+        self.recorder.races.check(self.call, grads)
         duals = {
             f"{adjoint}.dual": self.recorder.dual(grads[name])
             for name, adjoint in made.made.adjoints.items()
@@ -108,6 +110,7 @@ class Recorder(Recording):
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[Entry | Cut] = []
+        self.races = FoundRaces()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def dual(self, array: Storage) -> Storage:
@@ -129,6 +132,7 @@ class Recorder(Recording):
             raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
         made = plan_second(call, gradients)
         self.check(call, gradients.names)
+        self.races.look(call, gradients.names)
         entry = Entry(self, call, gradients)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             self.keeper.want(Wanted(entry, key, box))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.autodiff.calls import Call, Gradients, whole
 from vkchi.autodiff.drawing import drawing_of
 from vkchi.autodiff.keeper import Keeper, Rewritten
+from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.autodiff.stale import History
 from vkchi.errors import ArgumentError, KernelRuntimeError
@@ -65,13 +66,15 @@ class Skipped(Launch):
 
 class Entry(Launch):
     """A recorded call. `memory` are its arrays, or copies of what they held; `drawn` is what it
-    drew, if its gradient needs that."""
+    drew, if its gradient needs that; `races` those found by the tape."""
 
     needs_end = False
 
-    def __init__(self, call: Call, gradients: Gradients, plan: GradientPlan) -> None:
+    def __init__(
+        self, call: Call, gradients: Gradients, plan: GradientPlan, races: FoundRaces
+    ) -> None:
         super().__init__(call)
-        self.gradients, self.plan = gradients, plan
+        self.gradients, self.plan, self.races = gradients, plan, races
         self.memory = dict(call.arrays)
         self.drawing = drawing_of(call, plan)
         self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
@@ -84,8 +87,9 @@ class Entry(Launch):
             super().launch()
 
     def run(self) -> None:
-        """Add to the adjoints."""
+        """Add to the adjoints. Raises GradientError if one flows through a race."""
         self.gradients.fetch()
+        self.races.check(self.call, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
         self.plan.launch(self.call.args, memory, self.gradients.arrays)
         self.gradients.bring_back()

@@ -40,13 +40,14 @@ from vkchi.autodiff.leftovers import Leftovers
 from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.overwrites import Cut, Held, Index
 from vkchi.autodiff.primal import Activity, is_smooth_array
+from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.races import refuse as refuse_race
 from vkchi.autodiff.recording import Recording
-from vkchi.autodiff.refusals import gone
 from vkchi.autodiff.regions import Box
 from vkchi.autodiff.stale import History
 from vkchi.autodiff.steps import Custom, Entry, Launch, Skipped, launches_in
 from vkchi.autodiff.tensors import Copies, Tensors
-from vkchi.errors import KernelAssertionError, KernelRuntimeError
+from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
@@ -87,6 +88,7 @@ class Tape(Recording):
         self.history = History()
         self.tensors, self.copies = Tensors(), Copies()
         self.written: dict[int, Storage] = {}
+        self.races = FoundRaces()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.custom: Custom | None = None  # the call that is recorded as a whole now
         self.skipped: str | None = None  # the function that is running and is not differentiated
@@ -207,8 +209,11 @@ class Tape(Recording):
         made = plan_gradient(call, gradients)
         self.check(call, gradients.names)
         self.tensors.check_call(call, gradients.names)
+        race = self.races.look(call, gradients.names, always=self.validation)
+        if race is not None and self.validation:
+            raise refuse_race(race, DataAccessError)
         self.entries += self.keeper.take_rewritten()
-        entry = Entry(call, gradients, made)
+        entry = Entry(call, gradients, made, self.races)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             if is_gradient(call.arrays[key]):
                 entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
@@ -303,17 +308,15 @@ class Tape(Recording):
 
     def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
         """Run a kernel, watched if asked for."""
-        call, draws = entry.call, entry.plan.draws
-        if self.validation and draws:
-            raise gone(draws[0].op)
+        call = entry.call
         try:
+            if self.validation:
+                from vkchi.autodiff.validation import run_watched
+
+                return run_watched(call, self.flags, entry.drawing, entry.drawn)
             if entry.drawing is not None:
                 return entry.drawing.run(call, entry.drawn)
-            if not self.validation:
-                return call.plan.launch(copied_where_read(call, args))
-            from vkchi.autodiff.validation import run_watched
-
-            return run_watched(call, self.flags)
+            return call.plan.launch(copied_where_read(call, args))
         except KernelAssertionError:
             self.failed = call.name
             raise

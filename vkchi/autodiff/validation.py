@@ -8,34 +8,47 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.autodiff.calls import Call, companion, whole
+from vkchi.autodiff.drawing import Drawing
+from vkchi.autodiff.plan import Arrays
+from vkchi.autodiff.reach import name_under
 from vkchi.autodiff.variants import Variant
 from vkchi.autodiff.watched import Watched, flag_type, watch
 from vkchi.compiler import build
-from vkchi.errors import KernelAssertionError
+from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
+from vkchi.ir.core import Op
 from vkchi.span import Span
 from vkchi.types import i32
 
+READS = "reads"  # where, in the runtime's `kept`, the reads are by number, from 1: kernel and span
+Read = tuple[str, Span | None]
 
-def run_watched(call: Call, flags: dict[int, Storage]) -> Any:
-    """Run a kernel; what it returns. `flags` are those of all calls so far, by array.
 
-    Raises KernelAssertionError where it overwrites an element that was read before.
+def run_watched(
+    call: Call, flags: dict[int, Storage], drawing: Drawing | None, drawn: Arrays
+) -> Any:
+    """Run a kernel; what it returns. `flags` are those of all calls so far, by array; `drawn` is
+    where what it draws is kept, if it is.
+
+    Raises DataAccessError where it overwrites an element that was read before.
     """
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if companion(a, "grad") is not None)
-    key = ("watched", names)
+    reads: list[Read] = plan.runtime.kept.setdefault(READS, [])
+    key = ("watched", names, drawing is not None)
     if key not in plan.derived:
-        made = watch(plan.func, names)
+        made = watch(plan.func if drawing is None else drawing.func, names, len(reads) + 1)
+        reads += [(call.name, op.span) for op in made.reads]
         built = build(made.func, plan.runtime.options, plan.runtime.device.caps)
         plan.derived[key] = (made, Variant(plan, made.func, built, call.args))
     made, variant = plan.derived[key]
-    broken = Storage(plan.runtime, i32, ())
+    broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
-    result = variant.run(call, {**call.arrays, **own, "broken": broken})
-    number = int(broken.read(()))
-    if number:
-        refuse(call, made.ops[number - 1].span)
+    result = variant.run(call, {**call.arrays, **drawn, **own, "broken": broken})
+    found = broken.to_numpy()
+    for op, number in zip(made.ops, found):
+        if number:
+            raise refuse(call, op, reads[number - 1])
     return result
 
 
@@ -51,10 +64,12 @@ def flag_of(made: Watched, name: str, call: Call, flags: dict[int, Storage]) -> 
     return found
 
 
-def refuse(call: Call, span: Span | None) -> None:
-    """Raises KernelAssertionError for a broken rule."""
-    place = f"{span.place}: " if span is not None else ""
-    raise KernelAssertionError(
-        f"{place}(kernel={call.name}) breaks the global data access rule: an element that was read "
-        "before is overwritten; without validation=True it may be, and gradients are right"
-    )
+def refuse(call: Call, op: Op, read: Read) -> DataAccessError:
+    """The error for a broken rule."""
+    reader, span = read
+    return DataAccessError(
+        f"(kernel={call.name}) breaks the global data access rule: an element of "
+        f"`{name_under(op)}` that was read before is overwritten", op.span,
+        notes=((f"{reader}() read it here", span),),
+        help="leave out validation=True: elements may be overwritten then, and gradients are right",
+    )  # fmt: skip

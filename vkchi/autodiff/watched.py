@@ -1,7 +1,8 @@
 """A kernel that notes which elements it reads, and finds those it overwrites after.
 
-Owns: `watch`, which adds to every access of the arrays of given names: a load sets a flag of its
-element in `NAME.read`, a store or atomic finds the flag and puts its own number into `broken`.
+Owns: `watch`, which adds to every access of the arrays of given names: a load puts its number into
+its element of `NAME.read`, and a store or atomic that finds one there puts it into its own element
+of `broken`.
 Source: Taichi's documentation, global data access rule 1. Must not know: launches.
 """
 
@@ -15,21 +16,25 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import rebuild
-from vkchi.types import Array, Layout, Ptr, Tensor, cell_of, i32, row_major, with_scalar
+from vkchi.types import Array, Layout, Ptr, Tensor, i32, row_major, with_scalar
 
 
 class Watched(NamedTuple):
-    """The Func, the names of flags by array, and the ops that `broken` numbers from 1."""
+    """The Func, the names of flags by array, the loads that are numbered from `first` on, and the
+    ops that `broken` has an element for."""
 
     func: Func
     flags: dict[str, str]
+    first: int
+    reads: tuple[Op, ...]
     ops: tuple[Op, ...]
 
 
-def watch(fn: Func, names: frozenset[str]) -> Watched:
-    """The Func that watches the arrays of these names."""
+def watch(fn: Func, names: frozenset[str], first: int = 1) -> Watched:
+    """The Func that watches the arrays of these names. Its loads are numbered from `first` on."""
     flags = {p: Param(flag_type(p), f"{p.name}.read") for p in fn.params if p.name in names}
-    broken = Param(cell_of(i32), "broken")
+    broken = Param(Array.of(i32, 1), "broken")
+    reads: list[Op] = []
     ops: list[Op] = []
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -40,21 +45,23 @@ def watch(fn: Func, names: frozenset[str]) -> Watched:
         place = place_in(b, args[0], flag, lambda v: v)
         assert isinstance(place.type, Ptr)
         if op.kind == "load":
-            b.emit("store", place, b.const(1, place.type.elem))
+            reads.append(op)
+            b.emit("store", place, b.const(first + len(reads) - 1, place.type.elem))
             return None
+        found = b.emit("load", place)
+        t = found.type
+        parts = [b.emit("extract", found, attr=k) for k in range(t.size)
+                 ] if isinstance(t, Tensor) else [found]  # fmt: skip
+        for part in parts:
+            b.emit("atomic_max", b.emit("elem", broken, b.const(len(ops), i32)), part)
         ops.append(op)
-        set_ = b.emit("load", place)
-        if isinstance(set_.type, Tensor):
-            set_ = b.emit("sum", set_)
-        number = b.emit("select", b.emit("gt", set_, b.const(0, i32)),
-                        b.const(len(ops), i32), b.const(0, i32))  # fmt: skip
-        b.emit("atomic_max", b.emit("elem", broken), number)
         return None
 
     func = rebuild(fn, visit)
     params = (*fn.params, *flags.values(), broken)
     made = Func(f"{fn.name}.watched", params, func.body, fn.span)
-    return Watched(made, {p.name: q.name for p, q in flags.items()}, tuple(ops))
+    names_of = {p.name: q.name for p, q in flags.items()}
+    return Watched(made, names_of, first, tuple(reads), tuple(ops))
 
 
 def flag_type(p: Param) -> Array:

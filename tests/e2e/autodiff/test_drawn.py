@@ -179,19 +179,20 @@ def test_random_numbers_in_loops_of_unknown_length() -> None:
 
 def test_gradients_outside_a_tape_and_validated_ones() -> None:
     x, loss = make()
+    drawn = field(4)
 
     @ti.kernel
     def run():
         for i in x:
-            loss[None] += x[i] * ti.random()
+            r = ti.random()
+            drawn[i] = r
+            loss[None] += x[i] * r
 
     with pytest.raises(ti.ad.GradientError, match="the random numbers drawn here"):
         run.grad()
-    with (
-        pytest.raises(ti.ad.GradientError, match="the random numbers drawn here"),
-        ti.ad.Tape(loss, validation=True),
-    ):
+    with ti.ad.Tape(loss, validation=True):
         run()
+    is_near(x.grad, drawn.to_numpy())
 
 
 def test_old_values_with_a_derivative_are_not_kept() -> None:

@@ -1,0 +1,207 @@
+"""Loops whose iterations read what others change: refused where that happens, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.traps import check, field, is_near, make, refuse, slope
+
+RACE = r"(?s)one iteration reads an element of `x` .*it is changed here"
+N = 8
+START = np.linspace(0.1, 1.0, N)
+
+
+def grid() -> tuple[Any, Any, Callable[[], None]]:
+    """A field, a loss, and the kernel that adds up."""
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i] * x[i]
+
+    return x, loss, total
+
+
+def average(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for i in range(1, N - 1):
+            x[i] = 0.5 * (x[i - 1] + x[i + 1])
+
+    return run
+
+
+def add_all_others(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for i in x:
+            for j in range(N):
+                if i != j:
+                    x[i] += 0.1 * ti.sin(x[j])
+
+    return run
+
+
+def add_those_in_a_list(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] += 0.1 * x[near[i]]
+
+    return run
+
+
+def push_both(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for i in range(N - 1):
+            d = x[i + 1] - x[i]
+            x[i] += 0.1 * d
+            x[i + 1] -= 0.1 * d
+
+    return run
+
+
+@pytest.mark.parametrize("kernel", [average, add_all_others, add_those_in_a_list, push_both])
+def test_refused(kernel: Callable[..., Any]) -> None:
+    x, loss, total = grid()
+    near = ti.field(ti.i32, N)
+    near.from_numpy((np.arange(N) * 3 + 1) % N)
+    run = kernel(x, near)
+    refuse(RACE, loss, run, total)
+    with pytest.raises(ti.TaichiAssertionError, match=RACE), ti.ad.Tape(loss, validation=True):
+        run()
+    with pytest.raises(ti.ad.GradientError, match=RACE):
+        ti.ad.hvp(lambda: (run(), total()), loss, x, np.ones(N))
+
+
+def test_neighbours_in_a_list_that_are_none_of_the_changed() -> None:
+    x, loss, total = grid()
+    near = ti.field(ti.i32, N)
+    near.from_numpy(np.arange(N) // 2 * 2)
+
+    @ti.kernel
+    def run():
+        for k in range(N // 2):
+            i = 2 * k + 1
+            x[i] *= x[near[i]]
+
+    def program(x: Any) -> Any:
+        x = x.copy()
+        x[1::2] *= x[::2]
+        return (x * x).sum()
+
+    check(x, loss, run, total, gradient=slope(program, START))
+
+
+def test_every_other_element() -> None:
+    x, loss, total = grid()
+    mask = ti.field(ti.f32, N)
+    mask.from_numpy(np.arange(N) % 2)
+
+    @ti.kernel
+    def chosen(k: ti.i32):
+        for i in range(1, N - 1):
+            if i % 2 == k:
+                x[i] = 0.5 * x[i - 1] * x[i + 1]
+
+    @ti.kernel
+    def selected():
+        for i in range(1, N - 1):
+            x[i] = ti.select(i % 2 == 0, x[i - 1] * x[i + 1], x[i])
+
+    @ti.kernel
+    def masked():
+        for i in range(1, N - 1):
+            x[i] += mask[i] * (x[i - 1] + x[i + 1] - 2 * x[i])
+
+    def program(x: Any) -> Any:
+        x = x.copy()
+        x[2:-1:2] = 0.5 * x[1:-2:2] * x[3::2]
+        x[1:-1:2] = 0.5 * x[:-2:2] * x[2::2]
+        x[2:-1:2] = x[1:-2:2] * x[3::2]
+        x[1:-1:2] = x[:-2:2] + x[2::2] - x[1:-1:2]
+        return (x * x).sum()
+
+    runs = (lambda: chosen(0)), (lambda: chosen(1)), selected, masked, total
+    check(x, loss, *runs, gradient=slope(program, START))
+
+
+def test_a_boundary_that_stays_as_it_is() -> None:
+    x, loss, y = field(N, values=np.arange(N)), field(), field(N)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if 0 < i < N - 1:
+                y[i] = x[i - 1] * x[i + 1]
+            else:
+                x[i] = i
+        for i in y:
+            loss[None] += y[i]
+
+    with ti.ad.Tape(loss):
+        run()
+    want = slope(lambda x: (x[:-2] * x[2:]).sum(), np.arange(N))
+    is_near(x.grad.to_numpy()[1:-1], want[1:-1])
+
+
+def test_what_no_derivative_flows_through_may_race() -> None:
+    x, loss = make()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += x[i] ** 2
+        for i in range(3):
+            x[i] += x[i + 1]
+
+    check(x, loss, run, gradient=[1.4, 2.6, 0.8, 3.8])
+
+
+def test_races_that_come_late_are_found_by_validation() -> None:
+    x, loss, _ = grid()
+
+    @ti.kernel
+    def run(t: ti.i32):
+        for i in range(N - 1):
+            if t == 2:
+                x[i] += x[i + 1]
+
+    with pytest.raises(ti.TaichiAssertionError, match=RACE), ti.ad.Tape(loss, validation=True):
+        for t in range(3):
+            run(t)
+
+
+def test_a_gradient_outside_a_tape() -> None:
+    x, _, _ = grid()
+
+    @ti.kernel
+    def run():
+        for i in range(N - 1):
+            x[i] += x[i + 1]
+
+    x.grad.fill(1)
+    with pytest.raises(ti.ad.GradientError, match=RACE):
+        run.grad()
+
+
+def test_vectors_are_told_apart_by_component() -> None:
+    v, loss = ti.Vector.field(2, ti.f32, N, needs_grad=True), field()
+    v.fill(1.5)
+
+    @ti.kernel
+    def run():
+        for i in v:
+            v[i].x *= v[(i + 1) % N].y
+        for i in v:
+            loss[None] += v[i].x
+
+    check(v, loss, run, gradient=np.full((N, 2), 1.5))
+    is_near(loss, N * 2.25)
