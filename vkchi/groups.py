@@ -9,10 +9,11 @@ sign and bind themselves. Must not know: what a member's own type needs (signatu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.fields.storage import Storage
 from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.lang.argpack import ArgPack
@@ -52,6 +53,15 @@ class GroupParameter(Parameter):
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
         return [place for p, part in self.pairs(arg) for place in p.places(part)]
 
+    def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
+        for p, part in self.pairs(arg):
+            yield from p.leaves(part)
+
+    def keep_parts(self, arg: Any, copies: Mapping[str, Storage]) -> dict[str, Any]:
+        """The members of an argument as they are now, by name."""
+        parts = self.parts(arg)
+        return {name: p.keep(parts[name], copies) for name, p in self.members.items()}
+
 
 class StructParameter(GroupParameter):
     """A struct by value: a ti.Struct or a dict with the members of its type."""
@@ -64,6 +74,9 @@ class StructParameter(GroupParameter):
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         specs = tuple([p.spec(None, None if p.kind != "struct" else ()) for p in self._each()])
         return ArgSpec(self.name, self.kind, self.type, specs)
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return self.keep_parts(arg, copies)
 
     def _each(self) -> list[Parameter]:
         return list(self.members.values())
@@ -103,6 +116,9 @@ class PackParameter(GroupParameter):
         if not isinstance(arg, ArgPack) or arg.__vkchi_type__.members != self.type.members:
             raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
         return arg.entries
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return ArgPack(self.type, self.keep_parts(arg, copies))
 
 
 # --- making them -----------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""What a compile-time argument is in a kernel's signature: equal only for those of equal code.
+"""What arguments are in a kernel's signature: compile-time ones equal only for those of equal code.
 
-Owns: keys by contents and by identity, which keep nothing alive. Must not know: parameters, plans.
+Owns: keys by contents and by identity, which keep nothing alive; which arrays lie apart. Must not
+know: parameters, plans.
 
     >>> contents([1, 2.0]) == contents([1, 2.0]), contents(1) == contents(1.0)
     (True, False)
@@ -10,13 +11,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
+from vkchi.ndarray import Ndarray
 
 
 class ById:
@@ -85,3 +89,25 @@ def contents(value: Any) -> Any:
     except TypeError:
         return ById(value)
     return value
+
+
+def lie_apart(arrays: list[Any]) -> bool:
+    """Whether arrays share no memory on the device: neither they nor their gradients are one, and
+    no two are the same host memory (which is copied there once)."""
+    buffers: set[int] = set()
+    gradients, others = [], []
+    for a in arrays:
+        if isinstance(a, Ndarray):
+            buffers.add(id(a.buffer))
+            if a.grad is not None:
+                gradients.append(a.grad.buffer)
+        else:
+            others.append(a)
+    if len(buffers) + len(others) < len(arrays):
+        return False
+    if gradients and not buffers.isdisjoint(map(id, gradients)):
+        return False
+    return len(others) < 2 or not any(
+        a is None or b is None or host.is_same_view(a, b)
+        for a, b in combinations(map(host.view_of, others), 2)
+    )

@@ -32,6 +32,7 @@ class Ndarray(Storage):
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # which kernels cannot use
     grad: Ndarray | None = None
+    is_copy = False  # of an array in host memory, which may have a gradient
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...]) -> None:
         super().__init__(runtime, elem, shape)

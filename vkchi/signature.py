@@ -13,9 +13,8 @@ from __future__ import annotations
 import inspect
 import math
 import types as pytypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from vkchi.fields.storage import Storage, choose_stored
 from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
-from vkchi.keys import ById, contents
+from vkchi.keys import ById, contents, lie_apart
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.span import Span
@@ -119,9 +118,9 @@ class Bound:
 
 
 class Parameter:
-    """One kernel parameter. `width` is how many numbers `bind` appends for it."""
+    """One kernel parameter. `is_constant`: no derivative is to flow through what is read of it."""
 
-    kind = ""
+    kind, is_constant = "", False
 
     def __init__(self, name: str, type: Any) -> None:
         self.name, self.type = name, type
@@ -140,6 +139,15 @@ class Parameter:
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
         """(slot kind, parameter, axis) of each number that `bind` appends, in order."""
         return []
+
+    def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
+        """The parameter with its argument; of several in one, each with its part."""
+        yield self, arg
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        """The argument as it is now, whatever becomes of it; with copies on the device, by name,
+        in place of arrays in host memory."""
+        return arg
 
     def refuse(self, why: str) -> ArgumentError:
         """The error for an argument that does not fit."""
@@ -211,6 +219,9 @@ class TensorParameter(Parameter):
                     raise self.refuse(f"{value} does not fit {t.elem}")
         bound.flat.extend(host.cast(values, t.elem).reshape(-1).tolist())
 
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return host.numbers_of(arg).copy()
+
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
         return [("value", self.name, k) for k in range(self.type.size)]
 
@@ -226,6 +237,7 @@ class ArrayParameter(Parameter):
         self.dtype = annotation.dtype
         known = shape_of(self.dtype) if isinstance(self.dtype, Tensor) else ()
         self._needs_grad = bool(annotation.needs_grad)
+        self.is_constant = annotation.needs_grad is False
         self._element_axes = len(known) or annotation.element_dim or 0
         self._seen: dict[Any, Array] = {}
 
@@ -282,12 +294,15 @@ class ArrayParameter(Parameter):
 
     def bind(self, arg: Any, bound: Bound) -> None:
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
-        if self._needs_grad and array is arg and array.grad is None:
+        if self._needs_grad and array.grad is None and not array.is_copy:
             raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
         if array.device is not bound.runtime.device:
             array.check_alive()
             raise self.refuse("the array belongs to another device")
         bound.bind_array(self.name, array)
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return copies.get(self.name, arg)
 
     def _import(self, arg: Any, bound: Bound) -> Ndarray:
         view = host.view_of(arg)
@@ -300,6 +315,7 @@ class ArrayParameter(Parameter):
         else:
             array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
             array.from_numpy(view)
+            array.is_copy = True
         bound.imports.append(Import(self.name, view, array, arg))
         return array
 
@@ -374,28 +390,6 @@ class Signer:
                 t = signed[k] if first == k else signed[k].with_shape_of(like)
                 signed[k] = t.set_apart(apart)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
-
-
-def lie_apart(arrays: list[Any]) -> bool:
-    """Whether arrays share no memory on the device: neither they nor their gradients are one, and
-    no two are the same host memory (which is copied there once)."""
-    buffers: set[int] = set()
-    gradients, others = [], []
-    for a in arrays:
-        if isinstance(a, Ndarray):
-            buffers.add(id(a.buffer))
-            if a.grad is not None:
-                gradients.append(a.grad.buffer)
-        else:
-            others.append(a)
-    if len(buffers) + len(others) < len(arrays):
-        return False
-    if gradients and not buffers.isdisjoint(map(id, gradients)):
-        return False
-    return len(others) < 2 or not any(
-        a is None or b is None or host.is_same_view(a, b)
-        for a, b in combinations(map(host.view_of, others), 2)
-    )
 
 
 def with_article(name: str) -> str:

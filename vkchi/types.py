@@ -427,9 +427,10 @@ class ndarray:
     """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
 
     dtype: scalar, vector, matrix or struct type, or None for any; ndim: axes, or None for any.
-    element_dim, element_shape: of the elements, where dtype does not say. needs_grad: whether it
-    must have a gradient. boundary: `unsafe`, or `clamp`, where indices outside mean the nearest
-    element. `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`.
+    element_dim, element_shape: of the elements, where dtype does not say. needs_grad: True if
+    it must have a gradient, False if what is read of it is constant. boundary: `unsafe`, or
+    `clamp`, where indices outside mean the nearest element. `ndarray[ti.f32, 2]` is short for
+    `ndarray(ti.f32, 2)`.
     Source: Taichi's `ti.types.ndarray`. Raises TypeError, ValueError.
     """
 

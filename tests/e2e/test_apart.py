@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature import lie_apart
+from vkchi.keys import lie_apart
 
 
 def arrays(count: int, n: int = 8) -> list[Any]:

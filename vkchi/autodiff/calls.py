@@ -5,9 +5,10 @@ Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
 from vkchi.autodiff.regions import Box, is_inside, may_meet
 from vkchi.errors import GradientError
@@ -16,7 +17,7 @@ from vkchi.interop import host
 from vkchi.ir.core import Op, base_of
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
-from vkchi.signature import Bound
+from vkchi.signature import Bound, Parameter
 from vkchi.types import Array
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradi
 
 
 class Call(NamedTuple):
-    """A kernel call: its plan, its arguments with host arrays copied to the device, its arrays by
-    parameter name, its integers, torch tensors that want gradients, and all host arrays, as numpy
-    views."""
+    """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
+    its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
+    as numpy views, and the names of arrays that it takes for constants."""
 
     name: str
     plan: Plan
@@ -39,6 +40,7 @@ class Call(NamedTuple):
     numbers: dict[str, int]
     tensors: dict[str, Any]
     hosts: dict[str, Any]
+    constants: frozenset[str]
 
 
 def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
@@ -49,19 +51,33 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
     bound.check_written(plan.written)
-    copies = {one.name: one.array for one in bound.imports}
-    names = [p.name for p in plan.parameters]
-    given = tuple(copies.get(n, a) for n, a in zip(names, args, strict=True))
-    tensors = {n: a for n, a in zip(names, args, strict=True) if host.has_grad(a)}
+    given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
+    constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
+    wanted = [one for one in bound.imports if one.name not in constants]
+    tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
     hosts = {one.name: one.view for one in bound.imports}
     arrays = {**plan.fields(args), **bound.arrays}
-    return Call(name, plan, given, arrays, numbers_of(plan, args), tensors, hosts)
+    numbers = numbers_of(plan, args)
+    return Call(name, plan, given, arrays, numbers, tensors, hosts, frozenset(constants))
+
+
+def keep_arguments(
+    plan: Plan, args: tuple[Any, ...], copies: Mapping[str, Storage]
+) -> tuple[Any, ...]:
+    """The arguments as they are now, which Python may change, with copies of host arrays."""
+    return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
+
+
+def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
+    """Parameters with their arguments, each part of structs and packs for itself."""
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        yield from parameter.leaves(arg)
 
 
 def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
     """The arrays on the device that a launch works on, by parameter name."""
     bound = Bound(plan.runtime, [])
-    for parameter, arg in zip(plan.parameters, args, strict=True):
+    for parameter, arg in leaves_of(plan, args):
         if parameter.kind != "array" or isinstance(arg, Ndarray):
             parameter.bind(arg, bound)
     return {**plan.fields(args), **bound.arrays}
@@ -69,7 +85,7 @@ def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
     """The integer arguments by name."""
-    return {p.name: a for p, a in zip(plan.parameters, args) if isinstance(a, int)}
+    return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
 
 
 def companion(array: Storage, kind: str) -> Storage | None:
@@ -111,7 +127,9 @@ class Gradients:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.arrays = {
-            name: g for name, a in call.arrays.items() if (g := companion(a, "grad")) is not None
+            name: g
+            for name, a in call.arrays.items()
+            if name not in call.constants and (g := companion(a, "grad")) is not None
         }
         self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
         self.copies: dict[int, tuple[Any, Ndarray]] = {}
@@ -179,9 +197,23 @@ def plan_gradient(
     return found
 
 
+def check_tensors(call: Call) -> None:
+    """Raises GradientError for a tensor whose gradient torch adds up just now: it would find there
+    what it is to be given."""
+    for name, tensor in call.tensors.items():
+        if host.is_added_to(tensor):
+            raise GradientError(
+                f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going "
+                "backward, and adds what it is given to the .grad of this tensor",
+                call.plan.func.span,
+                help=f"pass {name}.detach(), and give torch the .grad of that",
+            )
+
+
 def check_leaves(call: Call) -> None:
     """Raises GradientError for a tensor that torch computed from others, as views are: a gradient
     would stay with it."""
+    check_tensors(call)
     for name, tensor in call.tensors.items():
         if not (tensor.is_leaf or tensor.retains_grad):
             raise GradientError(
@@ -222,7 +254,8 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
     """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
     something that the kernel has overwritten."""
     made = plan_gradient(call, gradients)
-    check_reaches(made.made.primal)
+    check_reaches(made.made.primal, call.constants)
+    check_slopes(call, made.made.primal.active)
     if made.draws:  # only a tape records them
         raise gone(made.draws[0].op)
     needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
@@ -246,6 +279,18 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
     again = reads.keys() & both.keys() - settled
     renewed = {k for k in again if is_inside(reads[k], both[k])}
     return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
+
+
+def check_slopes(call: Call, active: Activity) -> None:
+    """Raises GradientError if no result of a call has a gradient, and one is a host array."""
+    for name, op in () if active.stores else active.escapes.items():
+        if name in call.hosts:
+            raise GradientError(
+                f"{call.name}.grad() would do nothing: `{name}`, which the kernel writes here, has "
+                "no gradient", op.span,
+                help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
+                "what that is given; numpy arrays have none",
+            )  # fmt: skip
 
 
 def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
@@ -275,6 +320,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     nothing for want of gradients.
     """
     call = describe_call(name, plan, args)
+    check_tensors(call)
     gradients = Gradients(call)
     made, needs, renewed = fit_gradient(call, gradients)
     history = plan.runtime.kept.get(HISTORY)

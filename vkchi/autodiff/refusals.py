@@ -48,19 +48,21 @@ def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> No
         )  # fmt: skip
 
 
-def check_reaches(primal: Primal) -> None:
+def check_reaches(primal: Primal, constants: frozenset[str]) -> None:
     """Raises GradientError if a kernel puts what it reads into arrays with gradients, and none of
-    the arrays that it reads has one: a gradient called for by itself would do nothing."""
+    the arrays that it reads has one, but for constants: a gradient called for by itself would do
+    nothing."""
     fn, ours = primal.fn, primal.differentiable
     if primal.active.stores:
         return
     others = frozenset(p.name for p in fn.params if is_smooth_array(p) and p.name not in ours)
-    for name in sorted(others):
+    for name in sorted(others - constants):
         for target, op in Activity(fn, frozenset({name})).escapes.items():
             if target in ours:
                 raise GradientError(
                     f"the gradient of `{target}` would be lost: `{name}`, which it depends on "
-                    "here, has none", op.span, help=f"make `{name}` with needs_grad=True",
+                    "here, has none", op.span,
+                    help=f"make `{name}` with needs_grad=True, a tensor with requires_grad=True",
                 )  # fmt: skip
 
 

@@ -28,6 +28,8 @@ from vkchi.autodiff.calls import (
     copy_of,
     describe_call,
     is_gradient,
+    keep_arguments,
+    leaves_of,
     plan_gradient,
     usable,
     whole,
@@ -267,7 +269,7 @@ class Tape(Recording):
             if companion(array, "grad") is not None:
                 box = boxes.get(name) or (None,) * len(array.shape)
                 self.overwrites.hold(Held(array, name, who, span, box))
-        for p, arg in zip(plan.parameters, args, strict=True):
+        for p, arg in leaves_of(plan, args):
             if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
                 self.tensors.hold(arg, Held(self.loss, p.name, who, span, ()))
 
@@ -378,9 +380,8 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a launch: of those in host memory that are only read, the copies made."""
     if not call.hosts:
         return args
-    plan = call.plan
-    three = zip(plan.parameters, args, call.args, strict=True)
-    return tuple(arg if p.name in plan.written else copy for p, arg, copy in three)
+    read = call.hosts.keys() & call.arrays.keys() - call.plan.written
+    return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
 
 
 # --- losses and gradients ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.calls import Call
+from vkchi.autodiff.calls import Call, keep_arguments
 from vkchi.autodiff.overwrites import Held, Loss, refuse
 from vkchi.autodiff.taints import covering, flow_from
 from vkchi.fields.storage import Storage
@@ -34,8 +34,7 @@ class Copies:
 
     def share(self, call: Call) -> Call:
         """The call with copies that were made before, where they are the same."""
-        names = [p.name for p in call.plan.parameters]
-        arrays, args = dict(call.arrays), list(call.args)
+        found = {}
         for name, view in call.hosts.items():
             if name not in call.plan.written:
                 made = call.arrays[name]
@@ -43,8 +42,9 @@ class Copies:
                 old = self.found.setdefault(key, made)
                 if old is not made and not is_equal(old, made):
                     old = self.found[key] = made
-                arrays[name] = args[names.index(name)] = old
-        return call._replace(arrays=arrays, args=tuple(args))
+                found[name] = old
+        args = keep_arguments(call.plan, call.args, found)
+        return call._replace(arrays={**call.arrays, **found}, args=args)
 
 
 def is_equal(a: Storage, b: Storage) -> bool:
