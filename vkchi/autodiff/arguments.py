@@ -5,6 +5,7 @@ Owns: the checks and their errors. Must not know: what is done with it.
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ WORDS = {"grad": "gradient", "dual": "dual"}
 
 def check_alone(runtime: Runtime, title: str) -> None:
     """Raises KernelRuntimeError if something records kernel calls already."""
+    if runtime.tape is not None and runtime.tape.thread != get_ident():
+        raise KernelRuntimeError(
+            f"{title} cannot be used while another thread is inside {runtime.tape.title}, which "
+            "records the kernels of all: let threads take turns, with a lock"
+        )
     if runtime.tape is not None:
         raise KernelRuntimeError(
             f"tapes do not nest: {title} cannot be used inside {runtime.tape.title}, leave that "

@@ -103,14 +103,20 @@ class Program:
 
 
 def new_buffer(runtime: Runtime, t: Array, shape: tuple[int, int], title: str) -> Storage:
-    """Memory for values of a kernel. Raises DeviceError if one array cannot hold so many."""
+    """Memory for values of a kernel. Raises DeviceError if there is not so much."""
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
         raise DeviceError(
             f"the gradient of {title}() must save {count} numbers, more than one array holds: run "
             "fewer iterations per launch"
         )
-    return Storage(runtime, t.elem, shape, stored=t.stored)
+    try:
+        return Storage(runtime, t.elem, shape, stored=t.stored)
+    except DeviceError as e:
+        raise DeviceError(
+            f"the gradient of {title}() must save {count} numbers, for which there is no memory: "
+            f"run fewer iterations per launch ({e})"
+        ) from None
 
 
 class Room:

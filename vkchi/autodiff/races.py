@@ -156,8 +156,9 @@ def mark_of(b: Builder, marks: Mapping[Op, Param], loop: Op) -> Value:
     return b.emit("elem", marks[loop], b.emit("and", index, b.const(MARKS - 1, i32)))
 
 
-def trace(fn: Func, pairs: Sequence[Pair]) -> Traced:
-    """The Func that notes who reads and who changes what. It reports nothing."""
+def trace(fn: Func, pairs: Sequence[Pair], *, all_change: bool = False) -> Traced:
+    """The Func that notes who reads and who changes what; with `all_change`, every write does. It
+    reports nothing."""
     who: dict[Op, list[Who]] = {}
     cells: dict[str, Param] = {}
     loops: dict[Op, Op] = {}
@@ -181,6 +182,8 @@ def trace(fn: Func, pairs: Sequence[Pair]) -> Traced:
             if op.kind == "load":
                 marked = b.emit("load", mark_of(b, marks, loops[op]))
                 parts = [b.emit("ne", marked, b.const(0, i32))] * len(parts)
+            if all_change:
+                parts = [None] * len(parts)
             note(b, args[0], parts, one, loops[op].regions[0].params[0])
         if op is fn.body.ops[-1]:
             for k, (read, write) in enumerate(both):
@@ -275,9 +278,10 @@ class Races:
         self.plan = plan
         self.fn = prepare(plan.func, names)
         self.pairs = find_pairs(self.fn, names)
-        self.calls, self.has_met = 0, False
+        self.calls = 0
+        self.has_met = False
         self.footprint = Footprint(self.fn, (), ())
-        self.trials: dict[tuple[int, ...], Trial] = {}
+        self.trials: dict[tuple[bool, tuple[int, ...]], Trial] = {}
 
     def is_due(self) -> bool:
         """Whether to look this time: at the 1st, 2nd, 4th, 8th call and so on; every time, once a
@@ -286,13 +290,15 @@ class Races:
         return self.has_met or self.calls & (self.calls - 1) == 0
 
     def find(self, call: Call) -> Race | None:
-        """A race in this call; None if there is none."""
+        """A race in this call; None if there is none. After the first one every write is taken
+        for a change: what is stored may be there already, from the time before."""
         near = self.near(call)
         if not near:
             return None
-        if near not in self.trials:
-            self.trials[near] = self.new_trial(call, [self.pairs[k] for k in near])
-        number = self.try_(call, self.trials[near])
+        key = self.has_met, near
+        if key not in self.trials:
+            self.trials[key] = self.new_trial(call, [self.pairs[k] for k in near])
+        number = self.try_(call, self.trials[key])
         if not number:
             return None
         self.has_met = True
@@ -310,7 +316,7 @@ class Races:
 
     def new_trial(self, call: Call, pairs: Sequence[Pair]) -> Trial:
         """The kernels that find which of these pairs meet."""
-        made = trace(self.fn, pairs)
+        made = trace(self.fn, pairs, all_change=self.has_met)
         return Trial(
             made, *(self.program(call, fn) for fn in (mark(self.fn, made.marks), made.func))
         )

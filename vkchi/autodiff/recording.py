@@ -7,6 +7,7 @@ Owns: `Recording`. Must not know: how derivatives are built.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,7 @@ class Recording:
     is_paused = False  # whether calls and copies are done as they are
 
     def __init__(self, budget_bytes: int | None = None) -> None:
+        self.thread = get_ident()
         self.taints, self.overwrites = Taints(), Overwrites()
         self.keeper = Keeper(budget_bytes, self.accessed)
 

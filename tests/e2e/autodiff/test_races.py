@@ -100,6 +100,25 @@ def test_neighbours_in_a_list_that_are_none_of_the_changed() -> None:
     check(x, loss, run, total, gradient=slope(program, START))
 
 
+def test_refused_again_until_it_is_mended() -> None:
+    x, loss = field(N, values=START), field()
+    a, b, near = field(N), field(N), ti.field(ti.i32, N)
+
+    @ti.kernel
+    def run():
+        for i in a:
+            b[i] = a[near[i]] if near[i] < N else x[i]
+            a[i] = x[i]
+        for i in b:
+            loss[None] += b[i] * b[i]
+
+    near.fill(1)
+    for _ in range(3):  # from the second time on `a` holds already what is stored
+        refuse("reads an element of `a`", loss, run)
+    near.fill(N)
+    check(x, loss, run, gradient=2 * START)
+
+
 def test_every_other_element() -> None:
     x, loss, total = grid()
     mask = ti.field(ti.f32, N)

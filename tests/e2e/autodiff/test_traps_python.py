@@ -3,6 +3,7 @@ functions without gradients, tensors and arrays of other libraries, forward mode
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -390,6 +391,22 @@ def test_tapes_do_not_nest_and_run_once() -> None:
         ti.ad.Tape(loss).__enter__()
     with pytest.raises(ti.TaichiRuntimeError, match="a tape can be entered once"):
         tape.__enter__()
+
+
+def test_tapes_of_two_threads_take_turns() -> None:
+    _, loss = make()
+    told: list[str] = []
+
+    def enter() -> None:
+        with pytest.raises(ti.TaichiRuntimeError) as error:
+            ti.ad.Tape(loss).__enter__()
+        told.append(str(error.value))
+
+    with ti.ad.Tape(loss):
+        other = Thread(target=enter)
+        other.start()
+        other.join()
+    assert "while another thread is inside ti.ad.Tape" in told[0]
 
 
 def test_a_loss_without_gradient() -> None:
