@@ -35,6 +35,15 @@ def check_alone(runtime: Runtime, title: str) -> None:
         )
 
 
+def check_run(who: str, run: Any) -> None:
+    """Raises ArgumentError for what cannot be called."""
+    if not callable(run):
+        raise ArgumentError(
+            f"{who}: run must be a kernel or a function that calls kernels, not {run!r}: pass "
+            "`run`, not `run()`"
+        )
+
+
 def check_loss(loss: Any) -> None:
     """Raises KernelRuntimeError for what cannot be a loss."""
     if host.is_torch(loss):
@@ -66,7 +75,8 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
     """Raises ArgumentError for what is no array with a gradient or dual."""
     if not isinstance(x, Storage):
         what = "field" if kind == "dual" else "field or ndarray"
-        raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}")
+        more = ": give its members, s.a of s" if hasattr(x, "__vkchi_struct__") else ""
+        raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}{more}")
     check_has(who, x, kind)
 
 
@@ -76,7 +86,9 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if companion(x, kind) is None:
         what = "" if who == "the loss" else f", and {x!r} has none"
-        raise ArgumentError(f"{who} needs a {WORDS[kind]}{what}: make it with needs_{kind}=True")
+        is_field = kind == "grad" or not isinstance(x, Ndarray)  # ndarrays have no duals
+        more = f"with needs_{kind}=True" if is_field else "a field with needs_dual=True"
+        raise ArgumentError(f"{who} needs a {WORDS[kind]}{what}: make it {more}")
 
 
 def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:

@@ -52,6 +52,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
         bind_gradient(bound, gradient, argument)
     bound.check_written(plan.written)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
+    check_numbers(name, plan, args)
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]
     tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
@@ -195,6 +196,17 @@ def plan_gradient(
         found = call.plan.derived[key] = GradientPlan(call.plan, call.args, names, types, settled)
     assert isinstance(found, GradientPlan)
     return found
+
+
+def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+    """Raises GradientError for a tensor that is passed by value and wants a gradient."""
+    for parameter, arg in leaves_of(plan, args):
+        if parameter.kind == "tensor" and host.is_torch(arg) and arg.requires_grad:
+            raise GradientError(
+                f"{name}(): the gradient of `{parameter.name}`, which is passed by value, would be "
+                "lost", plan.func.span,
+                help=f"pass {parameter.name}.detach(), or take it as ti.types.ndarray()",
+            )  # fmt: skip
 
 
 def check_tensors(call: Call) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vkchi.autodiff.arguments import check_alone, check_array
+from vkchi.autodiff.arguments import check_alone, check_array, check_run
 from vkchi.autodiff.checkpoints import State
 from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
@@ -44,6 +44,7 @@ def gradcheck(
     from vkchi.autodiff.tape import Tape
 
     check_alone(current(), "ti.ad.gradcheck")
+    check_run("ti.ad.gradcheck", run)
     inputs = [inputs] if isinstance(inputs, Storage) else inputs
     check_inputs("ti.ad.gradcheck: inputs", inputs)
     saved = [x.to_numpy() for x in inputs]

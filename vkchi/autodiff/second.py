@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.arguments import check_alone, check_array, check_loss, numbers_like
+from vkchi.autodiff.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
@@ -52,6 +52,7 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     """
     runtime = current()
     check_alone(runtime, Recorder.title)
+    check_run(Recorder.title, run)
     check_loss(loss)
     check_array("ti.ad.hvp: x", x)
     slopes = companion(x, "grad")

@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call, Handler
 from vkchi.frontend.operands import constant, dtype_of
 from vkchi.frontend.trace import traced, unwrap, wrap
+from vkchi.frontend.trees import map_leaves
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Param, Value
 from vkchi.lang import decompose, slopes
 from vkchi.lang.function import Function
 from vkchi.lang.jacobi import DOUBLE, SINGLE, Precision
 from vkchi.lang.loop import repeat
+from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
 
 # --- loops of traced functions -------------------------------------------------------------------
@@ -87,12 +91,17 @@ def _solve(cx: Context, A: Any, b: Any, dt: Any = None) -> Value:
 
 
 def _stop_grad(cx: Context, x: Any) -> Any:
-    if isinstance(x, ArrayRef):
-        cx.stop_gradient(x)
-        return None
-    if not isinstance(x, Value):
-        raise cx.fail("`ti.stop_grad` takes an array or a value of the kernel")
-    return cx.b.emit("stop_grad", x)
+    """Values without their derivatives; None for arrays. What has no derivative is as it was."""
+
+    def stop(leaf: Any) -> Any:
+        if isinstance(leaf, ArrayRef):
+            cx.stop_gradient(leaf)
+            return None
+        if not isinstance(leaf, Value | int | float | np.generic | Matrix):
+            raise cx.fail("`ti.stop_grad` takes an array or a value of the kernel")
+        return cx.b.emit("stop_grad", leaf) if isinstance(leaf, Value) else leaf
+
+    return map_leaves(x, stop)
 
 
 CALLS[repeat] = Call(emit_repeat)

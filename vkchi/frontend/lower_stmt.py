@@ -22,8 +22,9 @@ from vkchi.frontend.lower_expr import is_static_call, operator_text
 from vkchi.frontend.operands import dtype_of
 from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown
-from vkchi.frontend.trees import Record, map_leaves
+from vkchi.frontend.trees import Record, leaves, map_leaves
 from vkchi.ir.core import Value
+from vkchi.lang.decompose import stop_grad
 from vkchi.structs import StructType
 from vkchi.types import u1
 
@@ -61,8 +62,16 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
     """An expression for its effect; texts are docstrings."""
-    if not isinstance(n.value, ast.Constant):
-        cx.expr(n.value)
+    if isinstance(n.value, ast.Constant):
+        return
+    value = cx.expr(n.value)
+    if isinstance(n.value, ast.Call) and cx.expr(n.value.func) is stop_grad and leaves(value):
+        raise cx.at(n.value, lambda cx: cx.fail(
+            "ti.stop_grad does not change the value that it is given",
+            kind=KernelSyntaxError,
+            help="use its result, y = ti.stop_grad(x[i]), or give it a whole array: "
+            "ti.stop_grad(x)",
+        ))  # fmt: skip
 
 
 def lower_pass(cx: Lowering, n: ast.Pass) -> None:

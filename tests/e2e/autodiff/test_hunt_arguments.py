@@ -179,6 +179,81 @@ def test_tensors_where_a_gradient_is_asked_for() -> None:
     is_near(x.grad, [2, 4, 6])
 
 
+def test_a_tensor_passed_by_value() -> None:
+    v, x, loss = tensor([2, 3]), field(3, values=[1, 1, 1]), field()
+
+    @ti.kernel
+    def add(v: ti.math.vec2):
+        for i in x:
+            loss[None] += v.x * x[i]
+
+    add(v)
+    with (
+        pytest.raises(ti.ad.GradientError, match="`v`, which is passed by value"),
+        ti.ad.Tape(loss),
+    ):
+        add(v)
+    check(x, loss, lambda: add(v.detach()), gradient=[2, 2, 2])
+
+
+# --- what ti.stop_grad takes ---------------------------------------------------------------------
+
+
+def test_stop_grad_of_numbers_and_structs() -> None:
+    Ball = ti.types.struct(r=ti.f32, v=ti.math.vec2)
+    balls, loss, dt = Ball.field(shape=3, needs_grad=True), field(), 0.5
+    weights = ti.Vector([1.0, 2.0, 3.0])
+    balls.r.fill(2)
+    balls.v.fill(3)
+
+    @ti.kernel
+    def add():
+        for i in balls:
+            old = ti.stop_grad(balls[i])
+            loss[None] += ti.stop_grad(dt) * ti.stop_grad(weights)[i] * old.r * old.v.x * balls[i].r
+
+    with ti.ad.Tape(loss):
+        add()
+    is_near(balls.r.grad, [3, 6, 9])
+    is_near(balls.v.grad, np.zeros((3, 2)))
+
+
+def test_stop_grad_of_a_value_that_is_not_used() -> None:
+    x, loss = field(3, values=[1, 1, 1]), field()
+
+    @ti.kernel
+    def add():
+        for i in x:
+            ti.stop_grad(x[i])
+            loss[None] += x[i]
+
+    with pytest.raises(ti.TaichiSyntaxError, match="does not change the value"):
+        add()
+
+
+# --- wrong calls ---------------------------------------------------------------------------------
+
+
+def test_what_the_functions_of_ad_do_not_take() -> None:
+    x, loss = field(3, values=[1, 1, 1]), field()
+    balls = ti.Struct.field({"r": ti.f32}, shape=3, needs_grad=True)
+    array, dual = ti.ndarray(ti.f32, 3, needs_grad=True), ti.field(ti.f32, (), needs_dual=True)
+
+    @ti.kernel
+    def add():
+        for i in x:
+            loss[None] += x[i]
+
+    for call, message in [
+        (lambda: ti.ad.gradcheck(add(), loss, [x]), "pass `run`, not `run\\(\\)`"),
+        (lambda: ti.ad.hvp(add(), loss, x, [1, 1, 1]), "pass `run`, not `run\\(\\)`"),
+        (lambda: ti.ad.gradcheck(add, loss, [balls]), "give its members"),
+        (lambda: ti.ad.FwdMode(dual, array, [1, 1, 1]).__enter__(), "a field with needs_dual"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 # --- torch goes backward -------------------------------------------------------------------------
 
 
