@@ -1,6 +1,6 @@
 """What users hand to tapes, forward mode and the functions of `ti.ad`, checked first.
 
-Owns: the checks and their errors. Must not know: what is done with it.
+Owns: the checks and their errors; `set_loss`. Must not know: what is done with it.
 """
 
 from __future__ import annotations
@@ -100,3 +100,11 @@ def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
     except (TypeError, ValueError):
         raise ArgumentError(f"{who} must be numbers of shape {shape}, not {given!r}") from None
     return values
+
+
+def set_loss(loss: Any, value: float) -> None:
+    """Set a loss: one that `check_loss` has accepted."""
+    if host.is_torch(loss):
+        loss.detach().fill_(value)
+    else:
+        loss.fill(value)

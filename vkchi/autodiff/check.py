@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vkchi.autodiff.arguments import check_alone, check_array, check_run
+from vkchi.autodiff.arguments import check_alone, check_array, check_run, set_loss
 from vkchi.autodiff.checkpoints import State
-from vkchi.errors import ArgumentError, GradientError
+from vkchi.autodiff.steps import launches_in
+from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.runtime import current
 
 if TYPE_CHECKING:
@@ -57,8 +59,16 @@ def gradcheck(
 
 
 def check_tape(tape: Tape) -> None:
-    """The same for a tape that has run; `grad_check` are the inputs."""
+    """The same for a tape that has run; `grad_check` are the inputs. Raises KernelRuntimeError for
+    calls that write torch tensors, which are not done again in these."""
     assert tape.grad_check is not None
+    for launch in launches_in(tape.entries):
+        for name in sorted(launch.call.tensors.keys() & launch.call.plan.written):
+            raise KernelRuntimeError(
+                f"Tape(grad_check=...) does not go through torch tensors, as `{name}` of "
+                f"{launch.call.name}(): use ti.ad.gradcheck(run, loss, inputs), which calls the "
+                "kernels again"
+            )
     end = State(array for array, _ in tape.keeper.start.values())
     for x in tape.grad_check:
         slopes = differences(tape.run_again, tape.loss, x, None, tape.restore_start)
@@ -76,7 +86,7 @@ def check_inputs(who: str, inputs: Any) -> None:
 
 def differences(
     run: Callable[[], Any],
-    loss: Storage,
+    loss: Any,
     x: Storage,
     step: float | None,
     restore: Callable[[], None] = lambda: None,
@@ -93,9 +103,9 @@ def differences(
             moved[place] += sign * h
             restore()
             x.from_numpy(moved)
-            loss.fill(0)
+            set_loss(loss, 0.0)
             run()
-            ends.append((float(moved[place]), float(loss.to_numpy().reshape(-1)[0])))
+            ends.append((float(moved[place]), float(host.numbers_of(loss).reshape(-1)[0])))
         slopes[place] = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
     x.from_numpy(before)
     return slopes

@@ -13,33 +13,50 @@ from vkchi.errors import KernelRuntimeError
 from vkchi.runtime import current
 
 
-def grad_replaced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
-    the kernels in it."""
-    made: Callable[..., Any] = recorded(function, None)
-    return made
+class Recorded:
+    """A Python function that tapes record as one call. `grad` is its gradient, which takes the same
+    arguments; `is_skipped` if it has none by intent."""
 
+    __vkchi_kind__ = "recorded"
 
-def no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a Python function that tapes do not differentiate."""
-    made: Callable[..., Any] = recorded(function, lambda *args, **kwargs: None)
-    return made
+    def __init__(self, function: Callable[..., Any], *, is_skipped: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.is_skipped = is_skipped
+        self.grad: Callable[..., Any] | None = do_nothing if is_skipped else None
 
-
-def recorded(function: Callable[..., Any], gradient: Callable[..., Any] | None) -> Any:
-    """The function, recorded by tapes as one call with this gradient."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tape = current().tape
         if tape is None or tape.is_paused:
-            return function(*args, **kwargs)
-        return tape.call_custom(call, args, kwargs)
+            return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+        return tape.call_custom(self, args, kwargs)
 
-    call.is_skipped = gradient is not None  # type: ignore[attr-defined]
-    call.grad = gradient  # type: ignore[attr-defined]
-    call.__vkchi_kind__ = "recorded"  # type: ignore[attr-defined]
-    return call
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else BoundRecorded(self, obj)
+
+
+class BoundRecorded(functools.partial[Any]):
+    """Such a function taken from an object, which is its first argument."""
+
+    @property
+    def grad(self) -> Any:
+        """The function's gradient for this object; None before it is defined."""
+        gradient = self.func.grad  # type: ignore[attr-defined]
+        return None if gradient is None else functools.partial(gradient, *self.args)
+
+
+def do_nothing(*args: Any, **kwargs: Any) -> None:
+    """The gradient of what is not differentiated."""
+
+
+def grad_replaced(function: Callable[..., Any]) -> Any:
+    """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
+    the kernels in it."""
+    return Recorded(function, is_skipped=False)
+
+
+def no_grad(function: Callable[..., Any]) -> Any:
+    """Make a Python function that tapes do not differentiate."""
+    return Recorded(function, is_skipped=True)
 
 
 def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

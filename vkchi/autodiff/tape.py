@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.arguments import check_alone, check_loss
+from vkchi.autodiff.arguments import check_alone, check_loss, set_loss
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
@@ -108,7 +108,7 @@ class Tape(Recording):
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
             clear_all_gradients()
-        fill(self.loss, 0.0)
+        set_loss(self.loss, 0.0)
         self.state, self.runtime.tape = "recording", self
         return self
 
@@ -385,14 +385,6 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 # --- losses and gradients ------------------------------------------------------------------------
-
-
-def fill(loss: Any, value: float) -> None:
-    """Set a loss."""
-    if host.is_torch(loss):
-        loss.detach().fill_(value)
-    else:
-        loss.fill(value)
 
 
 def seed_loss(loss: Any) -> None:

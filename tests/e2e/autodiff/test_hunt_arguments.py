@@ -313,3 +313,69 @@ def test_a_result_without_gradient() -> None:
     y.grad = tensor([1, 1], needs=False)
     cube.grad(x, y)
     is_near(x.grad, [3, 12])
+
+
+@pytest.mark.parametrize("kind", ["loss", "between"])
+def test_checks_with_tensors(kind: str) -> None:
+    x, y = field(3, values=[1, 2, 3]), tensor([0, 0, 0])
+    loss = tensor(0) if kind == "loss" else ti.ndarray(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def square(y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] ** 2
+
+    @ti.kernel
+    def add(y: ti.types.ndarray(), loss: ti.types.ndarray()):
+        for i in y:
+            loss[None] += y[i] * x[i]
+
+    def run() -> None:
+        square(y)
+        add(y, loss)
+
+    ti.ad.gradcheck(run, loss, [x])
+    is_near(x.grad, [3, 12, 27])
+    with pytest.raises(RuntimeError, match="use ti.ad.gradcheck"):
+        with ti.ad.Tape(loss, grad_check=[x]):
+            run()
+
+
+# --- gradients of one's own in classes -----------------------------------------------------------
+
+
+@ti.data_oriented
+class Sum:
+    def __init__(self, weight: float) -> None:
+        self.x, self.total, self.weight = field(3, values=[1, 1, 1]), field(), weight
+
+    @ti.kernel
+    def add(self, by: ti.f32):
+        for i in self.x:
+            self.total[None] += self.weight * by * self.x[i]
+
+    @ti.ad.grad_replaced
+    def forward(self, by: float) -> None:
+        self.add(by)
+        self.add(by)
+
+    @ti.ad.grad_for(forward)
+    def backward(self, by: float) -> None:
+        self.add.grad(by)
+
+    @ti.ad.grad_replaced
+    def unknown(self) -> None:
+        self.add(1)
+
+
+def test_gradients_of_methods() -> None:
+    first, second = Sum(1), Sum(10)
+    for one in (first, second):
+        check(one.x, one.total, lambda one=one: one.forward(by=4), gradient=[4 * one.weight] * 3)
+    first.x.grad.fill(0)
+    first.total.grad[None] = 1
+    first.forward.grad(4)
+    Sum.forward.grad(first, by=2)
+    is_near(first.x.grad, [6, 6, 6])
+    is_near(second.x.grad, [40, 40, 40])
+    assert first.unknown.grad is None
