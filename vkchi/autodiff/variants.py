@@ -12,6 +12,7 @@ from vkchi.autodiff.calls import Call, copy_of, types_apart
 from vkchi.autodiff.plan import SEED, Arrays, Program
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach
+from vkchi.autodiff.refusals import depends_on_order
 from vkchi.compiler import Built, used_sites
 from vkchi.errors import GradientError
 from vkchi.gradients import build_forward, put_in_place
@@ -57,15 +58,22 @@ class ForwardPlan:
             plan.func, differentiable, types, runtime.options, runtime.device.caps
         )
         self.is_apart = put_in_place(plan.func, differentiable) is not plan.func
-        if self.is_apart and plan.draws:
-            raise GradientError(
-                f"forward mode through singular values or eigenvalues runs {call.name}() twice, "
-                "which draws random numbers", plan.func.span,
-                help="draw them in a kernel of their own, into a field",
-            )  # fmt: skip
+        if self.is_apart:
+            self._check_repeatable(call)
         self.variant = Variant(plan, func, built, call.args)
         self.active = Activity(plan.func, differentiable)
         self.escapes = Reach(plan.func).lasting(self.active)
+
+    def _check_repeatable(self, call: Call) -> None:
+        """Raises GradientError if the kernel does something else the second time."""
+        func = call.plan.func
+        why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
+        if call.plan.draws or depends_on_order(func):
+            raise GradientError(
+                f"forward mode through singular values or eigenvalues runs {call.name}() twice, "
+                f"which {why}", func.span,
+                help="do that in a kernel of its own, and keep what it gives in a field",
+            )  # fmt: skip
 
     def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Do the call; the duals become those of its results. What the kernel returns."""

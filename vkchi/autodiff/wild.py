@@ -4,7 +4,8 @@ if it is 0: a `select` or `if` did not choose the value, or nobody read it.
 Owns: `Wild`, which tells the ops whose rules must see to that. They have an operand that
 - comes of an op which makes infinities of plain numbers (`rules.WILD`); or
 - comes from an array, where it may stand for missing data; but for results that always count, as
-  what is added to memory does: a result that is no number spoils the sum anyway.
+  what is added to one total does: a result that is no number spoils the total anyway. Of totals
+  that differ from iteration to iteration, some may count for nothing later.
 
 Must not know: how adjoints are built.
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vkchi.autodiff.memory import constant_key
 from vkchi.autodiff.primal import INDEX_PARAMS, LOOPS, Activity, Primal
 from vkchi.autodiff.rules import WILD, is_smooth
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 
 # Ops whose result is infinite or no number where an operand is.
 FAITHFUL = frozenset(("add", "sub", "mul", "neg", "abs", "sqrt", "log", "log2", "sin", "cos"))
-FAITHFUL |= {"cast", "sum", "splat", "pack", "transpose", "matmul", "outer"}
+FAITHFUL |= {"sum", "splat", "pack", "transpose", "matmul", "outer"}
 Slots = tuple[Value, ...]
 
 
@@ -76,9 +78,9 @@ def regions_of(region: Region) -> Iterator[Region]:
 def links_in(region: Region, owner: Op | None) -> Iterator[tuple[Value, Slots]]:
     """Values that a region uses, and what must count for them to count."""
     for op in region.ops:
-        if op.kind == "atomic_add":
+        if op.kind == "atomic_add" and is_total(op.args[0]):
             yield op.args[1], ()
-        elif op.kind in FAITHFUL:
+        elif op.kind in FAITHFUL or (op.kind == "cast" and is_smooth(op)):
             yield from ((v, (op,)) for v in op.args)
         elif op.kind == "div":
             yield op.args[0], (op,)
@@ -89,6 +91,14 @@ def links_in(region: Region, owner: Op | None) -> Iterator[tuple[Value, Slots]]:
             is_loop = owner.kind in LOOPS and region is owner.regions[-1]
             for k, v in enumerate(op.args if is_loop or owner.kind == "if" else ()):
                 yield v, carried(owner, k) if is_loop else (owner.results[k],)
+
+
+def is_total(ptr: Value) -> bool:
+    """Whether a place in an array is the same in all iterations."""
+    while isinstance(ptr, Op) and ptr.kind == "member":
+        ptr = ptr.args[0]
+    is_element = isinstance(ptr, Op) and ptr.kind == "elem"
+    return is_element and all(constant_key(v) is not None for v in ptr.args[1:])
 
 
 def carried(loop: Op, k: int) -> Slots:

@@ -178,6 +178,25 @@ def test_missing_data(body: Any, slopes: list[float]) -> None:
     assert not np.isnan(w.grad.to_numpy()).any()
 
 
+def test_missing_data_in_sums_of_their_own() -> None:
+    """What is added to `errors[i]` counts only where that does."""
+    x, seen, errors = (ti.field(ti.f32, 4, needs_grad=True) for _ in range(3))
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.array([1, 2, 3, 4], np.float32))
+    seen.from_numpy(np.array([0.5, np.nan, 1, np.nan], np.float32))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            errors[i] += (x[i] - seen[i]) ** 2
+        for i in x:
+            loss[None] += ti.select(i % 2 == 0, errors[i], 0.0)
+
+    with ti.ad.Tape(loss):
+        run()
+    np.testing.assert_allclose(x.grad.to_numpy(), [1, 0, 4, 0], rtol=1e-5)
+
+
 def test_infinite_slope_that_counts_stays_infinite() -> None:
     x, loss = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
 

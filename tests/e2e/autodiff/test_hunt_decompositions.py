@@ -211,3 +211,18 @@ def test_second_derivatives_are_refused() -> None:
 
     with pytest.raises(ti.ad.GradientError, match="only first derivatives"):
         ti.ad.hvp(run, loss, x, np.eye(2))
+
+
+def test_forward_mode_does_no_counter_twice() -> None:
+    x = ti.Matrix.field(2, 2, ti.f32, 4, needs_dual=True)
+    kept, count = ti.field(ti.f32, 4, needs_dual=True), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run():
+        for i in x:
+            _U, S, _V = ti.svd(x[i])
+            kept[ti.atomic_add(count[None], 1)] = S[0, 0]
+
+    message = "twice, which depends on the order of iterations"
+    with pytest.raises(ti.ad.GradientError, match=message), ti.ad.FwdMode(kept, x, [1.0] * 16):
+        run()
