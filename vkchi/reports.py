@@ -9,6 +9,8 @@ overflows become warnings, the first failed check is raised. Must not know: kern
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +56,16 @@ class Reports:
         self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
         self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
         self.first: dict[tuple[str, Span], str] = {}
+        self.is_muted = False
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """While launches are done again, which have printed and warned already."""
+        self.is_muted = True
+        try:
+            yield
+        finally:
+            self.is_muted = False
 
     def deliver(self, sites: dict[int, Site]) -> None:
         """Wait for what was recorded, print, warn, and raise what the launch reported.
@@ -69,8 +81,9 @@ class Reports:
         failed = read_failures(slots, sites)
         self._clear(0, FAILURES_AT)
         self._clear(LINES_AT, min(used, LINE_WORDS))
-        print_lines(lines, lost)
-        self._warn(lines)
+        if not self.is_muted:
+            print_lines(lines, lost)
+            self._warn(lines)
         if failed:
             raise error_of(failed, failures)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.calls import Call, Gradients, whole
@@ -40,14 +41,16 @@ class Launch:
         keeper.count(sum(array.size_bytes for array in arrays.values()))
 
     def repeat(self) -> None:
-        """Call the kernel again, with the same random numbers; or put back what it wrote."""
+        """Call the kernel again, with the same random numbers and printing nothing; or put back
+        what it wrote."""
         if self.results:
             for result in self.results:
                 result.repeat()
             return
         runtime = self.call.plan.runtime
         draws, runtime.draws = runtime.draws, self.draws
-        self.launch()
+        with runtime.reports.muted() if self.call.plan.sites else nullcontext():
+            self.launch()
         runtime.draws = max(draws, runtime.draws)
 
     def launch(self) -> None:
@@ -80,9 +83,9 @@ class Entry(Launch):
         self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
 
     def launch(self) -> None:
-        """Call the kernel, as it was called first."""
+        """Call the kernel, as it was called first, but leave host memory as it is."""
         if self.drawing is not None:
-            self.drawing.run(self.call, self.drawn)
+            self.drawing.run(self.call._replace(hosts={}), self.drawn)
         else:
             super().launch()
 

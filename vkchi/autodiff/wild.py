@@ -97,8 +97,9 @@ def is_total(ptr: Value) -> bool:
     """Whether a place in an array is the same in all iterations."""
     while isinstance(ptr, Op) and ptr.kind == "member":
         ptr = ptr.args[0]
-    is_element = isinstance(ptr, Op) and ptr.kind == "elem"
-    return is_element and all(constant_key(v) is not None for v in ptr.args[1:])
+    if not isinstance(ptr, Op) or ptr.kind != "elem":
+        return False
+    return all(constant_key(v) is not None for v in ptr.args[1:])
 
 
 def carried(loop: Op, k: int) -> Slots:

@@ -337,3 +337,36 @@ def test_a_tape_done_again_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     tape()
     assert loaded == []
     is_near(x.grad, 4 * X**3)
+
+
+def test_what_is_done_again_is_not_seen_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """Lines that were printed, and numpy arrays that the kernel wrote and Python has changed."""
+    n = 4096
+    x, loss = field(n, values=np.ones(n)), field()
+    seen = np.zeros(1, np.float32)
+
+    @ti.kernel
+    def step(seen: ti.types.ndarray()):
+        for i in x:
+            drawn = ti.random()
+            x[i] = ti.sin(x[i]) * (1 + drawn)
+            if i == 0:
+                seen[0] = drawn
+                print("seen", drawn)
+
+    @ti.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i]
+
+    now, slope = 1.0, 1.0
+    with ti.ad.Tape(loss, memory=4 * n * 4) as tape:
+        for _ in range(8):
+            step(seen)
+            now, slope = np.sin(now) * (1 + seen[0]), slope * np.cos(now) * (1 + seen[0])
+            seen[0] = -1
+        measure()
+    assert tape.report is not None and tape.report.repeated > 0
+    np.testing.assert_allclose(x.grad[0], slope, rtol=1e-4)
+    assert seen[0] == -1
+    assert capfd.readouterr().out.count("seen") == 8
