@@ -27,6 +27,7 @@ from vkchi.autodiff.rules import (
     rule_of,
 )
 from vkchi.autodiff.sweep import place_in, zero
+from vkchi.autodiff.wild import spread_wild
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
@@ -59,6 +60,7 @@ class Forward:
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop
         self.scouted: frozenset[Value] = frozenset()  # memory that holds the loop's results already
         self.used = used_in(fn.body)
+        self.wild = spread_wild(fn)
 
     def build(self) -> Func:
         """The whole Func."""
@@ -335,5 +337,10 @@ class ForwardSite:
 
     @property
     def is_wild(self) -> bool:
-        """Forward, what a `select` does not choose is gone."""
-        return False
+        """Whether a tangent may be infinite. (What a `select` does not choose is gone.)"""
+        return not self.forward.wild.isdisjoint(self.op.args)
+
+    @property
+    def has_tangents(self) -> bool:
+        """These are tangents."""
+        return True

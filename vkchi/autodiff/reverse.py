@@ -447,3 +447,8 @@ class ReverseSite:
     def is_wild(self) -> bool:
         """Whether an operand may be infinite where it does not count."""
         return self.op in self.reverse.wild
+
+    @property
+    def has_tangents(self) -> bool:
+        """These are adjoints."""
+        return False

@@ -61,6 +61,11 @@ class Site(Protocol):
         """Whether an operand may be infinite or no number where it does not count."""
         ...
 
+    @property
+    def has_tangents(self) -> bool:
+        """Whether tangents are multiplied, not adjoints: infinite after an infinite slope."""
+        ...
+
 
 Partial = Callable[[Site], Number]
 Vjp = Callable[[Site, Number], "list[Number | None]"]
@@ -342,16 +347,22 @@ def multiply(site: Site, g: Number, factor: Factor) -> Number | None:
     if isinstance(factor, Constant):
         return g if factor is ONE else -g
     if isinstance(factor, Steep):
-        return _times_steep(g, factor.slope(site))
-    return _times_steep(g, factor(site)) if site.is_wild else g * factor(site)
+        return _times_steep(site, g, factor.slope(site))
+    return _times_steep(site, g, factor(site)) if site.is_wild else g * factor(site)
 
 
-def _times_steep(g: Number, slope: Number) -> Number:
+def _times_steep(site: Site, g: Number, slope: Number) -> Number:
     """The product, 0 for zero times infinity. (Zero times a finite slope is multiplied, not chosen:
-    the product itself has derivatives.)"""
-    most = float(np.finfo(scalar_of(slope.type).dtype).max)
-    counts = (slope.call("abs") <= most) | (g != 0)
+    the product itself has derivatives.) An infinite tangent is what an infinite slope left: that
+    of `ti.exp(-x)` in `1 / (1 + ti.exp(-x))`, where it overflows."""
+    counts = _is_finite(slope) | (g != 0)
+    if site.has_tangents:
+        counts = counts & (_is_finite(g) | (slope != 0))
     return counts.where(g * slope, g.zero())
+
+
+def _is_finite(x: Number) -> Number:
+    return x.call("abs") <= float(np.finfo(scalar_of(x.type).dtype).max)
 
 
 def rule_of(op: Op) -> Rule:

@@ -32,7 +32,7 @@ class Wild:
         ops = list(walk(primal.fn.body))
         loads = [op for op in ops if op.kind == "load" and is_smooth(op)]
         read = {op for op in loads if isinstance(base_of(op.args[0]), Param)}
-        self.made = Spread(primal.fn, {op for op in ops if op.kind in WILD}).values
+        self.made = spread_wild(primal.fn)
         self.read = Spread(primal.fn, read).values
         self.counting = find_counting(primal)
 
@@ -50,6 +50,11 @@ class Spread(Activity):
 
     def _may_be_active(self, op: Op) -> bool:
         return bool(op.results) and self._is_kind(op)
+
+
+def spread_wild(fn: Func) -> set[Value]:
+    """The values that come of ops which make infinities of plain numbers."""
+    return Spread(fn, {op for op in walk(fn.body) if op.kind in WILD}).values
 
 
 def find_counting(primal: Primal) -> set[Value]:

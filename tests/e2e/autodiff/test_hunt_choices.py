@@ -207,3 +207,52 @@ def test_infinite_slope_that_counts_stays_infinite() -> None:
     with ti.ad.Tape(loss):
         root()
     assert x.grad[None] == math.inf
+
+
+def logistic(x: Any) -> Any:
+    return 1 / (1 + ti.exp(-x))
+
+
+def saturated(x: Any) -> Any:
+    return ti.tanh(ti.exp(x)) * 2
+
+
+def root_times_zero(x: Any) -> Any:
+    return ti.floor(x * 0) * ti.sqrt(x * 0)
+
+
+OVERFLOWS = [
+    (logistic, [-800.0, 0.0, 800.0], [0, 0.25, 0], [0, 0, 0]),
+    (saturated, [-800.0, 800.0], [0, 0], [0, 0]),
+    (root_times_zero, [1.0], [0], [0]),
+]
+
+
+@pytest.mark.parametrize(("body", "at", "slopes", "bends"), OVERFLOWS)
+def test_tangent_that_overflows(body: Any, at: Any, slopes: Any, bends: Any) -> None:
+    """Forward mode, and both modes, where an exponential is infinite and its result is not."""
+    n, f = len(at), ti.func(body)
+    x = ti.field(ti.f32, n, needs_grad=True, needs_dual=True)
+    y = ti.field(ti.f32, n, needs_grad=True, needs_dual=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] = f(x[i])
+
+    @ti.kernel
+    def add():
+        for i in y:
+            loss[None] += y[i]
+
+    def both():
+        run()
+        add()
+
+    x.from_numpy(np.array(at))
+    with ti.ad.FwdMode(loss=y, param=x, seed=[1] * n):
+        run()
+    np.testing.assert_allclose(y.dual.to_numpy(), slopes, atol=1e-6)
+    np.testing.assert_allclose(ti.ad.hvp(both, loss, x, [1] * n), bends, atol=1e-6)
+    np.testing.assert_allclose(x.grad.to_numpy(), slopes, atol=1e-6)
