@@ -62,12 +62,20 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     source = cx.act.source
     leaves = first_break(source, n) is not None or returns(source, n)
     must_be_serial = config.is_serial or cx.act.is_serial or (leaves and not cx.act.is_kernel)
+    must_be_serial |= runs_once(space)
     if cx.is_top and not must_be_serial:
         parallel(cx, n, space, config)
     elif leaves:
         serial_leaving(cx, n, space)
     else:
         serial(cx, n, space)
+
+
+def runs_once(space: Space) -> bool:
+    """Whether a loop is `range(1)` or the like, as people write it to have the loops inside run
+    serially: no other iteration comes between what its body does, as with serialize=True."""
+    ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
+    return all(isinstance(end, int) for end in ends) and len(range(*ends)) <= 1  # type: ignore[arg-type]
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.traps import X, check, field, is_near, make, slope
@@ -98,3 +99,54 @@ def test_in_two_axes_and_in_forward_mode() -> None:
     with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0, 0]):
         run()
     is_near(loss.dual, slope(program)[0])
+
+
+@pytest.mark.parametrize("memory", [None, "1KiB"])
+def test_counter_in_a_loop_of_one_iteration(memory: Any) -> None:
+    """`for _ in range(1)` is how people make a kernel's loops serial: a tree whose nodes a counter
+    hands out there, in a `while`, is the same when the gradient builds it again."""
+    n = 6
+    x, loss = field(n, values=[0.9, 0.1, 0.4, 0.7, 0.2, 0.55]), field()
+    mass = field(4 * n)
+    child, nodes = ti.field(ti.i32, (4 * n, 2)), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def build():
+        for k, side in child:
+            child[k, side] = -1
+        for k in mass:
+            mass[k] = 0
+        nodes[None] = 1
+        for _ in range(1):
+            for i in range(n):
+                node, low, high = 0, 0.0, 1.0
+                while high - low > 0.2:
+                    middle = (low + high) / 2
+                    side = 1 if x[i] > middle else 0
+                    if child[node, side] < 0:
+                        child[node, side] = ti.atomic_add(nodes[None], 1)
+                    node = child[node, side]
+                    mass[node] += x[i] ** 2
+                    if side:
+                        low = middle
+                    else:
+                        high = middle
+
+    @ti.kernel
+    def add():
+        for k in range(nodes[None]):
+            loss[None] += mass[k] ** 2
+
+    def program(values):
+        sums: dict[Any, float] = {}
+        for v in values:
+            for depth in (2, 4, 8):
+                place = depth, int(v * depth)
+                sums[place] = sums.get(place, 0.0) + v**2
+        return sum(s**2 for s in sums.values())
+
+    with ti.ad.Tape(loss, memory=memory):
+        build()
+        add()
+    assert nodes[None] > n
+    is_near(x.grad, slope(program, x.to_numpy()))
