@@ -75,7 +75,7 @@ def runs_once(space: Space) -> bool:
     """Whether a loop is `range(1)` or the like, as people write it to have the loops inside run
     serially: no other iteration comes between what its body does, as with serialize=True."""
     ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
-    return all(isinstance(end, int) for end in ends) and len(range(*ends)) <= 1  # type: ignore[arg-type]
+    return all(isinstance(end, int) for end in ends) and len(range(*ends)) <= 1
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
