@@ -4,27 +4,30 @@ iterations, and a gradient, which computes it again, may find something else.
 Owns: `find_pairs`, the reads and writes of a kernel's loops that may meet in two iterations, as far
 as their indices tell; `mark` and `trace`, the kernels that note which iterations change anything,
 and who reads and who changes every element; and `Races`, which tries them on copies. What is found
-is certain: an element that one iteration read and another one changed. To store what stands there
-already, or to add 0, changes nothing, and what is read by an iteration that changes nothing does
-not count: so it is where a `select` or a factor of 0 leaves out every other element.
+is certain: an element that one iteration read and another one changed. To add 0 changes nothing,
+nor to store what stands there already if it has no derivative or was read there; and what is read
+by an iteration that changes nothing does not count: so it is where a `select` or a factor of 0
+leaves out every other element.
 
 Must not know: tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vkchi.autodiff.calls import Call, copy_of
 from vkchi.autodiff.memory import for_each_element
 from vkchi.autodiff.plan import Program
+from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.refusals import runs_once
 from vkchi.autodiff.regions import Box, Footprint, Ranges, element_of, may_meet
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import place_in
 from vkchi.autodiff.watched import flag_type
+from vkchi.autodiff.wild import Spread
 from vkchi.compiler import build
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
@@ -132,7 +135,7 @@ class Traced(NamedTuple):
     marks: dict[Op, Param]
 
 
-def mark(fn: Func, marks: Mapping[Op, Param]) -> Func:
+def mark(fn: Func, marks: Mapping[Op, Param], sparing: Container[Op]) -> Func:
     """The Func that sets the marks of the iterations that change anything. It reports nothing."""
     inside = {op: loop for loop in marks for op in walk(loop.regions[0]) if op.kind in WRITES
               and isinstance(base_of(op.args[0]), Param)}  # fmt: skip
@@ -140,7 +143,7 @@ def mark(fn: Func, marks: Mapping[Op, Param]) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op in inside:
             place = mark_of(b, marks, inside[op])
-            for changed in changes(b, op, args):
+            for changed in changes(b, op, args, sparing):
                 one, zero = b.const(1, i32), b.const(0, i32)
                 value = one if changed is None else b.emit("select", changed, one, zero)
                 b.emit("atomic_max", place, value)
@@ -156,9 +159,8 @@ def mark_of(b: Builder, marks: Mapping[Op, Param], loop: Op) -> Value:
     return b.emit("elem", marks[loop], b.emit("and", index, b.const(MARKS - 1, i32)))
 
 
-def trace(fn: Func, pairs: Sequence[Pair], *, all_change: bool = False) -> Traced:
-    """The Func that notes who reads and who changes what; with `all_change`, every write does. It
-    reports nothing."""
+def trace(fn: Func, pairs: Sequence[Pair], sparing: Container[Op]) -> Traced:
+    """The Func that notes who reads and who changes what. It reports nothing."""
     who: dict[Op, list[Who]] = {}
     cells: dict[str, Param] = {}
     loops: dict[Op, Op] = {}
@@ -178,12 +180,10 @@ def trace(fn: Func, pairs: Sequence[Pair], *, all_change: bool = False) -> Trace
         if effect_of(op.kind) is Effect.REPORT:
             return ()
         for one in who.get(op, ()):
-            parts = list(changes(b, op, args))
+            parts = list(changes(b, op, args, sparing))
             if op.kind == "load":
                 marked = b.emit("load", mark_of(b, marks, loops[op]))
                 parts = [b.emit("ne", marked, b.const(0, i32))] * len(parts)
-            if all_change:
-                parts = [None] * len(parts)
             note(b, args[0], parts, one, loops[op].regions[0].params[0])
         if op is fn.body.ops[-1]:
             for k, (read, write) in enumerate(both):
@@ -218,17 +218,17 @@ def note(b: Builder, ptr: Value, parts: Sequence[Value | None], who: Who, index:
             b.emit(kind, target, number)
 
 
-def changes(b: Builder, op: Op, args: tuple[Value, ...]) -> Iterator[Value | None]:
+def changes(
+    b: Builder, op: Op, args: tuple[Value, ...], sparing: Container[Op]
+) -> Iterator[Value | None]:
     """For every component, whether an op changes it; None for sure."""
     ptr = op.args[0].type
     assert isinstance(ptr, Ptr)
     t = ptr.elem
+    assert isinstance(t, Scalar | Tensor)
     old = None
-    if op.kind == "store":
-        old = b.emit("load", args[0])
-    elif op.kind in ("atomic_add", "atomic_sub"):
-        assert isinstance(t, Scalar | Tensor)
-        old = b.const(0, t)
+    if op in sparing:
+        old = b.emit("load", args[0]) if op.kind == "store" else b.const(0, t)
     if not isinstance(t, Tensor):
         yield None if old is None else b.emit("ne", old, args[1])
         return
@@ -237,6 +237,27 @@ def changes(b: Builder, op: Op, args: tuple[Value, ...]) -> Iterator[Value | Non
             yield None
         else:
             yield b.emit("ne", *(b.emit("extract", v, attr=k) for v in (old, args[1])))
+
+
+def find_sparing(fn: Func, names: frozenset[str]) -> set[Op]:
+    """The writes that may leave a place as it is, with its derivative."""
+    active = Activity(fn, names)
+    loads: dict[Value, list[Op]] = {}
+    for op in walk(fn.body):
+        if op.kind == "load":
+            loads.setdefault(base_of(op.args[0]), []).append(op)
+    found = {op for op in walk(fn.body) if op.kind in ("atomic_add", "atomic_sub")}
+    for op in walk(fn.body):
+        if op.kind == "store":
+            same = {x for x in loads.get(base_of(op.args[0]), ()) if is_same_place(x, op)}
+            if op.args[1] not in active or op.args[1] in Spread(fn, same).values:
+                found.add(op)
+    return found
+
+
+def is_same_place(a: Op, b: Op) -> bool:
+    """Whether two accesses of an array are of the same element, in an iteration."""
+    return place_of(a.args[0]).indices == place_of(b.args[0]).indices
 
 
 def compare(b: Builder, read: Who, write: Who, met: Param, number: int) -> None:
@@ -275,13 +296,13 @@ class Races:
     """What may meet in a kernel, by its arrays of these names, which have gradients."""
 
     def __init__(self, plan: Plan, names: frozenset[str]) -> None:
-        self.plan = plan
+        self.plan, self.names = plan, names
         self.fn = prepare(plan.func, names)
         self.pairs = find_pairs(self.fn, names)
         self.calls = 0
         self.has_met = False
         self.footprint = Footprint(self.fn, (), ())
-        self.trials: dict[tuple[bool, tuple[int, ...]], Trial] = {}
+        self.trials: dict[tuple[int, ...], Trial] = {}
 
     def is_due(self) -> bool:
         """Whether to look this time: at the 1st, 2nd, 4th, 8th call and so on; every time, once a
@@ -290,15 +311,13 @@ class Races:
         return self.has_met or self.calls & (self.calls - 1) == 0
 
     def find(self, call: Call) -> Race | None:
-        """A race in this call; None if there is none. After the first one every write is taken
-        for a change: what is stored may be there already, from the time before."""
+        """A race in this call; None if there is none."""
         near = self.near(call)
         if not near:
             return None
-        key = self.has_met, near
-        if key not in self.trials:
-            self.trials[key] = self.new_trial(call, [self.pairs[k] for k in near])
-        number = self.try_(call, self.trials[key])
+        if near not in self.trials:
+            self.trials[near] = self.new_trial(call, [self.pairs[k] for k in near])
+        number = self.try_(call, self.trials[near])
         if not number:
             return None
         self.has_met = True
@@ -316,10 +335,10 @@ class Races:
 
     def new_trial(self, call: Call, pairs: Sequence[Pair]) -> Trial:
         """The kernels that find which of these pairs meet."""
-        made = trace(self.fn, pairs, all_change=self.has_met)
-        return Trial(
-            made, *(self.program(call, fn) for fn in (mark(self.fn, made.marks), made.func))
-        )
+        sparing = find_sparing(self.fn, self.names)
+        made = trace(self.fn, pairs, sparing)
+        marking = mark(self.fn, made.marks, sparing)
+        return Trial(made, self.program(call, marking), self.program(call, made.func))
 
     def program(self, call: Call, fn: Func) -> Program:
         """A kernel made of the call's."""

@@ -68,7 +68,29 @@ def push_both(x: Any, near: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("kernel", [average, add_all_others, add_those_in_a_list, push_both])
+def reverse(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] = x[N - 1 - i]
+
+    return run
+
+
+def step_after_step(x: Any, near: Any) -> Any:
+    @ti.kernel
+    def run():
+        for t in range(N // 2 - 1):  # in parallel
+            for i in range(2):
+                x[2 * t + 2 + i] = 1.1 * x[2 * t + i]
+
+    return run
+
+
+KERNELS = average, add_all_others, add_those_in_a_list, push_both, reverse, step_after_step
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_refused(kernel: Callable[..., Any]) -> None:
     x, loss, total = grid()
     near = ti.field(ti.i32, N)
