@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vkchi.span import Span, render_carets, render_chain
+from vkchi.span import Span, is_ours, render_carets, render_chain, user_span
 
 
 class VkchiError(Exception):
@@ -21,7 +21,8 @@ class CompilationError(VkchiError):
     """A kernel is wrong. Knows the user's line.
 
     `sentence` says what is wrong, `label` stands beside the carets, `notes` are (sentence, span)
-    pairs saying where a fact came from, `help` is something to type.
+    pairs saying where a fact came from, `help` is something to type. In place of a line of a kernel
+    of our own, as copies are, the user's line that Python stands at is shown.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class CompilationError(VkchiError):
         notes: Sequence[tuple[str, Span | None]] = (),
         help: str = "",
     ) -> None:
-        self.sentence, self.span, self.label = sentence, span, label
-        self.notes, self.help = tuple(notes), help
+        self.sentence, self.label, self.help = sentence, label, help
+        self.span = user_span() if is_ours(span) else span
+        self.notes = tuple((text, None if is_ours(at) else at) for text, at in notes)
         super().__init__(render_error(self))
 
 

@@ -52,6 +52,13 @@ def user_span() -> Span | None:
     return Span(code.co_filename, line, col + 1, end, end_col + 1, code.co_name)
 
 
+def is_ours(span: Span | None) -> bool:
+    """Whether a span is of a kernel of this package: no user's code called it inside a kernel."""
+    while span is not None and span.caller is not None:
+        span = span.caller
+    return span is not None and span.file.startswith(PACKAGE)
+
+
 def source_line(span: Span) -> str:
     """The text of the span's first line without its newline; empty if the file is not readable."""
     return linecache.getline(span.file, span.line).rstrip("\n").expandtabs(1)

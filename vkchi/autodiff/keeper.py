@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from vkchi.autodiff.calls import copy_of, is_gradient, whole
 from vkchi.autodiff.copies import put_back
 from vkchi.autodiff.regions import Box, may_meet
+from vkchi.errors import DeviceError
 from vkchi.fields.storage import Access, Storage
 
 UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
@@ -159,9 +160,20 @@ class Keeper:
         for w in hit:
             found = w.holder.memory[w.name]  # the array, or one component of it
             if id(found) not in copies:
-                copies[id(found)] = copy_of(found)
+                copies[id(found)] = self.copy(found)
                 self.count(found.size_bytes)
             w.holder.memory[w.name] = copies[id(found)]
+
+    def copy(self, array: Storage) -> Storage:
+        """A copy of an array. Raises DeviceError where there is no memory for it."""
+        try:
+            return copy_of(array)
+        except DeviceError as e:
+            raise DeviceError(
+                f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "
+                'overwrite: with ti.ad.Tape(memory="512MiB"), say, it saves less and calls kernels '
+                "again"
+            ) from None
 
     def count(self, size_bytes: int) -> None:
         """Count what is saved; past the budget, give up keeping everything."""

@@ -393,6 +393,36 @@ def test_tapes_do_not_nest_and_run_once() -> None:
         tape.__enter__()
 
 
+def test_a_refused_copy_is_shown_where_it_is_called() -> None:
+    x, loss = make()
+    y, z = ti.field(ti.f32, 4), field(4)
+    with pytest.raises(ti.ad.GradientError) as error, ti.ad.Tape(loss):
+        y.copy_from(x)
+        z.copy_from(y)
+    assert "z.copy_from(y)" in str(error.value)
+    assert "vkchi" not in str(error.value).replace(__file__, "")
+
+
+def test_without_memory_for_copies_a_tape_says_how_to_save_less(monkeypatch: Any) -> None:
+    from vkchi.autodiff import keeper
+    from vkchi.errors import DeviceError
+
+    x, loss = make()
+
+    @ti.kernel
+    def square():
+        for i in x:
+            x[i] *= x[i]
+
+    def fail(array: Any) -> None:
+        raise DeviceError("there is none")
+
+    with pytest.raises(ti.TaichiRuntimeError, match=r"none; the tape .* 0 bytes .*\(memory="):
+        with ti.ad.Tape(loss):
+            monkeypatch.setattr(keeper, "copy_of", fail)
+            square()
+
+
 def test_tapes_of_two_threads_take_turns() -> None:
     _, loss = make()
     told: list[str] = []
