@@ -767,3 +767,25 @@ def test_empty_ranges():
     assert run(-3) == 5
     assert not x.to_numpy().any()
     assert run(2) == 5 + 2 + 6
+
+
+IS_CHAIN = True
+
+
+def test_only_static_conditions_keep_loops_parallel():
+    """Under any other `if` a loop is serial, as in Taichi, also where the condition is known."""
+    x = ti.field(ti.f32, 5000)
+
+    @ti.kernel
+    def run(most: ti.template()):
+        if IS_CHAIN:
+            for i in range(1, 5000):
+                x[i] = x[i - 1] + 1
+                if i > most:
+                    break
+        if ti.static(IS_CHAIN):
+            for i in range(5000):
+                x[i] += 1
+
+    run(4000)
+    np.testing.assert_array_equal(x.to_numpy()[[1, 3000, 4002]], [2, 3001, 1])

@@ -23,11 +23,11 @@ from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, construct
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
+from vkchi.frontend.peek import peek
 from vkchi.frontend.places import attribute_of, lvalue
 from vkchi.frontend.records import (
     construct_struct,
     is_struct_array,
-    peek_member,
     record_in,
 )
 from vkchi.frontend.sparse import SparseRef
@@ -52,29 +52,6 @@ _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what
 _DIFFERENTIATION = "vkchi.autodiff."
 IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
-
-
-# --- recognising without evaluating --------------------------------------------------------------
-
-
-def peek(cx: Lowering, n: ast.expr) -> Any:
-    """What a name or dotted name stands for, if it is known while compiling; else None."""
-    if isinstance(n, ast.Name):
-        var = cx.act.find(n.id)
-        return cx.peek_captured(n.id) if var is None else var.value
-    if isinstance(n, ast.Attribute):
-        base = peek(cx, n.value)
-        if isinstance(base, Record):
-            return peek_member(base, n.attr)
-        if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
-            return None
-        return getattr(base, n.attr, None)
-    return None
-
-
-def is_call_of(cx: Lowering, n: ast.expr, fn: Any) -> bool:
-    """Whether an expression is a call of `fn`."""
-    return isinstance(n, ast.Call) and peek(cx, n.func) is fn
 
 
 def is_array(x: Any) -> bool:

@@ -19,6 +19,7 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
+from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import UNSET, Var
 from vkchi.frontend.syntax import always_leaves, may_leave
@@ -302,7 +303,7 @@ def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
     cx.locate(n.test)
     cond = condition(cx, n.test)
     if not isinstance(cond, Value):
-        lower_scoped(cx, n.body if cond else n.orelse, go_on)
+        lower_known(cx, n, n.body if cond else n.orelse, go_on)
         return
     then_leaves, else_leaves = always_leaves(n.body), always_leaves(n.orelse)
     after_then = go_on if else_leaves and not then_leaves else None
@@ -313,6 +314,22 @@ def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
     join_arms(cx, cond, then, orelse)
     if not (then_leaves or else_leaves):
         unless_left(cx, go_on)
+
+
+def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn | None) -> None:
+    """The arm of an `if` that is known while compiling. Only `ti.static` makes loops in it loops
+    at the top of the kernel: the others are serial, also where a condition happens to be known."""
+    act, was_serial = cx.act, cx.act.is_serial
+    act.is_serial = was_serial or not is_static_call(cx, n.test)
+
+    def go_on_outside() -> None:
+        inner, act.is_serial = act.is_serial, was_serial
+        assert go_on is not None
+        go_on()
+        act.is_serial = inner
+
+    lower_scoped(cx, stmts, go_on and go_on_outside)
+    act.is_serial = was_serial
 
 
 def condition(cx: Lowering, n: ast.expr) -> bool | Value:

@@ -27,7 +27,8 @@ from vkchi.frontend.carry import (
 )
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
-from vkchi.frontend.lower_expr import bind_static, is_static_call
+from vkchi.frontend.lower_expr import bind_static
+from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
     Linear,

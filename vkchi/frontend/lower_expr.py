@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.assign import assign_to, parts_of, unpack
-from vkchi.frontend.callee import is_call_of, lower_call
+from vkchi.frontend.callee import lower_call
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.flow import (
     decisive,
@@ -27,6 +27,7 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
+from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import CONSTANT, Var
@@ -35,7 +36,6 @@ from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
-from vkchi.lang.static import static
 from vkchi.types import Tensor, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
@@ -351,8 +351,3 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.JoinedStr: lower_fstring,
     ast.FormattedValue: lower_formatted,
 }
-
-
-def is_static_call(cx: Lowering, n: ast.expr) -> bool:
-    """Whether an expression is `ti.static(...)`."""
-    return is_call_of(cx, n, static)

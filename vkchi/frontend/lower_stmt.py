@@ -18,8 +18,9 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch, condition, lower_if
 from vkchi.frontend.inline import check_count, convert_result
 from vkchi.frontend.loops import lower_for, lower_while
-from vkchi.frontend.lower_expr import is_static_call, operator_text
+from vkchi.frontend.lower_expr import operator_text
 from vkchi.frontend.operands import dtype_of
+from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown
 from vkchi.frontend.trees import Record, leaves, map_leaves

@@ -71,7 +71,7 @@ def test_stop_grad_of_a_value_and_of_an_array() -> None:
     @ti.kernel
     def value():
         for i in x:
-            loss[None] += ti.stop_grad(x[i] * y[i]) * x[i]
+            loss[None] += ti.stop_grad(x[i] * y[i]) * x[i] * ti.stop_grad(1.0)
 
     @ti.kernel
     def array():

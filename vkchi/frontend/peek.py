@@ -1,0 +1,39 @@
+"""What expressions stand for, seen without evaluating them.
+
+Owns: names, dotted names and calls by name. Must not know: what a call does.
+
+    is_static_call(cx, n)       # whether n is `ti.static(...)`
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.operands import is_target
+from vkchi.frontend.records import peek_member
+from vkchi.frontend.trees import Record
+from vkchi.frontend.values import ArrayRef
+from vkchi.ir.core import Value
+from vkchi.lang.static import static
+
+
+def peek(cx: Lowering, n: ast.expr) -> Any:
+    """What a name or dotted name stands for, if it is known while compiling; else None."""
+    if isinstance(n, ast.Name):
+        var = cx.act.find(n.id)
+        return cx.peek_captured(n.id) if var is None else var.value
+    if isinstance(n, ast.Attribute):
+        base = peek(cx, n.value)
+        if isinstance(base, Record):
+            return peek_member(base, n.attr)
+        if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
+            return None
+        return getattr(base, n.attr, None)
+    return None
+
+
+def is_static_call(cx: Lowering, n: ast.expr) -> bool:
+    """Whether an expression is `ti.static(...)`."""
+    return isinstance(n, ast.Call) and peek(cx, n.func) is static
