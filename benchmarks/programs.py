@@ -310,6 +310,216 @@ def ad_gravity():
 
 
 @program
+def ad_springs():
+    """Many small kernels in one tape: 200 steps of a chain."""
+    n, steps, dt = 64, 200, 0.01
+    x = ti.Vector.field(2, ti.f32, (steps + 1, n), needs_grad=True)
+    v = ti.Vector.field(2, ti.f32, (steps + 1, n), needs_grad=True)
+    force = ti.Vector.field(2, ti.f32, (steps, n), needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def pull(t: ti.i32):
+        for i in range(n - 1):
+            d = x[t, i + 1] - x[t, i]
+            f = 100 * (d.norm() - 0.1) * d.normalized()
+            force[t, i] += f
+            force[t, i + 1] -= f
+
+    @ti.kernel
+    def move(t: ti.i32):
+        for i in range(n):
+            v[t + 1, i] = 0.99 * v[t, i] + dt * (force[t, i] + ti.Vector([0.0, -1.0]))
+            x[t + 1, i] = x[t, i] + dt * v[t + 1, i]
+
+    @ti.kernel
+    def measure():
+        for i in range(n):
+            loss[None] += x[steps, i].y
+
+    start = np.zeros((steps + 1, n, 2), np.float32)
+    start[0, :, 0] = 0.11 * np.arange(n)
+    x.from_numpy(start)
+
+    def step():
+        force.fill(0)
+        with ti.ad.Tape(loss=loss):
+            for t in range(steps):
+                pull(t)
+                move(t)
+            measure()
+
+    r = best(step, reps=3)
+    # forces between the masses cancel: the heights depend on the heights' sum alone
+    np.testing.assert_allclose(x.grad.to_numpy()[0, :, 1].sum(), n, rtol=1e-3)
+    return r
+
+
+@program
+def ad_wave():
+    """Stencils, whose gradients scatter: 64 steps of a wave on a grid of 256 by 256."""
+    n, steps, c = 256, 64, 0.2
+    u = ti.field(ti.f32, (steps + 2, n, n), needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def advance(t: ti.i32):
+        for i, j in ti.ndrange((1, n - 1), (1, n - 1)):
+            around = u[t, i - 1, j] + u[t, i + 1, j] + u[t, i, j - 1] + u[t, i, j + 1]
+            u[t + 1, i, j] = 2 * u[t, i, j] - u[t - 1, i, j] + c * (around - 4 * u[t, i, j])
+
+    @ti.kernel
+    def measure():
+        for i, j in ti.ndrange(n, n):
+            loss[None] += u[steps + 1, i, j] ** 2
+
+    start = np.zeros((steps + 2, n, n), np.float32)
+    start[:2] = np.random.default_rng(8).random((n, n), dtype=np.float32)
+    u.from_numpy(start)
+
+    def step():
+        with ti.ad.Tape(loss=loss):
+            for t in range(1, steps + 1):
+                advance(t)
+            measure()
+
+    r = best(step, reps=3)
+    g = np.zeros((steps + 2, n, n))
+    g[-1] = 2 * u.to_numpy()[-1]
+    for t in range(steps, 0, -1):
+        inner = g[t + 1, 1:-1, 1:-1]
+        g[t, 1:-1, 1:-1] += (2 - 4 * c) * inner
+        g[t - 1, 1:-1, 1:-1] -= inner
+        for di, dj in ((0, 1), (2, 1), (1, 0), (1, 2)):
+            g[t, di : n - 2 + di, dj : n - 2 + dj] += c * inner
+    np.testing.assert_allclose(u.grad.to_numpy()[1], g[1], rtol=1e-2, atol=1e-2 * abs(g[1]).max())
+    return r
+
+
+@program
+def ad_layer():
+    """A dense layer: 256 samples of 128 numbers to 128."""
+    samples, n = 256, 128
+    w = ti.field(ti.f32, (n, n), needs_grad=True)
+    x = ti.field(ti.f32, (samples, n), needs_grad=True)
+    y = ti.field(ti.f32, (samples, n), needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def forward():
+        for b, o in ti.ndrange(samples, n):
+            total = 0.0
+            for i in range(n):
+                total += w[o, i] * x[b, i]
+            y[b, o] = ti.tanh(total)
+
+    @ti.kernel
+    def measure():
+        for b, o in ti.ndrange(samples, n):
+            loss[None] += y[b, o] ** 2
+
+    rng = np.random.default_rng(9)
+    W, X = rng.normal(0, 0.1, (n, n)), rng.normal(0, 1, (samples, n))
+    w.from_numpy(W.astype(np.float32))
+    x.from_numpy(X.astype(np.float32))
+
+    def step():
+        with ti.ad.Tape(loss=loss):
+            forward()
+            measure()
+
+    r = best(step, reps=3)
+    Y = np.tanh(X @ W.T)
+    G = 2 * Y * (1 - Y**2)
+    np.testing.assert_allclose(w.grad.to_numpy(), G.T @ X, rtol=1e-2, atol=0.1)
+    np.testing.assert_allclose(x.grad.to_numpy(), G @ W, rtol=1e-2, atol=0.01)
+    return r
+
+
+@program
+def ad_mpm():
+    """Particles and a grid: 20 steps of 2,048 elastic particles on 64 by 64 cells."""
+    n, cells, steps, dt = 2048, 64, 20, 1e-4
+    dx, inv_dx = 1 / cells, float(cells)
+    x = ti.Vector.field(2, ti.f32, (steps + 1, n), needs_grad=True)
+    v = ti.Vector.field(2, ti.f32, (steps + 1, n), needs_grad=True)
+    C = ti.Matrix.field(2, 2, ti.f32, (steps + 1, n), needs_grad=True)
+    F = ti.Matrix.field(2, 2, ti.f32, (steps + 1, n), needs_grad=True)
+    gv = ti.Vector.field(2, ti.f32, (steps, cells, cells), needs_grad=True)
+    gm = ti.field(ti.f32, (steps, cells, cells), needs_grad=True)
+    out = ti.Vector.field(2, ti.f32, (steps, cells, cells), needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def p2g(t: ti.i32):
+        for p in range(n):
+            base = ti.cast(x[t, p] * inv_dx - 0.5, ti.i32)
+            fx = x[t, p] * inv_dx - ti.cast(base, ti.f32)
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            f = (ti.Matrix.identity(ti.f32, 2) + dt * C[t, p]) @ F[t, p]
+            F[t + 1, p] = f
+            stress = 100.0 * (f @ f.transpose() - ti.Matrix.identity(ti.f32, 2))
+            affine = -dt * inv_dx * inv_dx * 4 * 1e-4 * stress + 1e-4 * C[t, p]
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                d = (ti.Vector([i, j]) - fx) * dx
+                weight = w[i][0] * w[j][1]
+                gv[t, base + ti.Vector([i, j])] += weight * (1e-4 * v[t, p] + affine @ d)
+                gm[t, base + ti.Vector([i, j])] += weight * 1e-4
+
+    @ti.kernel
+    def grid(t: ti.i32):
+        for i, j in ti.ndrange(cells, cells):
+            u = gv[t, i, j] / (gm[t, i, j] + 1e-10)
+            u[1] -= dt * 9.8
+            out[t, i, j] = u
+
+    @ti.kernel
+    def g2p(t: ti.i32):
+        for p in range(n):
+            base = ti.cast(x[t, p] * inv_dx - 0.5, ti.i32)
+            fx = x[t, p] * inv_dx - ti.cast(base, ti.f32)
+            w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+            new_v = ti.Vector([0.0, 0.0])
+            new_C = ti.Matrix([[0.0, 0.0], [0.0, 0.0]])
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                d = ti.Vector([i, j]) - fx
+                u = out[t, base + ti.Vector([i, j])]
+                weight = w[i][0] * w[j][1]
+                new_v += weight * u
+                new_C += 4 * weight * inv_dx * u.outer_product(d)
+            v[t + 1, p] = new_v
+            C[t + 1, p] = new_C
+            x[t + 1, p] = x[t, p] + dt * new_v
+
+    @ti.kernel
+    def measure():
+        for p in range(n):
+            loss[None] += x[steps, p][1] / n
+
+    start = np.zeros((steps + 1, n, 2), np.float32)
+    start[0] = 0.3 + 0.4 * np.random.default_rng(10).random((n, 2), dtype=np.float32)
+    x.from_numpy(start)
+    unit = np.zeros((steps + 1, n, 2, 2), np.float32)
+    unit[0] = np.eye(2)
+    F.from_numpy(unit)
+
+    def step():
+        gv.fill(0)
+        gm.fill(0)
+        with ti.ad.Tape(loss=loss):
+            for t in range(steps):
+                p2g(t)
+                grid(t)
+                g2p(t)
+            measure()
+
+    r = best(step, reps=3)
+    # momentum is kept: all start velocities together move the mean height by the time passed
+    np.testing.assert_allclose(v.grad.to_numpy()[0, :, 1].sum(), dt * steps, rtol=1e-2)
+    return r
+
+
+@program
 def seed_padding():
     th, tw, ph, pw, sx = 160, 160, 320, 320, 40
     H, W = th + 2 * ph, tw + 2 * pw
