@@ -128,6 +128,7 @@ class Room:
         positions, invocations = positions_of(save, given), invocations_of(save, given)
         self.positions = compile_count(positions.expr, read) if positions else None
         self.invocations = compile_count(invocations.expr, read) if invocations else None
+        self.is_known = positions is not None and invocations is not None
 
 
 def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
@@ -211,12 +212,22 @@ class GradientPlan:
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
                for name in (k, f"{k}.dual") if name in self.main.used}  # fmt: skip
-        flat = self.main.bind(args, {**given, **own}).flat if self.rooms else []
-        for k, shape in self._shapes(args, given, flat).items():
-            for name in (k, f"{k}.dual"):
-                if name in self.main.types:
-                    own[name] = self._buffer(name, shape)
+        own |= self._make_room(args, given)
         self.main.launch(self.main.bind(args, {**given, **own}))
+
+    def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
+        """Make room for what a launch will save, where the host can tell how much that is. Raises
+        DeviceError where there is not enough memory."""
+        if self.rooms and all(room.is_known for room in self.rooms):
+            with self.runtime.lock:
+                self._make_room(args, arrays)
+
+    def _make_room(self, args: tuple[Any, ...], given: Arrays) -> dict[str, Storage]:
+        """The buffers of a launch."""
+        flat = self.main.bind(args, given).flat if self.rooms else []
+        shapes = self._shapes(args, given, flat)
+        return {name: self._buffer(name, shape) for k, shape in shapes.items()
+                for name in (k, f"{k}.dual") if name in self.main.types}  # fmt: skip
 
     def _like(self, name: str, array: Storage) -> Storage:
         """Memory for a copy of an array."""
@@ -242,8 +253,7 @@ class GradientPlan:
         cells: dict[str, int] = {}
         found = {}
         for room in self.rooms:
-            is_known = room.positions is not None and room.invocations is not None
-            if not is_known and not cells:
+            if not room.is_known and not cells:
                 cells = self._count(args, given)
             rows = room.positions(flat) if room.positions else cells[room.save.cell]
             columns = room.invocations(flat) if room.invocations else cells[room.save.width]

@@ -209,6 +209,7 @@ class Tape(Recording):
         check_leaves(call)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients)
+        made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
         self.tensors.check_call(call, gradients.names)
         race = self.races.look(call, gradients.names, always=self.validation)
