@@ -6,11 +6,12 @@ Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
 from vkchi.autodiff.regions import Box, is_inside, may_meet
+from vkchi.device import Buffer
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
@@ -118,6 +119,34 @@ def copy_of(array: Storage) -> Storage:
     """An array of its own with the same type, layout and contents."""
     made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
     array.device.copy(array.buffer, made.buffer, array.size_bytes)
+    return made
+
+
+class Shifted(NamedTuple):
+    """A buffer as kernels see it that find in it what stood further back in another."""
+
+    held: Buffer
+    key: int
+    address: int
+
+
+ALIGNMENT = 256  # bytes: that of buffers, which accesses may rely on
+
+
+def copy_rows(array: Storage, first: int, last: int) -> Storage:
+    """A copy of what lies between two indices of the first axis, of an array with `row_numbers`.
+    Kernels find it where it was in the array, and must not look elsewhere."""
+    assert array.row_numbers is not None
+    row_bytes = array.row_numbers * array.stored.size_bytes
+    begin = first * row_bytes // ALIGNMENT * ALIGNMENT
+    size_bytes = (last + 1) * row_bytes - begin
+    held = array.device.allocate(size_bytes)
+    array.device.copy(array.buffer, held, size_bytes, begin)
+    made = object.__new__(Storage)
+    made.describe(array.runtime, array.elem, array.stored)
+    made.arrange(array.shape, array.layout)
+    made.size_bytes = size_bytes
+    made.buffer = cast(Buffer, Shifted(held, held.key, held.address - begin))
     return made
 
 

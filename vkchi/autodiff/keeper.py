@@ -1,9 +1,10 @@
 """What a tape keeps of memory: copies of arrays, made when something is about to overwrite them.
 
 Owns: `Keeper`. A recorded call wants some parts of arrays to stay as it found them. Before a launch
-or Python writes to such a part, the array is copied, once, for all that want it. In limited memory
-the state at the start is kept besides; when the copies outgrow the budget, all others are dropped,
-for the calls will be done again (`checkpoints`). Must not know: kernels, gradients.
+or Python writes to such a part, the array is copied, once, for all that want it; only the rows in
+question, where they are known. In limited memory the state at the start is kept besides; when the
+copies outgrow the budget, all others are dropped, for the calls will be done again (`checkpoints`).
+Must not know: kernels, gradients.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from vkchi.autodiff.calls import copy_of, is_gradient, whole
+from vkchi.autodiff.calls import copy_of, copy_rows, is_gradient, whole
 from vkchi.autodiff.copies import put_back
-from vkchi.autodiff.regions import Box, may_meet
+from vkchi.autodiff.regions import Box, may_meet, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Access, Storage
 
@@ -156,18 +157,21 @@ class Keeper:
             self.start[id(array)] = (array, copy_of(array))
         wants = self.wanted.get(id(array))
         hit = wants.take(box) if wants is not None else []
-        copies: dict[int, Storage] = {}
+        found: dict[int, list[Wanted]] = {}
         for w in hit:
-            found = w.holder.memory[w.name]  # the array, or one component of it
-            if id(found) not in copies:
-                copies[id(found)] = self.copy(found)
-                self.count(found.size_bytes)
-            w.holder.memory[w.name] = copies[id(found)]
+            found.setdefault(id(w.holder.memory[w.name]), []).append(w)
+        for those in found.values():  # who want the array, or one component of it
+            copy = self.copy(those[0].holder.memory[those[0].name], [w.box for w in those])
+            self.count(copy.size_bytes)
+            for w in those:
+                w.holder.memory[w.name] = copy
 
-    def copy(self, array: Storage) -> Storage:
-        """A copy of an array. Raises DeviceError where there is no memory for it."""
+    def copy(self, array: Storage, boxes: list[Box]) -> Storage:
+        """A copy of these parts of an array, or of more. Raises DeviceError where there is no
+        memory for it."""
+        rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
         try:
-            return copy_of(array)
+            return copy_of(array) if rows is None else copy_rows(array, *rows)
         except DeviceError as e:
             raise DeviceError(
                 f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "

@@ -124,6 +124,20 @@ def is_inside(a: Box, b: Box) -> bool:
     return all(y is None or (x is not None and y[0] <= x[0] and x[1] <= y[1]) for x, y in pairs)
 
 
+def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
+    """The indices of the first axis that some boxes hold; None if they may be all, or if a box is
+    not known to lie in the array, for there the index that counts is another."""
+    whole: Box = tuple([(0, extent - 1) for extent in shape])
+    found: list[Range] = []
+    for box in boxes:
+        if not box or not is_inside(box, whole) or any(r is None or r[0] > r[1] for r in box):
+            return None
+        assert box[0] is not None
+        found.append(box[0])
+    rows = min(r[0] for r in found), max(r[1] for r in found)
+    return None if rows == whole[0] else rows
+
+
 class Ranges:
     """Ranges of integer values for given arguments; each is found once."""
 

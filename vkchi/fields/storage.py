@@ -216,6 +216,17 @@ class Storage:
         """The type kernels see for memory of static shape and this layout."""
         return Array.of(self.elem, len(self.shape), self.shape, self.layout, stored=self.stored)
 
+    @property
+    def row_numbers(self) -> int | None:
+        """How many numbers of memory an index of the first axis has to itself; None if others lie
+        among them."""
+        if not (self.is_own and self._is_direct and self.shape):
+            return None
+        step = self.steps[0]
+        return (
+            step if step == max(self.steps) and step * self.shape[0] == self.layout.size else None
+        )
+
     # --- whole contents --------------------------------------------------------------------
 
     def ready(self) -> None:
