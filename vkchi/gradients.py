@@ -20,6 +20,7 @@ from vkchi.caps import Caps
 from vkchi.compiler import Built, build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.names import DUAL
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.ir.verify import verify
@@ -73,15 +74,13 @@ def build_second(
     fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
 ) -> CompiledGradient:
     """The derivative of that gradient along a direction: forward mode over reverse mode, with a
-    `NAME.dual` for every array of floats in it. Raises GradientError."""
+    `NAME..dual` for every array of floats in it. Raises GradientError."""
     made = differentiate(fn, differentiable)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = along(made.func, differentiable | frozenset(own))
     verify(func)
-    func = lay_out(
-        load_pass("unread")(func), {**types, **{f"{k}.dual": t for k, t in types.items()}}
-    )
+    func = lay_out(load_pass("unread")(func), {**types, **{k + DUAL: t for k, t in types.items()}})
     return finish(made._replace(func=func), options, caps)
 
 

@@ -18,7 +18,16 @@ from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.lang.struct import build
 from vkchi.runtime import Runtime
-from vkchi.shader import REPORTS, Count, Read, Slot, compile_count, split_groups, without_wraps
+from vkchi.shader import (
+    REPORTS,
+    SEED,
+    Count,
+    Read,
+    Slot,
+    compile_count,
+    split_groups,
+    without_wraps,
+)
 from vkchi.signature import Bound, Parameter
 from vkchi.types import Scalar, Tensor, cell_of
 
@@ -228,7 +237,7 @@ class Plan:
             places["ptr", name, 0] = len(self.constants)
             self.constants.append(array.buffer.address)
         self.seed_place = len(self.constants)
-        places["value", "seed", 0] = self.seed_place
+        places["value", SEED, 0] = self.seed_place
         self.constants.append(0)
         at = len(self.constants)
         for parameter, arg in zip(self.parameters, args, strict=True):

@@ -32,7 +32,8 @@ COUNT_OPS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "neg": "(-{})",
     "max": "max({}, {})", "min": "min({}, {})", "floordiv": "div({}, {})", "mod": "mod({}, {})",
 }  # fmt: skip
-REPORTS = ".reports"  # the array that kernels report into, among the launch's arrays
+# Among the arrays and numbers of a launch; no name of the user's begins with a dot.
+REPORTS, SEED = ".reports", ".seed"  # what kernels report into, and draw random numbers with
 MAX_GROUPS = 65535  # in x, on every device; what goes beyond stands in y
 
 

@@ -53,9 +53,9 @@ def test_forward_mode(batch: int, fields: dict[str, Any]) -> None:
         slope = point.slope(fn, names)
         dual = forward(fn, float_names(names))
         verify(dual)
-        duals = {f"{p}.dual": np.array(point.along[names[p]]) for p in float_names(names)}
+        duals = {f"{p}..dual": np.array(point.along[names[p]]) for p in float_names(names)}
         run(dual, {**arguments(point, names), **duals})
-        product = sum(float(np.sum(point.seeds[k] * duals[f"{p}.dual"]))
+        product = sum(float(np.sum(point.seeds[k] * duals[f"{p}..dual"]))
                       for p, k in names.items() if k in FLOATS)  # fmt: skip
         if slope is not None:
             assert product == pytest.approx(slope, rel=1e-4, abs=1e-5), f"seed {seed}"
@@ -95,16 +95,16 @@ def second(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:
     for name in duals_of(func):
         given = names.get(name)
         start = point.along[given] if given is not None else np.zeros_like(bound[name])
-        bound[f"{name}.dual"] = np.array(start)
+        bound[f"{name}..dual"] = np.array(start)
     run(func, bound)
     zeros = {p: np.zeros_like(bound[p]) for p in made.adjoints}
-    return {p: bound.get(f"{adjoint}.dual", zeros[p]) for p, adjoint in made.adjoints.items()}
+    return {p: bound.get(f"{adjoint}..dual", zeros[p]) for p, adjoint in made.adjoints.items()}
 
 
 def duals_of(func: Func) -> list[str]:
     """The parameters that have duals."""
-    ends = (p.name for p in func.params if p.name.endswith(".dual"))
-    return [name.removesuffix(".dual") for name in ends]
+    ends = (p.name for p in func.params if p.name.endswith("..dual"))
+    return [name.removesuffix("..dual") for name in ends]
 
 
 def bind(made: Gradient, args: Arrays, seeds: Arrays) -> Arrays:

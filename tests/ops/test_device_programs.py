@@ -668,9 +668,9 @@ def test_random_numbers(device: Device) -> None:
         %p = elem %x, %i : ptr<u32<2> global>
         store %p, %v
     """
-    text = loop("%x: array<u32<2>[?]>, %seed: u32", body)
+    text = loop("%x: array<u32<2>[?]>, %.seed: u32", body)
     x = np.zeros((N, 2), np.uint32)
-    check(device, text, {"x": x}, {"seed": np.uint32(12345)})
+    check(device, text, {"x": x}, {".seed": np.uint32(12345)})
     assert len(np.unique(x)) > 2 * N - 3
 
 

@@ -228,9 +228,9 @@ def test_rule(case: Case, form: str) -> None:
 
     dual = forward(fn, frozenset(args))
     verify(dual)
-    duals = {f"{k}.dual": v.copy() for k, v in along.items()}
+    duals = {f"{k}..dual": v.copy() for k, v in along.items()}
     run(dual, {**{k: v.copy() for k, v in args.items()}, **duals})
-    np.testing.assert_allclose(duals["y.dual"], want, 1e-6, 1e-7)
+    np.testing.assert_allclose(duals["y..dual"], want, 1e-6, 1e-7)
 
     made = reverse(fn, frozenset(args))
     verify(made.func)

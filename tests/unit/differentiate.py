@@ -137,7 +137,7 @@ def check_forward(fn: Callable[..., Any], *, tolerance: float = 1e-6, step: floa
     verify(made)
     along = {k: np.asarray(random.normal(size=args[k].shape)) for k in names}
     bound = {k: np.array(v) for k, v in args.items()}
-    duals = {f"{k}.dual": np.array(v) for k, v in along.items()}
+    duals = {f"{k}..dual": np.array(v) for k, v in along.items()}
     run(made, {**bound, **duals})
 
     def moved(sign: float) -> Arrays:
@@ -147,4 +147,4 @@ def check_forward(fn: Callable[..., Any], *, tolerance: float = 1e-6, step: floa
     more, less = moved(1), moved(-1)
     for name in names:
         want = (more[name] - less[name]) / (2 * step)
-        np.testing.assert_allclose(duals[f"{name}.dual"], want, tolerance, tolerance, err_msg=name)
+        np.testing.assert_allclose(duals[f"{name}..dual"], want, tolerance, tolerance, err_msg=name)

@@ -39,7 +39,7 @@ class Building:
         return kind(sentence, self.span, label=label, help=help)
 
     def seed(self) -> None:
-        self.params.setdefault("seed", (Param(u32, "seed"), 7))
+        self.params.setdefault(".seed", (Param(u32, ".seed"), 7))
 
     def array_of(self, obj: Any) -> Any:
         raise AssertionError

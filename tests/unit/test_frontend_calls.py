@@ -279,7 +279,7 @@ def test_random_draws_need_a_seed():
         for i in x:
             x[i] = ti.random()
 
-    assert lower(k).bindings["seed"] == ("seed",)
+    assert lower(k).bindings[".seed"] == ("seed",)
     run(k)
     assert len(set(x.data.tolist())) == 4
 

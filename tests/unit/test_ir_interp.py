@@ -330,7 +330,7 @@ def test_a_barrier_in_a_loop_and_in_serial_code() -> None:
 
 def test_random_stream() -> None:
     x = np.zeros((3, 2), np.uint32)
-    text = """func @f(%x: array<u32<2>[3]>, %seed: u32) {
+    text = """func @f(%x: array<u32<2>[3]>, %.seed: u32) {
       %c0 = const 0 : i32
       %c3 = const 3 : i32
       parallel %c0, %c3 {
@@ -344,7 +344,7 @@ def test_random_stream() -> None:
       }
       yield
     }"""
-    interpret(text, x=x, seed=12345)
+    interpret(text, **{"x": x, ".seed": 12345})
     for index in range(3):
         state = first_state(12345, index)
         for k in range(2):
@@ -393,17 +393,17 @@ def test_subgroups_are_single_invocations() -> None:
     assert out.tolist() == [0, 1, 2, 3, 4]
 
 
-SPLIT = """func @f.0(%temp.0: array<f32<2>[]>, %v: f32<2>) {
-  %p = elem %temp.0 : ptr<f32<2> global>
+SPLIT = """func @f.0(%.temp.0: array<f32<2>[]>, %v: f32<2>) {
+  %p = elem %.temp.0 : ptr<f32<2> global>
   store %p, %v
   yield
 }
-func @f.1(%temp.0: array<f32<2>[]>, %out: array<f32<2>[2]>) {
+func @f.1(%.temp.0: array<f32<2>[]>, %out: array<f32<2>[2]>) {
   %c0 = const 0 : i32
   %c2 = const 2 : i32
   parallel %c0, %c2 {
     ^(%i: i32)
-    %p = elem %temp.0 : ptr<f32<2> global>
+    %p = elem %.temp.0 : ptr<f32<2> global>
     %v = load %p : f32<2>
     %q = elem %out, %i : ptr<f32<2> global>
     store %q, %v
@@ -416,9 +416,9 @@ func @f.1(%temp.0: array<f32<2>[]>, %out: array<f32<2>[2]>) {
 def test_programs_share_temporaries() -> None:
     out = np.zeros((2, 2), np.float32)
     arrays = interpret(SPLIT, v=np.array([1, 2]), out=out)
-    assert out.tolist() == [[1, 2], [1, 2]] and arrays["temp.0"].tolist() == [1, 2]
+    assert out.tolist() == [[1, 2], [1, 2]] and arrays[".temp.0"].tolist() == [1, 2]
     own = np.zeros(2, np.float32)
-    interpret(SPLIT, **{"v": np.array([3, 4]), "out": out, "temp.0": own})
+    interpret(SPLIT, **{"v": np.array([3, 4]), "out": out, ".temp.0": own})
     assert own.tolist() == [3, 4]
 
 

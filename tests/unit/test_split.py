@@ -19,7 +19,7 @@ def split(text: str) -> tuple[Func, Program]:
     verify(fn)
     program, temps = split_dispatches(fn)
     verify_program(program)
-    used = {p for f in program.funcs for p in f.params if p.name.startswith("temp.")}
+    used = {p for f in program.funcs for p in f.params if p.name.startswith(".temp.")}
     assert used == set(temps)
     return fn, program
 
@@ -192,7 +192,7 @@ func @control(%x: array<i32[?]>, %a: i32) {
 """
     fn, program = split(text)
     assert kinds(program) == "sps"
-    temps = [p.name for p in program.funcs[1].params if p.name.startswith("temp.")]
+    temps = [p.name for p in program.funcs[1].params if p.name.startswith(".temp.")]
     assert len(temps) == 2  # the count, since the loop writes to the array, and the sum
     for a in (1, 9):
         check_same(fn, program, x=np.array([4, 0, 0, 0, 0, 0], np.int32), a=a)
@@ -246,7 +246,7 @@ func @flag(%x: array<f32[?]>, %y: array<i32[?]>) {
 }
 """
     fn, program = split(text)
-    types = [p.type for f in program.funcs for p in f.params if p.name.startswith("temp.")]
+    types = [p.type for f in program.funcs for p in f.params if p.name.startswith(".temp.")]
     assert all(isinstance(t, Array) and t.stored is i32 for t in types)
     for low in (-1, 1):
         x = np.array([3, low, 4], np.float32)

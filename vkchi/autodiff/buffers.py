@@ -14,6 +14,7 @@ from vkchi.autodiff.primal import Primal, Segment
 from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.names import COUNT, WIDTH
 from vkchi.types import cell_of, i32
 
 
@@ -31,7 +32,7 @@ class Save(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """A Func that finds the cells that saves name, and what its `scratch.*` arrays are like."""
+    """A Func that finds the cells that saves name, and what its `.scratch.*` arrays are like."""
 
     func: Func
     copies: dict[str, str]
@@ -43,8 +44,8 @@ def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
     for loop, values in kept.in_loop.items():
         around = loops_around(primal, loop)
         parallel = parallel_around(primal, loop)
-        cell = f"count.{list(kept.in_loop).index(loop)}"
-        width = f"width.{cell}"
+        cell = f"{COUNT}{list(kept.in_loop).index(loop)}"
+        width = f"{WIDTH}{cell}"
         found += [Save(kept.buffer(v), around, cell, parallel, width) for v in values]
     return found
 

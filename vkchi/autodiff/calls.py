@@ -16,6 +16,7 @@ from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Op, base_of
+from vkchi.ir.names import ADJOINT
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Bound, Parameter
@@ -205,7 +206,7 @@ def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> d
                     "field has", call.plan.func.span,
                     help="place it in a block of the same shape and offset",
                 )  # fmt: skip
-            found[f"{name}.{suffix}"] = companion.array_type
+            found[name + suffix] = companion.array_type
     return found
 
 
@@ -221,7 +222,7 @@ def plan_gradient(
     key = ("gradient", names, settled) if settled else names
     found = call.plan.derived.get(key)
     if found is None:
-        types = types_apart(call, gradients.arrays, "adjoint")
+        types = types_apart(call, gradients.arrays, ADJOINT)
         found = call.plan.derived[key] = GradientPlan(call.plan, call.args, names, types, settled)
     assert isinstance(found, GradientPlan)
     return found

@@ -21,11 +21,11 @@ from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import as_i32, saved_type, trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.names import DRAWN
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import i32
 
-DRAWN = "drawn."  # how the names of these arrays begin
 Loops = tuple[Op, ...]
 
 

@@ -1,7 +1,7 @@
 """Forward mode: a kernel that carries, beside every active value, its derivative along a direction.
 
 The specification. The result runs the kernel as it is, on the same memory; of every differentiable
-array NAME there is an array NAME.dual, of the same type, with the derivative of what stands in
+array NAME there is an array NAME..dual, of the same type, with the derivative of what stands in
 NAME. A store stores the derivative beside the value, an atomic addition adds it; for minima and
 maxima over iterations see `extremes`. Tangents of values follow the rules of `rules.py`; None
 stands for zero. It applies to gradients as well: forward over reverse gives products with the
@@ -31,6 +31,7 @@ from vkchi.autodiff.wild import spread_wild
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
+from vkchi.ir.names import DUAL
 from vkchi.ir.ops import WRITES
 from vkchi.types import Ptr, Scalar, Tensor
 
@@ -54,7 +55,7 @@ class Forward:
         self.map: dict[Value, Value] = {}
         self.tangents: dict[Value, Value | None] = {}
         self.duals: dict[Value, Value] = {
-            p: Param(p.type, f"{p.name}.dual") for p in fn.params if p in active.sources
+            p: Param(p.type, p.name + DUAL) for p in fn.params if p in active.sources
         }
         self.is_parallel = False
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, base_of, constant_array, walk
+from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import WRITES
 from vkchi.types import Array, i32
 
@@ -48,7 +49,7 @@ class Versions:
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
-        param = Param(root.type, f"scratch.{len(self.copies)}")
+        param = Param(root.type, f"{SCRATCH}{len(self.copies)}")
         self.copies[param.name] = root.name
         self.params.append(param)
         copy_array(self.b, source, param)
@@ -144,7 +145,7 @@ def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None
 
 
 class Adjoints:
-    """The adjoint of every differentiable array: a parameter of its type, `NAME.adjoint`."""
+    """The adjoint of every differentiable array: a parameter of its type, `NAME..adjoint`."""
 
     def __init__(self, primal: Primal) -> None:
         self.primal = primal
@@ -155,5 +156,5 @@ class Adjoints:
         if root not in self.primal.active.sources:
             return None
         if root not in self.arrays:
-            self.arrays[root] = Param(root.type, f"{root.name}.adjoint")
+            self.arrays[root] = Param(root.type, root.name + ADJOINT)
         return self.arrays[root]

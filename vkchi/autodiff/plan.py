@@ -20,17 +20,18 @@ from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.gradients import CompiledGradient, Types, build_gradient
 from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan, Step, count_reader
 from vkchi.options import Options
 from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
-from vkchi.shader import compile_count
+from vkchi.shader import SEED, compile_count
 from vkchi.signature import Bound
 from vkchi.types import WIDE_FROM, Array, i32
 
 Arrays = Mapping[str, Storage]
-SEED = ("value", "seed", 0)
+SEED_PLACE = ("value", SEED, 0)
 Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
 
 
@@ -68,7 +69,7 @@ class Program:
         self.steps = [Step(self, d, self.places) for d in built.dispatches]
 
     def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
-        keys = [("trash", "", 0), SEED, *(("ptr", name, 0) for name in self.arrays)]
+        keys = [("trash", "", 0), SEED_PLACE, *(("ptr", name, 0) for name in self.arrays)]
         for parameter, arg in zip(self.parameters, args, strict=True):
             keys += parameter.places(arg)
         self.passed = {name for kind, name, _ in keys if kind == "ptr"}
@@ -175,7 +176,7 @@ class GradientPlan:
         if compiled.counting is not None and self.made.counting is not None:
             self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
         params = [p for p in plan.func.params if isinstance(p.type, Array)]
-        found = {name for p in params for name in (p.name, f"{p.name}.dual")}
+        found = {name for p in params for name in (p.name, p.name + DUAL)}
         needed = [p for p in func.params if p.name in found & self.main.reads]
         self.needs = Footprint(func, needed, ("load",))
         written = [p for p in params if p in self.made.primal.written]
@@ -211,7 +212,7 @@ class GradientPlan:
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
-               for name in (k, f"{k}.dual") if name in self.main.used}  # fmt: skip
+               for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
         own |= self._make_room(args, given)
         self.main.launch(self.main.bind(args, {**given, **own}))
 
@@ -227,7 +228,7 @@ class GradientPlan:
         flat = self.main.bind(args, given).flat if self.rooms else []
         shapes = self._shapes(args, given, flat)
         return {name: self._buffer(name, shape) for k, shape in shapes.items()
-                for name in (k, f"{k}.dual") if name in self.main.types}  # fmt: skip
+                for name in (k, k + DUAL) if name in self.main.types}  # fmt: skip
 
     def _like(self, name: str, array: Storage) -> Storage:
         """Memory for a copy of an array."""
@@ -264,9 +265,9 @@ class GradientPlan:
         """How often loops go round, by running them; waits."""
         counting, made = self.counting, self.made.counting
         assert counting is not None and made is not None
-        copies = {k: self._like(f"count:{k}", given[v]) for k, v in made.copies.items()
+        copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in made.copies.items()
                   if k in counting.used}  # fmt: skip
-        names = [n for n in counting.types if n.startswith(("count.", "width."))]
+        names = [n for n in counting.types if n.startswith((COUNT, WIDTH))]
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
         counting.launch(counting.bind(args, {**given, **copies, **cells}))
         return {name: int(cell.read(())) for name, cell in cells.items()}

@@ -44,7 +44,7 @@ from vkchi.types import Array, Ptr, Scalar, Tensor, cell_of, i32
 
 MARKS = 1 << 18
 NOBODY, LAST = -1, (1 << 31) - 1  # who reads or changes an element first and last, as yet
-CELLS = ("first", "last")
+CELLS, MET = (".first", ".last"), ".met"
 
 
 class Pair(NamedTuple):
@@ -172,9 +172,9 @@ def trace(fn: Func, pairs: Sequence[Pair], sparing: Container[Op]) -> Traced:
             for op in ops:
                 loops[op] = pair.loop
                 who.setdefault(op, []).append(one)
-    marks = {loop: Param(Array.of(i32, 1), f"marks.{k}")
+    marks = {loop: Param(Array.of(i32, 1), f".marks.{k}")
              for k, loop in enumerate(dict.fromkeys(loops.values()))}  # fmt: skip
-    met = Param(cell_of(i32), "met")
+    met = Param(cell_of(i32), MET)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if effect_of(op.kind) is Effect.REPORT:
@@ -354,7 +354,7 @@ class Races:
             for name, root in trial.traced.cells.items():
                 own[name] = new_cells(call, root)
                 own[name].fill(LAST if name.startswith(CELLS[0]) else NOBODY)
-            met = own["met"] = Storage(runtime, i32, ())
+            met = own[MET] = Storage(runtime, i32, ())
             written = call.arrays.keys() & self.plan.written
             for program in (trial.marking, trial.tracing):
                 copies = {name: copy_of(call.arrays[name]) for name in written}

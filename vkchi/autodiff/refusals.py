@@ -14,10 +14,10 @@ from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
+from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES, WRITES
 
 WORDS = {"grad": "gradient", "dual": "derivative"}
-ADJOINT = ".adjoint"  # how the names of memory for adjoints end: no variable's name does
 INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
 
 
@@ -205,7 +205,7 @@ def is_adjoint(root: Value) -> bool:
 def is_copy(root: Value) -> bool:
     """Whether memory is a copy of the kernel's own."""
     if isinstance(root, Param):
-        return root.name.startswith("scratch.")
+        return root.name.startswith(SCRATCH)
     return not (isinstance(root, Op) and is_adjoint(root))
 
 

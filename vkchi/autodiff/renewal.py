@@ -34,10 +34,12 @@ from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.names import MARKS
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
 
+STALE = ".stale"  # a number of an op
 STORES = {"store", "atomic_exchange"}
 
 
@@ -52,8 +54,8 @@ class Marked(NamedTuple):
 def mark(fn: Func, names: frozenset[str], settled: frozenset[str]) -> Marked:
     """The Func that marks what it stores in the arrays of these names, and in those that are
     settled, which it does not write, what it reads."""
-    marks = {p: Param(flag_type(p), f"{p.name}.marks") for p in fn.params if p.name in names}
-    stale = Param(cell_of(i32), "stale")
+    marks = {p: Param(flag_type(p), p.name + MARKS) for p in fn.params if p.name in names}
+    stale = Param(cell_of(i32), STALE)
     ops: list[Op] = []
     reading = find_reading(fn)
 
@@ -205,7 +207,7 @@ def find_stale(
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
            for name, p in marked.marks.items()}  # fmt: skip
     arrays = {k: copy_of(a) if k in plan.written else a for k, a in call.arrays.items()}
-    program.launch(program.bind(call.args, {**arrays, **own, "stale": stale}))
+    program.launch(program.bind(call.args, {**arrays, **own, STALE: stale}))
     number = int(stale.read(()))
     found: Op | None = marked.ops[number - 1] if number else None
     return found

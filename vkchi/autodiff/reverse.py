@@ -2,12 +2,12 @@
 
 The specification. Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
 is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
-launcher binds a copy where that has changed since), plus one array `NAME.adjoint` per
+launcher binds a copy where that has changed since), plus one array `NAME..adjoint` per
 differentiable array NAME. An array that is *settled* it finds as the kernel left it, and reads
 there what the kernel read; what the kernel does to it is left out (`renewal` says when that is
 the same).
 
-1. Segments 1 … n-1 are done again on copies of what they write (`scratch.N`), a copy per segment,
+1. Segments 1 … n-1 are done again on copies of what they write (`.scratch.N`), a copy per segment,
    so that every segment's memory stands ready as it was when the segment began. A last serial
    segment is done again too.
 2. Segments n … 1 are reversed. A serial one: its ops in reverse order, each op's adjoints given to
@@ -65,7 +65,7 @@ from vkchi.types import Array, Ptr, Scalar, Tensor, i32
 
 
 class Gradient(NamedTuple):
-    """`func` as specified; `counting` finds the cells that `saves` name; `copies` maps `scratch.*`
+    """`func` as specified; `counting` finds the cells that `saves` name; `copies` maps `.scratch.*`
     parameters to the primal array of the same type and shape; `adjoints` maps array names to the
     names of their adjoints."""
 

@@ -13,6 +13,7 @@ from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Region, Result, Value, base_of, walk
+from vkchi.ir.names import ADJOINT
 from vkchi.types import Ptr, Scalar, Tensor
 
 
@@ -187,7 +188,7 @@ class Scopes:
             t = v.type.elem if isinstance(v.type, Ptr) else v.type
             name = getattr(v, "name", None) or "value"
             with self.b.within(scope.out):
-                scope.places[v] = self.b.emit("local", zero(self.b, t), name=f"{name}.adjoint")
+                scope.places[v] = self.b.emit("local", zero(self.b, t), name=name + ADJOINT)
         return scope.places[v]
 
     def find_place(self, v: Value) -> Value | None:

@@ -36,6 +36,7 @@ from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.gradients import build_second
 from vkchi.interop import host
+from vkchi.ir.names import ADJOINT, DUAL
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.types import shape_of
@@ -87,7 +88,7 @@ class Entry:
 
     def __init__(self, recorder: Recorder, call: Call, gradients: Gradients) -> None:
         self.recorder, self.call, self.gradients = recorder, call, gradients
-        duals = {f"{n}.dual": recorder.dual(call.arrays[n]) for n in gradients.names}
+        duals = {n + DUAL: recorder.dual(call.arrays[n]) for n in gradients.names}
         self.memory = {**call.arrays, **duals}
 
     def run(self) -> None:
@@ -96,7 +97,7 @@ class Entry:
         grads = self.gradients.arrays
         self.recorder.races.check(self.call, grads)
         duals = {
-            f"{adjoint}.dual": self.recorder.dual(grads[name])
+            adjoint + DUAL: self.recorder.dual(grads[name])
             for name, adjoint in made.made.adjoints.items()
         }
         made.launch(self.call.args, {**self.memory, **duals}, grads)
@@ -138,8 +139,8 @@ class Recorder(Recording):
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             self.keeper.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
-        written = plan.written | {f"{n}.dual" for n in plan.written}
-        boxes = boxes | {f"{n}.dual": box for n, box in boxes.items()}
+        written = plan.written | {n + DUAL for n in plan.written}
+        boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.keeper.protect(written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals).run(call, args, duals)
@@ -187,7 +188,7 @@ def plan_second(call: Call, gradients: Gradients) -> GradientPlan:
     key = ("second", names)
     check_aliases(call)
     if key not in call.plan.derived:
-        types = types_apart(call, gradients.arrays, "adjoint")
+        types = types_apart(call, gradients.arrays, ADJOINT)
         made = GradientPlan(call.plan, call.args, names, types, build=build_second)
         call.plan.derived[key] = made
     found = call.plan.derived[key]

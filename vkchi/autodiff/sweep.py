@@ -4,7 +4,7 @@ own, keeping what the reverse sweep will ask for.
 Owns: `Sweep`, one run of an invocation's ops. What it keeps (`kept`, values the reverse sweep could
 not compute again) becomes
 - an extra result of every `if` around the value, up to the loop or invocation they stand in;
-- in a loop, one entry per iteration of a buffer `save.N[position, invocation]`: position is the
+- in a loop, one entry per iteration of a buffer `.save.N[position, invocation]`: position is the
   loop's `base`, how often it went round before in this invocation, plus the iteration's number.
 Buffers are sized from trip counts at launch; `count.N` cells, which `CountingSweep` fills, say how
 many there are.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from vkchi.autodiff.primal import LOOPS, Primal
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Region, Value, base_of
+from vkchi.ir.names import SAVE
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
@@ -54,7 +55,7 @@ class Kept:
         found = self.buffers.get(v)
         if found is None:
             t = saved_type(v.type)
-            found = self.buffers[v] = Param(t, f"save.{len(self.buffers)}")
+            found = self.buffers[v] = Param(t, f"{SAVE}{len(self.buffers)}")
         return found
 
 

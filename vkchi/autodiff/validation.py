@@ -12,7 +12,7 @@ from vkchi.autodiff.drawing import Drawing
 from vkchi.autodiff.plan import Arrays
 from vkchi.autodiff.reach import name_under
 from vkchi.autodiff.variants import Variant
-from vkchi.autodiff.watched import Watched, flag_type, watch
+from vkchi.autodiff.watched import BROKEN, Watched, flag_type, watch
 from vkchi.compiler import build
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
@@ -44,7 +44,7 @@ def run_watched(
     made, variant = plan.derived[key]
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
-    result = variant.run(call, {**call.arrays, **drawn, **own, "broken": broken})
+    result = variant.run(call, {**call.arrays, **drawn, **own, BROKEN: broken})
     found = broken.to_numpy()
     for op, number in zip(made.ops, found):
         if number:

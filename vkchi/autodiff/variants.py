@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.autodiff.calls import Call, copy_of, types_apart
-from vkchi.autodiff.plan import SEED, Arrays, Program
+from vkchi.autodiff.plan import SEED_PLACE, Arrays, Program
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.refusals import depends_on_order
@@ -17,6 +17,7 @@ from vkchi.compiler import Built, used_sites
 from vkchi.errors import GradientError
 from vkchi.gradients import build_forward, put_in_place
 from vkchi.ir.core import Func
+from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
 from vkchi.shader import REPORTS
 
@@ -38,7 +39,7 @@ class Variant(Program):
             bound = self.bind(call.args, arrays)
             for step in self.steps:
                 if plan.draws:  # each dispatch has streams of its own
-                    bound.flat[self.places[SEED]] = runtime.next_seed()
+                    bound.flat[self.places[SEED_PLACE]] = runtime.next_seed()
                 step.record(bound)
             for name in call.hosts.keys() & plan.written:
                 call.arrays[name].copy_to(call.hosts[name])
@@ -53,7 +54,7 @@ class ForwardPlan:
 
     def __init__(self, call: Call, duals: Arrays) -> None:
         plan, differentiable = call.plan, frozenset(duals)
-        runtime, types = plan.runtime, types_apart(call, duals, "dual")
+        runtime, types = plan.runtime, types_apart(call, duals, DUAL)
         func, built = build_forward(
             plan.func, differentiable, types, runtime.options, runtime.device.caps
         )
@@ -77,7 +78,7 @@ class ForwardPlan:
 
     def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Do the call; the duals become those of its results. What the kernel returns."""
-        given = {**call.arrays, **{f"{k}.dual": v for k, v in duals.items()}}
+        given = {**call.arrays, **{k + DUAL: v for k, v in duals.items()}}
         if not self.is_apart:
             return self.variant.run(call, given)
         written = call.arrays.keys() & call.plan.written

@@ -14,9 +14,12 @@ from typing import NamedTuple
 from vkchi.autodiff.sweep import place_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of
+from vkchi.ir.names import READ
 from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import Array, Layout, Ptr, Tensor, i32, row_major, with_scalar
+
+BROKEN = ".broken"  # numbers of loads, by what breaks the rules
 
 
 class Watched(NamedTuple):
@@ -32,8 +35,8 @@ class Watched(NamedTuple):
 
 def watch(fn: Func, names: frozenset[str], first: int = 1) -> Watched:
     """The Func that watches the arrays of these names. Its loads are numbered from `first` on."""
-    flags = {p: Param(flag_type(p), f"{p.name}.read") for p in fn.params if p.name in names}
-    broken = Param(Array.of(i32, 1), "broken")
+    flags = {p: Param(flag_type(p), p.name + READ) for p in fn.params if p.name in names}
+    broken = Param(Array.of(i32, 1), BROKEN)
     reads: list[Op] = []
     ops: list[Op] = []
 

@@ -34,6 +34,7 @@ from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
 from vkchi.options import Options
+from vkchi.shader import SEED
 from vkchi.span import Span
 from vkchi.types import u32
 
@@ -278,18 +279,18 @@ class Lowering:
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
         """The gradient of an ndarray argument."""
-        key = f"{array.value.name}.grad"
+        binding = ("grad", array.value.name)
         for param in self.params:
-            if param.name == key:
+            if self.bindings[param.name] == binding:
                 return ArrayRef(param, clamps=array.clamps)
         t = array.type.set_apart(False)  # a launch may be given the gradient as an array too
-        param = self.add_param(Param(t, key), ("grad", array.value.name))
+        param = self.add_param(Param(t, f"{array.value.name}.grad"), binding)
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:
-        """Note that the kernel draws random numbers (adds the Func parameter `seed`)."""
+        """Note that the kernel draws random numbers (adds a parameter to the Func)."""
         if ("seed",) not in self.bindings.values():
-            self.add_param(Param(u32, "seed"), ("seed",))
+            self.add_param(Param(u32, SEED), ("seed",))
 
     # --- calls -------------------------------------------------------------------------------
 

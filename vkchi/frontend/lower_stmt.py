@@ -66,13 +66,19 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
     if isinstance(n.value, ast.Constant):
         return
     value = cx.expr(n.value)
-    if isinstance(n.value, ast.Call) and cx.expr(n.value.func) is stop_grad and leaves(value):
+    if is_stop_grad(cx, n.value) and leaves(value):
         raise cx.at(n.value, lambda cx: cx.fail(
             "ti.stop_grad does not change the value that it is given",
             kind=KernelSyntaxError,
             help="use its result, y = ti.stop_grad(x[i]), or give it a whole array: "
             "ti.stop_grad(x)",
         ))  # fmt: skip
+
+
+def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:
+    """Whether an expression calls `ti.stop_grad`. Not all callees are values by themselves."""
+    is_named = isinstance(n, ast.Call) and ast.unparse(n.func).endswith("stop_grad")
+    return is_named and cx.expr(n.func) is stop_grad  # type: ignore[attr-defined]
 
 
 def lower_pass(cx: Lowering, n: ast.Pass) -> None:

@@ -43,8 +43,10 @@ from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.alone import ALONE
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
+from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.report_ops import REPORTS
+from vkchi.shader import SEED
 from vkchi.types import Array, Type, scalar_of, shape_of
 
 DEFAULT_BLOCK = 64
@@ -89,7 +91,7 @@ def run(
 
 def _bind(p: Param, args: Mapping[str, Any]) -> Any:
     t = p.type
-    if p.name not in args and p.name.startswith("temp.") and isinstance(t, Array) and t.shape == ():
+    if p.name not in args and p.name.startswith(TEMP) and isinstance(t, Array) and t.shape == ():
         return np.zeros(shape_of(t.elem), scalar_of(t.elem).dtype)
     if p.name not in args:
         raise ArgumentError(f"argument `{p.name}` ({t}) is missing")
@@ -204,7 +206,7 @@ class _Dispatch:
     def __init__(self, fn: Func, bound: Mapping[str, Any], reports: list[Report]) -> None:
         self.fn, self.reports = fn, reports
         self.steps = 0
-        self.seed = int(bound.get("seed", 0))
+        self.seed = int(bound.get(SEED, 0))
         self.env: dict[Value, Any] = {}
         for p in fn.params:
             v = bound[p.name]

@@ -24,14 +24,13 @@ from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
+from vkchi.ir.names import HIDDEN
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.carried import FIXED_ARGS, slimmed_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
-# Arrays that only their kernel sees, by their names.
-HIDDEN = ("scratch.", "save.", "drawn.")
 PRIVATE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.ALLOC)
 
 

@@ -26,9 +26,11 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
+from vkchi.ir.names import TEMP
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import may_share
+from vkchi.shader import SEED
 from vkchi.types import (
     Array,
     Ptr,
@@ -139,7 +141,7 @@ class _Plan:
         """The temporary that stands for v, made when first asked for."""
         found = self.temps.get(v)
         if found is None:
-            found = self.temps[v] = Param(temporary_type(t), f"temp.{len(self.temps)}")
+            found = self.temps[v] = Param(temporary_type(t), f"{TEMP}{len(self.temps)}")
         return found
 
     def spill(self, v: Value) -> Param:
@@ -300,7 +302,7 @@ class _Dispatch:
         return tuple(
             p
             for p in dict.fromkeys((*self.plan.fn.params, *self.plan.temps.values()))
-            if p in used or (draws and p.name == "seed")
+            if p in used or (draws and p.name == SEED)
         )
 
     # --- values from other dispatches

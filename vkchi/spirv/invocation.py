@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
-from vkchi.shader import split_groups
+from vkchi.shader import SEED, split_groups
 from vkchi.spirv import spec
 from vkchi.spirv.spec import BuiltIn, Decoration, Scope, Semantics
 from vkchi.types import i32, u32
@@ -154,9 +154,9 @@ def _state(em: Emitter) -> int:
     found = em.onces.get(key)
     if found is not None:
         return found
-    seed = next((p for p in em.fn.params if p.name == "seed" and p.type is u32), None)
+    seed = next((p for p in em.fn.params if p.name == SEED and p.type is u32), None)
     if seed is None:
-        raise InternalError("`random` needs a u32 parameter named `seed`")
+        raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
     found = em.onces[key] = em.variable(em.type_id(u32))
     index, start = global_id(em), em.arguments.value(seed)[0]
     body, em.code = em.code, em.prologue  # what follows is written to the prologue
