@@ -4,9 +4,9 @@ Kernels spell `x[i] += v` as an atomic; where only the iteration that i belongs 
 need not be one (what others read meanwhile is a race with the atomic too). An atomic is private if
 - its place is a `local`, or the dispatch has one invocation; or else
 - its array is no `shared` one, and no other array that the loop writes may be the same memory;
-- some axes have the same index in all writes of the loop to the array, and these indices tell the
-  iteration: the loop's index, plus a constant, or what recovers it (`t // n` and `t % n` give t, a
-  sum with a value from outside gives the other term, a widening conversion its operand).
+- some axes have indices that are computed alike in all writes of the loop to the array, and these
+  tell the iteration: the loop's index, plus a constant, or what recovers it (`t // n` and `t % n`
+  give t, a sum with a value from outside gives the other term, a widening conversion its operand).
 
 So other axes may run: x[i, k] is private for any k, if all writes say x[i, ...].
 
@@ -27,15 +27,16 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
-from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.ops import TABLE, UPDATES, WRITES, Effect
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.alias import Place, may_share, place_of
+from vkchi.passes.alias import Index, Place, may_share, place_of
 from vkchi.passes.legalize import combined
 from vkchi.passes.match import is_same
 from vkchi.passes.structure import holds_all
 from vkchi.types import Scalar
 
 REMAINDERS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
+MOST_DEPTH = 6  # of what is compared to find that two indices are computed alike
 Loops = tuple[Op, ...]
 
 
@@ -104,7 +105,7 @@ class Survey:
         if any(other is not base and may_share(base, other) for other in self.writes):
             return False
         axes = zip(*(place.indices for place in places))
-        common = [axis[0] for axis in axes if all(i == axis[0] for i in axis)]
+        common = [axis[0] for axis in axes if all(is_same_index(i, axis[0]) for i in axis)]
         return self.tells_iteration([i.root for i in common if i.root is not None])
 
     def tells_iteration(self, values: Sequence[Value]) -> bool:
@@ -144,6 +145,25 @@ class Survey:
         if isinstance(write.place.component, Value):
             used.append(write.place.component)
         return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
+
+
+def is_same_index(a: Index, b: Index) -> bool:
+    """Whether two indices are computed alike, if perhaps in two places of the loop."""
+    if a.root is None or b.root is None:
+        return a == b
+    return a.offset == b.offset and is_alike(a.root, b.root)
+
+
+def is_alike(a: Value, b: Value, depth: int = MOST_DEPTH) -> bool:
+    """Whether two values are one, or come of the same pure ops on the same operands."""
+    if is_same(a, b):
+        return True
+    if not depth or not (isinstance(a, Op) and isinstance(b, Op)):
+        return False
+    if (a.kind, a.attr, a.type) != (b.kind, b.attr, b.type):
+        return False
+    pairs = zip(a.args, b.args)
+    return TABLE[a.kind].effect is Effect.PURE and all(is_alike(*p, depth - 1) for p in pairs)
 
 
 def is_widening(op: Op) -> bool:

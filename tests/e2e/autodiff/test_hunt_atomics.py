@@ -150,3 +150,18 @@ def test_counter_in_a_loop_of_one_iteration(memory: Any) -> None:
         add()
     assert nodes[None] > n
     is_near(x.grad, slope(program, x.to_numpy()))
+
+
+def test_an_index_that_is_computed_in_two_places() -> None:
+    x, y, loss = start()
+
+    @ti.kernel
+    def run():
+        for i in range(4):
+            for _ in range(2):
+                loss[None] += ti.atomic_add(y[3 - i], x[i]) ** 2
+            y[3 - i] = 0.0
+
+    y0 = Y[::-1]
+    check(x, loss, run, gradient=2 * (y0 + X))
+    is_near(y.grad, (2 * y0 + 2 * (y0 + X))[::-1])
