@@ -247,6 +247,11 @@ class Device(Recorder):
         except OutOfMemory:
             raise self.heap.explain_shortage(size_bytes) from None
 
+    def free_bytes(self) -> int:
+        """About how much memory is free; all there is, where the driver does not tell."""
+        with self._lock:
+            return self.heap.free_bytes()
+
     def sweep(self) -> None:
         """Free what the device is done with."""
         if self.heap.releases:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vkchi.autodiff.drawn import Draw, find_draws, known
 from vkchi.autodiff.extremes import EXTREMES, serialise
 from vkchi.autodiff.forward import forward
+from vkchi.autodiff.narrow import narrow
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.reverse import Gradient, reverse, survey
@@ -102,6 +103,18 @@ def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
     if made.counting is not None and made.saves_used():
         counting = build(made.counting.func, options, caps)
     return CompiledGradient(made, build(made.func, options, caps), counting)
+
+
+def build_narrow(made: Gradient, options: Options, caps: Caps) -> tuple[Func, Built] | None:
+    """The gradient with fewer invocations than iterations, for less memory; None if that is no
+    other one."""
+    names = [s.param.name for s in made.saves_used()]
+    fn = narrow(made.func, frozenset((*names, *(name + DUAL for name in names))))
+    if fn is made.func:
+        return None
+    show("narrow", fn)
+    verify(fn)
+    return fn, build(fn, exact_options(fn, options), caps)
 
 
 def build_forward(

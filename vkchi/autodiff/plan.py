@@ -7,6 +7,7 @@ differentiable arrays. Must not know: tapes, how gradients are built.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.gradients import CompiledGradient, Types, build_gradient
+from vkchi.gradients import CompiledGradient, Types, build_gradient, build_narrow
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
@@ -28,7 +29,7 @@ from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
 from vkchi.shader import SEED, compile_count
 from vkchi.signature import Bound
-from vkchi.types import WIDE_FROM, Array, i32
+from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
 Arrays = Mapping[str, Storage]
 SEED_PLACE = ("value", SEED, 0)
@@ -103,21 +104,42 @@ class Program:
             step.record(bound)
 
 
-def new_buffer(runtime: Runtime, t: Array, shape: tuple[int, int], title: str) -> Storage:
+Shape = tuple[int, int]  # positions, invocations
+
+
+def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
+    """Whether a buffer has room for this shape; with `is_exact`, as many columns and no more."""
+    if old is None or old.shape[0] < shape[0]:
+        return False
+    return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
+
+
+def check_memory(runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], title: str) -> None:
+    """Raises DeviceError if buffers would take more than half of the memory that is free: drivers
+    may promise what there is not."""
+    counts = [rows * columns * t.scalars_per_element for t, (rows, columns) in shapes]
+    sizes = [(t.stored or scalar_of(t.elem)).size_bytes for t, _ in shapes]
+    if sum(n * size for n, size in zip(counts, sizes)) > runtime.device.free_bytes() // 2:
+        raise no_room(title, sum(counts))
+
+
+def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
     """Memory for values of a kernel. Raises DeviceError if there is not so much."""
     count = shape[0] * shape[1] * t.scalars_per_element
     if count >= WIDE_FROM:
-        raise DeviceError(
-            f"the gradient of {title}() must save {count} numbers, more than one array holds: run "
-            "fewer iterations per launch"
-        )
+        raise no_room(title, count, "more than one array holds")
     try:
         return Storage(runtime, t.elem, shape, stored=t.stored)
     except DeviceError as e:
-        raise DeviceError(
-            f"the gradient of {title}() must save {count} numbers, for which there is no memory: "
-            f"run fewer iterations per launch ({e})"
-        ) from None
+        raise no_room(title, count, f"for which there is no memory ({e})") from None
+
+
+def no_room(title: str, count: int, why: str = "for which there is no memory") -> DeviceError:
+    """The error for values that cannot be saved."""
+    return DeviceError(
+        f"the gradient of {title}() must save {count} numbers, {why}: let loops go round less "
+        "often in one launch"
+    )
 
 
 class Room:
@@ -185,6 +207,7 @@ class GradientPlan:
             Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
         ]
         self.buffers: dict[str, Storage] = {}
+        self.narrow: tuple[Program | None] | None = None  # made when there is too little memory
         used = self.main.used | (self.counting.used if self.counting else frozenset())
         self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
         self.drawing: Any = None  # of `drawing`, if there are draws
@@ -213,8 +236,8 @@ class GradientPlan:
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
                for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
-        own |= self._make_room(args, given)
-        self.main.launch(self.main.bind(args, {**given, **own}))
+        program, buffers = self._make_room(args, given)
+        program.launch(program.bind(args, {**given, **own, **buffers}))
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
         """Make room for what a launch will save, where the host can tell how much that is. Raises
@@ -223,12 +246,51 @@ class GradientPlan:
             with self.runtime.lock:
                 self._make_room(args, arrays)
 
-    def _make_room(self, args: tuple[Any, ...], given: Arrays) -> dict[str, Storage]:
-        """The buffers of a launch."""
-        flat = self.main.bind(args, given).flat if self.rooms else []
-        shapes = self._shapes(args, given, flat)
-        return {name: self._buffer(name, shape) for k, shape in shapes.items()
-                for name in (k, k + DUAL) if name in self.main.types}  # fmt: skip
+    def _make_room(
+        self, args: tuple[Any, ...], given: Arrays
+    ) -> tuple[Program, dict[str, Storage]]:
+        """The dispatches of a launch, and their buffers: with a column for each iteration, or with
+        fewer, where there is no memory for so many."""
+        if not self.rooms:
+            return self.main, {}
+        shapes = self._shapes(args, given, self.main.bind(args, given).flat)
+        try:
+            return self.main, self._allocate(shapes)
+        except DeviceError as e:
+            program, error = self._narrow(args), e
+        columns = max(columns for _, columns in shapes.values())
+        while program is not None and columns > 1:
+            columns = -(-columns // 2)
+            shapes = {k: (rows, min(n, columns)) for k, (rows, n) in shapes.items()}
+            with suppress(DeviceError):
+                return program, self._allocate(shapes, is_exact=True)
+        raise error
+
+    def _narrow(self, args: tuple[Any, ...]) -> Program | None:
+        """Dispatches whose invocations do several iterations each; None if there are no others."""
+        if self.narrow is None:
+            runtime = self.runtime
+            built = build_narrow(self.made, runtime.options, runtime.device.caps)
+            self.narrow = (Program(self.main, *built, args) if built else None,)
+        return self.narrow[0]
+
+    def _allocate(
+        self, shapes: Mapping[str, Shape], *, is_exact: bool = False
+    ) -> dict[str, Storage]:
+        """Buffers of these shapes, or, unless exactly those are wanted, larger ones. Raises
+        DeviceError."""
+        types, title = self.main.types, self.made.primal.fn.name
+        wanted = {name: shape for k, shape in shapes.items()
+                  for name in (k, k + DUAL) if name in types}  # fmt: skip
+        missing = {name: shape for name, shape in wanted.items()
+                   if not does_fit(self.buffers.get(name), shape, is_exact)}  # fmt: skip
+        for name in missing:
+            self.buffers.pop(name, None)
+        if missing:
+            check_memory(self.runtime, [(types[k], n) for k, n in missing.items()], title)
+        for name, shape in missing.items():
+            self.buffers[name] = new_buffer(self.runtime, types[name], shape, title)
+        return {name: self.buffers[name] for name in wanted}
 
     def _like(self, name: str, array: Storage) -> Storage:
         """Memory for a copy of an array."""
@@ -238,18 +300,7 @@ class GradientPlan:
             self.buffers[name] = old
         return old
 
-    def _buffer(self, name: str, shape: tuple[int, int]) -> Storage:
-        """Memory for saved values: what was there before, if that is enough."""
-        t = self.main.types[name]
-        old = self.buffers.get(name)
-        if old is None or old.shape[0] < shape[0] or old.shape[1] < shape[1]:
-            old = new_buffer(self.runtime, t, shape, self.made.primal.fn.name)
-            self.buffers[name] = old
-        return old
-
-    def _shapes(
-        self, args: tuple[Any, ...], given: Arrays, flat: list[Any]
-    ) -> dict[str, tuple[int, int]]:
+    def _shapes(self, args: tuple[Any, ...], given: Arrays, flat: list[Any]) -> dict[str, Shape]:
         """[positions, invocations] of every buffer."""
         cells: dict[str, int] = {}
         found = {}

@@ -117,6 +117,11 @@ class Heap:
             finish, self._when_empty = self._when_empty, None
             finish()
 
+    def free_bytes(self) -> int:
+        """What is free of the device's largest heap; all of it, where that is unknown."""
+        free_bytes, total_bytes = read_budget(self.logical)
+        return free_bytes if free_bytes >= 0 else total_bytes
+
     def explain_shortage(self, size_bytes: int) -> DeviceError:
         """The error for a request that could not be met, with what there is."""
         free_bytes, total_bytes = read_budget(self.logical)

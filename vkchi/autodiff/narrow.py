@@ -1,0 +1,67 @@
+"""Gradients in less memory: fewer invocations, each of which does several iterations in turn and
+saves what it must in the same column of the buffers.
+
+    parallel begin, end { (i) .. save[p, i - begin] .. }    becomes
+    parallel 0, W { (w) for k in 0..n { .. save[p, w] .. } }    with i = begin + w + k * W
+
+where W is the number of columns that the buffers have, whatever it is.
+
+Owns: `narrow`. Must not know: how adjoints are built, how much memory there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.types import i32
+
+
+def narrow(fn: Func, saves: frozenset[str]) -> Func:
+    """The Func with as many invocations as the buffers of these names have columns; `fn` itself if
+    no parallel loop saves anything. Those of one loop must have the same number of columns."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        buffers = buffers_in(op, saves) if op.kind == "parallel" else []
+        if not buffers or args[0].type is not i32:
+            return None
+        build_narrow(b, op, args, buffers)
+        return ()
+
+    return rebuild(fn, visit)
+
+
+def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
+    """The buffers that a loop uses."""
+    found = (x.args[0] for x in walk(op.regions[0]) if x.kind == "elem")
+    return [p for p in dict.fromkeys(found) if isinstance(p, Param) and p.name in saves]
+
+
+def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
+    """Append the narrow form of a `parallel` with these bounds."""
+    zero, one = b.const(0, i32), b.const(1, i32)
+    count = b.emit("sub", args[1], args[0])
+    width = b.emit("shape", buffers[0], attr=1)
+    w, k = Param(i32, "w"), Param(i32, "k")
+
+    def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if inner.kind != "elem" or args[0] not in buffers:
+            return None
+        return [b.emit("elem", args[0], args[1], w)]
+
+    with b.region(w) as outer:
+        whole, rest = b.emit("floordiv", count, width), b.emit("mod", count, width)
+        more = b.emit("select", b.emit("lt", w, rest), one, zero)
+        with b.region(k) as body:
+            index = b.emit("add", args[0], b.emit("add", w, b.emit("mul", k, width)))
+            rebuilder = Rebuilder(visit)
+            rebuilder.b = b
+            (region,) = op.regions
+            rebuilder.map[region.params[0]] = index
+            rebuilder.ops(region.ops[:-1])
+            b.emit("yield")
+        b.for_(zero, b.emit("add", whole, more), (), body)
+        b.emit("yield")
+    b.parallel(zero, width, outer, None)
