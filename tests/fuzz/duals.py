@@ -1,0 +1,286 @@
+"""Programs in the kernel language run as plain Python, on numbers that carry their derivatives.
+
+    names = define(text, fields)      # the functions of a program; fields: name -> Memory
+    names["drive"]()                  # ... ; fields["loss"][None].slope is the gradient
+
+A second opinion on values and gradients, which shares nothing with the compiler: loops run in
+order, a number is a value and its derivatives by all inputs. It knows what the programs of
+`smooth.py` consist of. Raises Kink where a program comes close to a jump or a corner.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+NEAR = 1e-7
+
+
+class Kink(Exception):
+    """A program came close to a jump or a corner, or left the plain numbers."""
+
+
+class Dual:
+    """A float and its derivatives: an array, or 0.0 for a constant."""
+
+    def __init__(self, value: float, slope: Any = 0.0) -> None:
+        if not math.isfinite(value):
+            raise Kink
+        self.value, self.slope = value, slope
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.slope)
+
+    def __abs__(self) -> Dual:
+        return -self if self < 0.0 else self
+
+
+def lift(x: Any) -> Dual:
+    """A number as a Dual."""
+    return x if isinstance(x, Dual) else Dual(float(x))
+
+
+def power(x: float, y: float) -> tuple[float, float, float]:
+    """x ** y and its derivatives."""
+    by_exponent = x**y * math.log(x) if x > 0 else 0.0
+    return x**y, y * x ** (y - 1), by_exponent
+
+
+def arctangent(y: float, x: float) -> tuple[float, float, float]:
+    """atan2(y, x) and its derivatives."""
+    return math.atan2(y, x), x / (x * x + y * y), -y / (x * x + y * y)
+
+
+BINARY: dict[str, Callable[[float, float], tuple[float, float, float]]] = {
+    "add": lambda x, y: (x + y, 1, 1),
+    "sub": lambda x, y: (x - y, 1, -1),
+    "mul": lambda x, y: (x * y, y, x),
+    "truediv": lambda x, y: (x / y, 1 / y, -x / y / y),
+    "pow": power,
+}
+UNARY: dict[str, Callable[[float], tuple[float, float]]] = {
+    "sin": lambda x: (math.sin(x), math.cos(x)),
+    "cos": lambda x: (math.cos(x), -math.sin(x)),
+    "exp": lambda x: (math.exp(x), math.exp(x)),
+    "log": lambda x: (math.log(x), 1 / x),
+    "sqrt": lambda x: (math.sqrt(x), 0.5 / math.sqrt(x)),
+    "tanh": lambda x: (math.tanh(x), 1 - math.tanh(x) ** 2),
+}
+
+
+def binary(rule: Callable[[float, float], tuple[float, float, float]]) -> Callable[..., Any]:
+    """An operation on numbers from its values and derivatives; of vectors, by components."""
+
+    def compute(a: Any, b: Any) -> Any:
+        if isinstance(a, Vector) or isinstance(b, Vector):
+            return by_components(compute, a, b)
+        x, y = lift(a), lift(b)
+        value, by_x, by_y = rule(x.value, y.value)
+        return Dual(value, by_x * x.slope + by_y * y.slope)
+
+    return compute
+
+
+def unary(rule: Callable[[float], tuple[float, float]]) -> Callable[[Any], Any]:
+    """A function of numbers and vectors."""
+
+    def compute(a: Any) -> Any:
+        if isinstance(a, Vector):
+            return Vector([compute(part) for part in a.parts])
+        x = lift(a)
+        value, by_x = rule(x.value)
+        return Dual(value, by_x * x.slope)
+
+    return compute
+
+
+def compared(kind: str) -> Callable[[Any, Any], bool]:
+    """A comparison, which must not be close."""
+
+    def compare(a: Any, b: Any) -> bool:
+        x, y = lift(a), lift(b)
+        is_fixed = not np.any(x.slope - y.slope)
+        if abs(x.value - y.value) < NEAR and not is_fixed:
+            raise Kink
+        return bool(getattr(operator, kind)(x.value, y.value))
+
+    return compare
+
+
+def flip(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operation with its operands exchanged."""
+    return lambda a, b: f(b, a)
+
+
+class Vector:
+    """Components that can be assigned."""
+
+    def __init__(self, parts: Any) -> None:
+        self.__dict__["parts"] = [lift(part) for part in parts]
+
+    def __getitem__(self, k: int) -> Dual:
+        return self.parts[k]  # type: ignore[no-any-return]
+
+    def __setitem__(self, k: int, x: Any) -> None:
+        self.parts[k] = lift(x)
+
+    def __getattr__(self, name: str) -> Any:
+        if not set(name) <= {"x", "y"}:
+            raise AttributeError(name)
+        found = [self.parts["xy".index(c)] for c in name]
+        return found[0] if len(found) == 1 else Vector(found)
+
+    def __setattr__(self, name: str, x: Any) -> None:
+        self.parts["xy".index(name)] = lift(x)
+
+    def __matmul__(self, other: Vector) -> Vector:
+        """Of a vector of rows, with a vector."""
+        return Vector([row.dot(other) for row in self.rows])
+
+    def sum(self) -> Any:
+        """The sum of the components."""
+        return sum(self.parts[1:], self.parts[0])
+
+    def dot(self, other: Vector) -> Any:
+        """The scalar product."""
+        return (self * other).sum()  # type: ignore[operator]
+
+    def norm(self, eps: float) -> Any:
+        """The length, as `ti` has it."""
+        return FUNCTIONS["sqrt"](self.dot(self) + eps)
+
+    def outer_product(self, other: Vector) -> Any:
+        """The matrix of products."""
+        made = Vector(self.parts)
+        made.__dict__["rows"] = [Vector([part * q for q in other.parts]) for part in self.parts]
+        return made
+
+
+def by_components(f: Callable[[Any, Any], Any], a: Any, b: Any) -> Vector:
+    """f of vectors, or a vector and a number."""
+    n = len((a if isinstance(a, Vector) else b).parts)
+    columns = [x.parts if isinstance(x, Vector) else [x] * n for x in (a, b)]
+    return Vector([f(x, y) for x, y in zip(*columns, strict=True)])
+
+
+for _kind, _rule in BINARY.items():
+    for _class in (Dual, Vector):
+        setattr(_class, f"__{_kind}__", binary(_rule))
+        setattr(_class, f"__r{_kind}__", flip(binary(_rule)))
+for _kind in ("lt", "le", "gt", "ge"):
+    setattr(Dual, f"__{_kind}__", compared(_kind))
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: unary(rule) for name, rule in UNARY.items()}
+
+
+def larger(a: Any, b: Any) -> Any:
+    """ti.max."""
+    if isinstance(a, Vector) or isinstance(b, Vector):
+        return by_components(larger, a, b)
+    return lift(a) if a is b or lift(a) > lift(b) else lift(b)
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """ti.min."""
+    return lift(a) if a is b or lift(a) < lift(b) else lift(b)
+
+
+def rounded(f: Callable[[float], int]) -> Callable[[Any], int]:
+    """A function to integers, whose steps must not be close."""
+
+    def compute(a: Any) -> int:
+        x = lift(a)
+        if abs(x.value - round(x.value)) < NEAR and np.any(x.slope):
+            raise Kink
+        return f(x.value)
+
+    return compute
+
+
+# --- memory and programs -------------------------------------------------------------------------
+
+
+class Memory:
+    """A field: a list of numbers or vectors."""
+
+    def __init__(self, elements: Any) -> None:
+        self.elements = elements
+
+    def __getitem__(self, k: int | None) -> Any:
+        return self.elements[k or 0]
+
+    def __setitem__(self, k: int | None, x: Any) -> None:
+        is_number = isinstance(self.elements[k or 0], Dual)
+        self.elements[k or 0] = lift(x) if is_number else copied(x)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.elements)))
+
+    def copy_from(self, other: Memory) -> None:
+        """Take what another field holds."""
+        self.elements = [copied(x) for x in other.elements]
+
+    def fill(self, x: float) -> None:
+        """Set all numbers to a constant."""
+        for k, e in enumerate(self.elements):
+            self.elements[k] = Vector([x] * 2) if isinstance(e, Vector) else type(e)(x)
+
+
+def copied(x: Any) -> Any:
+    """What a variable gets: vectors are values."""
+    return Vector(x.parts) if isinstance(x, Vector) else x
+
+
+class Plain(ast.NodeTransformer):
+    """A program of the kernel language becomes one of Python: vectors are copied where they are
+    assigned and passed, what `grow` does to its first argument is assigned."""
+
+    def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.FunctionDef:
+        """No decorators, and copies of what is passed by value."""
+        self.generic_visit(n)
+        passed = [a.arg for a in n.args.args]
+        for a in n.args.args:
+            a.annotation = None
+        n.body[:0] = [ast.parse(f"{name} = copied({name})").body[0] for name in passed]
+        if n.name == "grow":
+            n.body.append(ast.parse(f"return {passed[0]}").body[0])
+        n.decorator_list = []
+        return n
+
+    def visit_Assign(self, n: ast.Assign) -> ast.Assign:
+        """Assign a copy."""
+        if not isinstance(n.value, ast.Tuple):
+            n.value = ast.Call(ast.Name("copied", ast.Load()), [n.value], [])
+        return n
+
+    def visit_Expr(self, n: ast.Expr) -> ast.stmt:
+        """Calls that change their first argument."""
+        text = ast.unparse(n)
+        if text.startswith("grow("):
+            assert isinstance(n.value, ast.Call)
+            return ast.parse(f"{ast.unparse(n.value.args[0])} = {text}").body[0]
+        if text.startswith("ti.atomic_sub("):
+            assert isinstance(n.value, ast.Call)
+            place, x = n.value.args
+            return ast.parse(f"{ast.unparse(place)} -= {ast.unparse(x)}").body[0]
+        return n
+
+
+TI = SimpleNamespace(
+    **FUNCTIONS, Vector=Vector, max=larger, min=smaller, abs=abs, atan2=binary(arctangent),
+    select=lambda c, a, b: a if c else b, floor=rounded(math.floor), static=lambda x: x,
+    ndrange=range, loop_config=lambda **_: None,
+)  # fmt: skip
+
+
+def define(text: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What a program defines, as plain Python on these fields."""
+    tree = ast.fix_missing_locations(Plain().visit(ast.parse(text)))
+    names = {"ti": TI, "copied": copied, "int": rounded(int), "float": lift, **fields}
+    exec(compile(tree, "<plain>", "exec"), names)
+    return names

@@ -1,0 +1,157 @@
+"""Random programs of several kernels, called in any order with what Python does between, under a
+tape: values and gradients are those of plain Python with dual numbers, also in limited memory and
+in forward mode. Contents near kinks are skipped.
+
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see the program of a seed:
+
+    python -c "from tests.fuzz.test_fuzz_programs import *; print(write_program(SEED))"
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.fuzz.duals import Dual, Kink, Memory, Vector
+from tests.fuzz.duals import define as define_plain
+from tests.fuzz.smooth import FUNCS, NUMBERS, VECTORS, N, write_kernel
+from vkchi.runtime import current
+
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "8"))
+ATTEMPTS = 6  # at contents that are not near a kink
+MEMORY = 1000  # bytes; a few states of all fields
+KERNELS = 2  # in a program
+FIELDS = (*NUMBERS, *VECTORS)
+ENDS = """\
+@ti.kernel
+def begin():
+    for i in x:
+        x[i], y[i], z[i] = ti.sin(x[i]), ti.cos(y[i]), 0.9 * z[i]
+        v[i], w[i] = 0.8 * v[i], w[i].yx
+
+@ti.kernel
+def total():
+    for i in x:
+        loss[None] += x[i] * (i + 1.0) - y[i] + 0.3 * z[i] * z[i] + v[i].dot(w[i]) + v[i].x
+"""
+Arrays = dict[str, Any]
+
+
+def write_program(seed: int) -> str:
+    """Source of kernels run0, run1, ... and of `drive`, which calls them."""
+    r = random.Random(seed)
+    kernels = [write_kernel(r.randrange(10**9)).split("@ti.kernel")[1] for _ in range(KERNELS)]
+    texts = [f"@ti.kernel{k.replace('def run', f'def run{i}')}" for i, k in enumerate(kernels)]
+    return "\n".join([FUNCS, ENDS, *texts, "def drive():", "    begin()", *calls(r)]) + "\n"
+
+
+def calls(r: random.Random) -> list[str]:
+    """The statements of `drive`: calls, repeated calls, what Python does to fields."""
+    lines = []
+    for _ in range(r.randrange(2, 7)):
+        k, (p, q) = r.randrange(KERNELS), r.sample(r.choice([NUMBERS, VECTORS]), 2)
+        act = r.choices(
+            [f"run{k}({r.randrange(N + 1)})", f"{p}.copy_from({q})", f"{p}.fill(0.4)",
+             f"perm.fill({r.randrange(N)})", "total()"], [6, 2, 1, 1, 1])[0]  # fmt: skip
+        if r.random() < 0.3:
+            lines += ["    for c in range(4):", f"        run{k}(c)"]
+        lines.append(f"    {act}")
+    return [*lines, "    total()"]
+
+
+@pytest.fixture(scope="module")
+def fields() -> Arrays:
+    """What the kernels work on."""
+    ti.init(random_seed=7)
+    caps = current().device.caps
+    if not (caps.has_type("f64") and caps.can_store("f64")):
+        pytest.skip("needs f64: programs may magnify errors")
+    ti.init(random_seed=7, default_fp=ti.f64)
+    both: Any = {"needs_grad": True, "needs_dual": True}
+    made: Arrays = {name: ti.field(ti.f64, N, **both) for name in NUMBERS}
+    made |= {name: ti.Vector.field(2, ti.f64, N, **both) for name in VECTORS}
+    made["loss"] = ti.field(ti.f64, (), **both)
+    return made | {name: ti.field(ti.i32, N) for name in ("perm", "count")}
+
+
+def contents(seed: int) -> Arrays:
+    """What the fields hold first."""
+    r = np.random.default_rng(seed)
+    made = {name: r.uniform(0.2, 1.4, N) for name in NUMBERS}
+    made |= {name: r.uniform(0.2, 1.4, (N, 2)) for name in VECTORS}
+    made["perm"] = r.permutation(N).astype(np.int32)
+    return made | {"count": np.array([0, 2, 1], np.int32)}
+
+
+def evaluate(text: str, first: Arrays) -> tuple[float, Arrays]:
+    """The loss and its gradients in plain Python."""
+    sizes = [first[name].size for name in FIELDS]
+    units = iter(np.eye(sum(sizes)))
+    memory = {name: Memory([int(k) for k in first[name]]) for name in ("perm", "count")}
+    for name in FIELDS:
+        numbers = [[Dual(float(a), next(units)) for a in np.ravel(e)] for e in first[name]]
+        memory[name] = Memory([n[0] if name in NUMBERS else Vector(n) for n in numbers])
+    memory["loss"] = Memory([Dual(0.0)])
+    define_plain(text, memory)["drive"]()
+    loss = memory["loss"][None]
+    parts = np.split(loss.slope * np.ones(sum(sizes)), np.cumsum(sizes)[:-1])
+    return loss.value, {k: p.reshape(first[k].shape) for k, p in zip(FIELDS, parts, strict=True)}
+
+
+def evaluate_somewhere(text: str, seed: int) -> tuple[Arrays, float, Arrays] | None:
+    """Contents with the loss and its gradients; None if all are near kinks."""
+    for attempt in range(ATTEMPTS):
+        first = contents(ATTEMPTS * seed + attempt)
+        try:
+            return first, *evaluate(text, first)
+        except (Kink, ArithmeticError, ValueError):
+            continue
+    return None
+
+
+def define(text: str, seed: int, fields: Arrays) -> Any:
+    """The program's `drive`."""
+    file = f"<program {seed}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names = {"ti": ti, **fields}
+    exec(compile(text, file, "exec"), names)
+    return names["drive"]
+
+
+def put(fields: Arrays, first: Arrays) -> None:
+    """Set all fields."""
+    for name, values in first.items():
+        fields[name].from_numpy(values)
+    fields["loss"].fill(0)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_program(seed: int, fields: Arrays) -> None:
+    text = write_program(seed)
+    found = evaluate_somewhere(text, seed)
+    if found is None:
+        pytest.skip("near kinks")
+    first, loss, gradients = found
+    drive = define(text, seed, fields)
+    scale = max(1.0, *(np.abs(g).max() for g in gradients.values()))
+    for memory in (None, MEMORY):
+        put(fields, first)
+        with ti.ad.Tape(fields["loss"], memory=memory):
+            drive()
+        assert fields["loss"][None] == pytest.approx(loss, rel=1e-9, abs=1e-9)
+        for name, want in gradients.items():
+            got, message = fields[name].grad.to_numpy(), f"seed {seed}: {name}, {memory} bytes"
+            np.testing.assert_allclose(got / scale, want / scale, 1e-7, 1e-7, err_msg=message)
+    name = FIELDS[seed % len(FIELDS)]
+    along = np.random.default_rng(seed).normal(size=first[name].shape)
+    put(fields, first)
+    with ti.ad.FwdMode(loss=fields["loss"], param=fields[name], seed=list(along.ravel())):
+        drive()
+    slope = float(np.sum(gradients[name] * along))
+    assert fields["loss"].dual[None] / scale == pytest.approx(slope / scale, rel=1e-7, abs=1e-7)
