@@ -16,6 +16,7 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from vkchi.autodiff.arguments import check_alone, check_loss, set_loss
@@ -244,8 +245,10 @@ class Tape(Recording):
         self.protect(plan.written, arrays, boxes)
         if self.skipped:
             self.overwrites.note_launch(plan, arrays, self.skipped)
+        skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
         try:
-            result = plan.launch(args)
+            with skipping or nullcontext():
+                result = plan.launch(args)
         except KernelAssertionError:
             self.failed = name
             raise
@@ -289,7 +292,8 @@ class Tape(Recording):
         derivative: then it has a gradient all the same, which says just that."""
         arrays = arrays_of(plan, args)
         written = [whole(arrays[name]) for name in plan.written & arrays.keys()]
-        if not any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written):
+        is_held = any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written)
+        if not (is_held or self.tensors.written_by(plan, args)):
             return False
         if "is constant" not in plan.derived:
             floats = frozenset(p.name for p in plan.func.params if is_smooth_array(p))

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.calls import Call, keep_arguments
+from vkchi.autodiff.calls import Call, keep_arguments, leaves_of
+from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.overwrites import Held, Loss, refuse
 from vkchi.autodiff.taints import covering, flow_from
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.launch import Plan
 
 WHO = "torch or numpy"
 
@@ -59,7 +61,7 @@ class Left:
     """What a kernel left in a tensor that holds a derivative; `held` says who put it there."""
 
     def __init__(self, tensor: Any, held: Held) -> None:
-        self.tensor, self.held = tensor, held
+        self.tensor, self.held, self.who = tensor, held, WHO
         self.view = host.array_of_torch(tensor)
         self.is_changed = False
         self.take()
@@ -92,7 +94,7 @@ class Tensors:
                 flow = flow_from(call, name) if name in names else {}
                 for target in flow:
                     if target in names:
-                        raise refuse(Loss(left.held, WHO, None), flow[target])
+                        raise refuse(Loss(left.held, left.who, None), flow[target])
                 if call.tensors.get(name) is left.tensor and covering(call, name) is not None:
                     left.is_changed = False
 
@@ -112,6 +114,24 @@ class Tensors:
         if not any(left.tensor is tensor for left in self.left):
             self.left.append(Left(tensor, held))
 
+    def written_by(self, plan: Plan, args: tuple[Any, ...]) -> list[tuple[Left, str]]:
+        """What is known of the tensors that a launch writes, with the names of its parameters."""
+        names = {id(arg): p.name for p, arg in leaves_of(plan, args) if p.name in plan.written}
+        return [(left, names[id(left.tensor)]) for left in self.left if id(left.tensor) in names]
+
+    @contextmanager
+    def skipping(self, plan: Plan, args: tuple[Any, ...], who: str) -> Iterator[None]:
+        """While a kernel runs that is not differentiated. What it adds is constant."""
+        found = self.written_by(plan, args)
+        for left, _ in found:
+            left.compare()
+        yield
+        kinds = {root.name: kinds for root, kinds in kinds_of_writes(plan.func.body.ops).items()}
+        for left, name in found:
+            if kinds.get(name, set()) != {"atomic_add"}:
+                left.is_changed, left.who = True, who
+            left.take()
+
     @contextmanager
     def ignoring(self) -> Iterator[None]:
         """While a function runs that has a gradient of its own: what it changes, that knows of."""
@@ -127,4 +147,4 @@ class Tensors:
             if left.tensor is loss:
                 left.compare()
                 if left.is_changed:
-                    raise refuse(Loss(left.held, WHO, None), None)
+                    raise refuse(Loss(left.held, left.who, None), None)

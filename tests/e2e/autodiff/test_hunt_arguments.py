@@ -379,3 +379,50 @@ def test_gradients_of_methods() -> None:
     is_near(first.x.grad, [6, 6, 6])
     is_near(second.x.grad, [40, 40, 40])
     assert first.unknown.grad is None
+
+
+# --- tensors that undifferentiated kernels write -------------------------------------------------
+
+
+def test_a_function_without_gradient_writes_a_tensor() -> None:
+    x, y, loss = tensor([1, 2, 3]), tensor([0, 0, 0]), field()
+
+    @ti.kernel
+    def square(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] ** 2
+
+    @ti.kernel
+    def change(y: ti.types.ndarray(), how: ti.template()):
+        for i in y:
+            if ti.static(how == "add"):
+                y[i] += 5.0
+            elif ti.static(how == "set"):
+                y[i] = 5.0
+            else:
+                y[i] *= 5.0
+
+    @ti.kernel
+    def add(y: ti.types.ndarray()):
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    @ti.ad.no_grad
+    def skip(how: str) -> None:
+        change(y, how)
+
+    for how, gradient in (("add", 4 * X3 * (X3**2 + 5)), ("set", 0 * X3)):
+        x.grad = None
+        with ti.ad.Tape(loss):
+            square(x, y)
+            skip(how)
+            add(y)
+        is_near(x.grad, gradient)
+    with pytest.raises(ti.ad.GradientError, match=r"`y` was overwritten by skip\(\)"):
+        with ti.ad.Tape(loss):
+            square(x, y)
+            skip("multiply")
+            add(y)
+
+
+X3 = np.array([1.0, 2.0, 3.0])
