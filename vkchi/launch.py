@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
@@ -69,6 +69,9 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
         return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
 
     return read
+
+
+Made = TypeVar("Made")
 
 
 def compile_check(count: Count, read: Read) -> Callable[[list[Any]], None]:
@@ -249,6 +252,13 @@ class Plan:
                 places[kind, name, axis] = at
                 at += 1
         return places
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What is made of the kernel, under this key: at the first call."""
+        if key not in self.derived:
+            self.derived[key] = make()
+        made: Made = self.derived[key]
+        return made
 
     def launch(self, args: tuple[Any, ...]) -> Any:
         """Bind, record, and read what the kernel returns (which waits)."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
-from vkchi.autodiff.regions import Box, is_inside, may_meet
+from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.device import Buffer
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vkchi.autodiff.races import FoundRaces
 
 
+LOADS = frozenset({"load"})
 HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradient is (`stale`)
 
 
@@ -151,6 +152,12 @@ def copy_rows(array: Storage, first: int, last: int) -> Storage:
     return made
 
 
+def footprint(plan: Plan, kinds: frozenset[str]) -> Footprint:
+    """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
+    arrays = (p for p in plan.func.params if isinstance(p.type, Array))
+    return plan.once(("footprint", kinds), lambda: Footprint(plan.func, arrays, kinds))
+
+
 class Gradients:
     """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
     copies of `.grad`, one for a tensor that is passed several times."""
@@ -219,13 +226,12 @@ def plan_gradient(
 
     check_aliases(call)
     names = gradients.names
-    key = ("gradient", names, settled) if settled else names
-    found = call.plan.derived.get(key)
-    if found is None:
+
+    def make() -> GradientPlan:
         types = types_apart(call, gradients.arrays, ADJOINT)
-        found = call.plan.derived[key] = GradientPlan(call.plan, call.args, names, types, settled)
-    assert isinstance(found, GradientPlan)
-    return found
+        return GradientPlan(call.plan, call.args, names, types, settled)
+
+    return call.plan.once(("gradient", names, settled), make)
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -305,7 +311,6 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
     if not both:
         return Found(made, needs, set())
     from vkchi.autodiff.renewal import find_settled, find_stale
-    from vkchi.autodiff.stale import footprints
 
     fn = made.made.primal.fn
     if any(isinstance(p.type, Array) and p.name not in call.arrays for p in fn.params):
@@ -317,7 +322,7 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
     if settled:
         made = plan_gradient(call, gradients, settled)
         needs = made.needs.boxes(call.numbers, call.arrays)
-    reads = footprints(call.plan)[0].boxes(call.numbers, call.arrays)
+    reads = footprint(call.plan, LOADS).boxes(call.numbers, call.arrays)
     again = reads.keys() & both.keys() - settled
     renewed = {k for k in again if is_inside(reads[k], both[k])}
     return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)

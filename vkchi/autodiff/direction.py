@@ -19,7 +19,6 @@ from vkchi.autodiff.arguments import check_alone, check_array, numbers_like
 from vkchi.autodiff.calls import companion, describe_call, usable
 from vkchi.autodiff.overwrites import Index, blank
 from vkchi.autodiff.recording import Recording
-from vkchi.autodiff.taints import missing_dual
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
@@ -70,15 +69,11 @@ class FwdMode(Recording):
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel with derivatives."""
-        from vkchi.autodiff.variants import ForwardPlan
+        from vkchi.autodiff.variants import plan_forward
 
         call = describe_call(name, plan, args)
         duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
-        key = ("forward", frozenset(duals))
-        found = plan.derived.get(key)
-        if found is None:
-            missing_dual(call, frozenset(duals))
-            found = plan.derived[key] = ForwardPlan(call, duals)
+        found = plan_forward(call, duals, self.title)
         self.check(call, frozenset(duals))
         result = found.run(call, args, duals)
         self.note(call, found.escapes, found.active.stores, {})

@@ -246,7 +246,7 @@ def find_sparing(fn: Func, names: frozenset[str]) -> set[Op]:
     for op in walk(fn.body):
         if op.kind == "load":
             loads.setdefault(base_of(op.args[0]), []).append(op)
-    found = {op for op in walk(fn.body) if op.kind in ("atomic_add", "atomic_sub")}
+    found = {op for op in walk(fn.body) if op.kind == "atomic_add"}
     for op in walk(fn.body):
         if op.kind == "store":
             same = {x for x in loads.get(base_of(op.args[0]), ()) if is_same_place(x, op)}
@@ -375,12 +375,7 @@ def new_cells(call: Call, root: Param) -> Storage:
 
 def races_of(plan: Plan, names: frozenset[str]) -> Races:
     """What may meet in a kernel, found once."""
-    key = ("races", names)
-    if key not in plan.derived:
-        plan.derived[key] = Races(plan, names)
-    found = plan.derived[key]
-    assert isinstance(found, Races)
-    return found
+    return plan.once(("races", names), lambda: Races(plan, names))
 
 
 class FoundRaces:

@@ -197,12 +197,14 @@ def find_stale(
     `written` are the parts of arrays that it may overwrite, all to be renewed but those that are to
     be settled. The memory stays as it is; waits."""
     plan = call.plan
-    key = ("marked", frozenset(written), settled)
-    if key not in plan.derived:
-        marked = mark(fn, frozenset(written), settled)
+    names = frozenset(written)
+
+    def make() -> tuple[Marked, Program]:
+        marked = mark(fn, names, settled)
         built = build(marked.func, plan.runtime.options, plan.runtime.device.caps)
-        plan.derived[key] = (marked, Program(plan, marked.func, built, call.args))
-    marked, program = plan.derived[key]
+        return marked, Program(plan, marked.func, built, call.args)
+
+    marked, program = plan.once(("marked", names, settled), make)
     stale = Storage(plan.runtime, i32, ())
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
            for name, p in marked.marks.items()}  # fmt: skip

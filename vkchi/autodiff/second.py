@@ -29,9 +29,8 @@ from vkchi.autodiff.overwrites import Cut, Index, blank
 from vkchi.autodiff.plan import GradientPlan
 from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.recording import Recording
-from vkchi.autodiff.taints import missing_dual
 from vkchi.autodiff.tape import clear_all_gradients
-from vkchi.autodiff.variants import ForwardPlan
+from vkchi.autodiff.variants import plan_forward
 from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.gradients import build_second
@@ -143,7 +142,7 @@ class Recorder(Recording):
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.keeper.protect(written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
-        result = plan_forward(call, duals).run(call, args, duals)
+        result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)
         self.note(call, made.escapes, made.made.primal.active.stores, boxes, made.bits)
         return result
@@ -170,27 +169,13 @@ class Recorder(Recording):
             entry.run()
 
 
-def plan_forward(call: Call, duals: dict[str, Storage]) -> ForwardPlan:
-    """The call's forward mode, made once per plan."""
-    names = frozenset(duals)
-    key = ("forward of second", names)
-    if key not in call.plan.derived:
-        missing_dual(call, names)
-        call.plan.derived[key] = ForwardPlan(call, duals)
-    found = call.plan.derived[key]
-    assert isinstance(found, ForwardPlan)
-    return found
-
-
 def plan_second(call: Call, gradients: Gradients) -> GradientPlan:
     """The derivative of the call's gradient, made once per plan."""
-    names = gradients.names
-    key = ("second", names)
     check_aliases(call)
-    if key not in call.plan.derived:
+    names = gradients.names
+
+    def make() -> GradientPlan:
         types = types_apart(call, gradients.arrays, ADJOINT)
-        made = GradientPlan(call.plan, call.args, names, types, build=build_second)
-        call.plan.derived[key] = made
-    found = call.plan.derived[key]
-    assert isinstance(found, GradientPlan)
-    return found
+        return GradientPlan(call.plan, call.args, names, types, build=build_second)
+
+    return call.plan.once(("second", names), make)

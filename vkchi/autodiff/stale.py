@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import HISTORY, describe_call, numbers_of, whole
+from vkchi.autodiff.calls import HISTORY, LOADS, describe_call, footprint, numbers_of, whole
 from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
@@ -21,7 +21,6 @@ from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import Span, user_span
-from vkchi.types import Array
 
 
 class Written(NamedTuple):
@@ -88,7 +87,7 @@ class History:
         self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
     ) -> dict[str, Box]:
         """A kernel that is not recorded reads and writes parts of arrays; those it writes."""
-        reads, writes = footprints(plan)
+        reads, writes = footprint(plan, LOADS), footprint(plan, WRITES)
         numbers = numbers_of(plan, args)
         read = reads.boxes(numbers, arrays) if self.since is not None else {}
         self.check_all(reads, read, arrays, lambda key: is_renewed(name, plan, args, key))
@@ -131,17 +130,8 @@ def is_renewed(name: str, plan: Plan, args: tuple[Any, ...], key: str) -> bool:
     from vkchi.autodiff.renewal import find_stale
 
     call = describe_call(name, plan, args)
-    read, written = (x.boxes(call.numbers, call.arrays).get(key) for x in footprints(plan))
+    both = (footprint(plan, kinds) for kinds in (LOADS, WRITES))
+    read, written = (x.boxes(call.numbers, call.arrays).get(key) for x in both)
     if plan.draws or read is None or written is None or not is_inside(read, written):
         return False
     return find_stale(call, plan.func, {key: written}, frozenset()) is None
-
-
-def footprints(plan: Plan) -> tuple[Footprint, Footprint]:
-    """What a kernel reads and writes of its arrays; found once per plan."""
-    if "footprints" not in plan.derived:
-        arrays = [p for p in plan.func.params if isinstance(p.type, Array)]
-        kinds = (("load",), WRITES)
-        plan.derived["footprints"] = tuple(Footprint(plan.func, arrays, k) for k in kinds)
-    found: tuple[Footprint, Footprint] = plan.derived["footprints"]
-    return found

@@ -6,21 +6,20 @@ Owns: finding them, and the errors. Must not know: tapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import Call, whole
+from vkchi.autodiff.calls import Call, footprint, whole
 from vkchi.autodiff.covers import holds
 from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.refusals import WORDS, help_for, lost
-from vkchi.autodiff.regions import Box, Footprint, may_meet
+from vkchi.autodiff.regions import Box, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.ir.ops import READS, WRITES
-from vkchi.types import Array
 
 Index = tuple[int, ...]
 
@@ -128,26 +127,12 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
 
 def reach_of(call: Call) -> Reach:
     """Which reads of a kernel see what it writes."""
-    found = call.plan.derived.setdefault("reach", None) or Reach(call.plan.func)
-    call.plan.derived["reach"] = found
-    assert isinstance(found, Reach)
-    return found
+    return call.plan.once("reach", lambda: Reach(call.plan.func))
 
 
 def writes_of(call: Call) -> dict[str, Box]:
     """Which part of each array a call writes."""
-    return footprint(call, "writes", WRITES).boxes(call.numbers, call.arrays)
-
-
-def footprint(call: Call, what: str, kinds: Container[str]) -> Footprint:
-    """What a kernel touches in some way; found once per plan."""
-    key = ("footprint", what)
-    if key not in call.plan.derived:
-        arrays = [p for p in call.plan.func.params if isinstance(p.type, Array)]
-        call.plan.derived[key] = Footprint(call.plan.func, arrays, kinds)
-    found = call.plan.derived[key]
-    assert isinstance(found, Footprint)
-    return found
+    return footprint(call.plan, WRITES).boxes(call.numbers, call.arrays)
 
 
 def covering(call: Call, name: str, box: Box = ()) -> int | None:
@@ -191,7 +176,7 @@ def flow_of(call: Call, name: str, taint: Taint) -> tuple[dict[str, Any], dict[s
 def reads_of(call: Call, name: str, box: Box) -> frozenset[Any]:
     """The ops of a call that may read, in a part of an array, what it holds before the call."""
     reach = reach_of(call)
-    read = footprint(call, "reads", READS).boxes(call.numbers, call.arrays).get(name)
+    read = footprint(call.plan, READS).boxes(call.numbers, call.arrays).get(name)
     if name not in reach.params or read is None or not may_meet(read, box):
         return frozenset()
     end = covering(call, name, box)

@@ -53,6 +53,7 @@ from vkchi.autodiff.tensors import Copies, Tensors
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
+from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
 from vkchi.span import user_span
@@ -295,13 +296,7 @@ class Tape(Recording):
         is_held = any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written)
         if not (is_held or self.tensors.written_by(plan, args)):
             return False
-        if "is constant" not in plan.derived:
-            floats = frozenset(p.name for p in plan.func.params if is_smooth_array(p))
-            active = Activity(plan.func, floats)
-            kinds = kinds_of_writes(plan.func.body.ops).values()
-            is_store = all(k == {"store"} for k in kinds)
-            plan.derived["is constant"] = is_store and not (active.stores or active.escapes)
-        return bool(plan.derived["is constant"])
+        return plan.once("stores constants", lambda: stores_constants(plan.func))
 
     def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
         """Save what a launch is about to overwrite, as long as the memory suffices."""
@@ -387,6 +382,13 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args
     read = call.hosts.keys() & call.arrays.keys() - call.plan.written
     return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
+
+
+def stores_constants(fn: Func) -> bool:
+    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
+    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
+    is_store = all(kinds == {"store"} for kinds in kinds_of_writes(fn.body.ops).values())
+    return is_store and not (active.stores or active.escapes)
 
 
 # --- losses and gradients ------------------------------------------------------------------------

@@ -35,13 +35,14 @@ def run_watched(
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if companion(a, "grad") is not None)
     reads: list[Read] = plan.runtime.kept.setdefault(READS, [])
-    key = ("watched", names, drawing is not None)
-    if key not in plan.derived:
+
+    def make() -> tuple[Watched, Variant]:
         made = watch(plan.func if drawing is None else drawing.func, names, len(reads) + 1)
-        reads += [(call.name, op.span) for op in made.reads]
+        reads.extend((call.name, op.span) for op in made.reads)
         built = build(made.func, plan.runtime.options, plan.runtime.device.caps)
-        plan.derived[key] = (made, Variant(plan, made.func, built, call.args))
-    made, variant = plan.derived[key]
+        return made, Variant(plan, made.func, built, call.args)
+
+    made, variant = plan.once(("watched", names, drawing is not None), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
     result = variant.run(call, {**call.arrays, **drawn, **own, BROKEN: broken})

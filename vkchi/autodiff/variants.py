@@ -13,6 +13,7 @@ from vkchi.autodiff.plan import SEED_PLACE, Arrays, Program
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.refusals import depends_on_order
+from vkchi.autodiff.taints import missing_dual
 from vkchi.compiler import Built, used_sites
 from vkchi.errors import GradientError
 from vkchi.gradients import build_forward, put_in_place
@@ -86,3 +87,15 @@ class ForwardPlan:
         with call.plan.runtime.lock:
             self.variant.launch(self.variant.bind(call.args, given))
         return call.plan.launch(args)
+
+
+def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
+    """The call's forward mode, made once per plan; `of` says whose duals these are. Raises
+    GradientError."""
+    names = frozenset(duals)
+
+    def make() -> ForwardPlan:
+        missing_dual(call, names)
+        return ForwardPlan(call, duals)
+
+    return call.plan.once(("forward", of, names), make)
