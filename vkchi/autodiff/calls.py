@@ -55,7 +55,6 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
         bind_gradient(bound, gradient, argument)
     bound.check_written(plan.written)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
-    check_numbers(name, plan, args)
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]
     tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
@@ -366,6 +365,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     Raises GradientError where it needs what the kernel itself overwrites, and where it would do
     nothing for want of gradients.
     """
+    check_numbers(name, plan, args)
     call = describe_call(name, plan, args)
     check_tensors(call)
     gradients = Gradients(call)

@@ -25,6 +25,7 @@ from vkchi.autodiff.calls import (
     Gradients,
     arrays_of,
     check_leaves,
+    check_numbers,
     companion,
     copy_of,
     describe_call,
@@ -205,6 +206,7 @@ class Tape(Recording):
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
         if self.is_paused and not (self.skipped and self.is_reset(plan, args)):
             return self.launch_unrecorded(name, plan, args)
+        check_numbers(name, plan, args)
         call = describe_call(name, plan, args)
         if call.hosts:
             call = self.copies.share(call)

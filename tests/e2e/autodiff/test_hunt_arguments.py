@@ -194,6 +194,15 @@ def test_a_tensor_passed_by_value() -> None:
     ):
         add(v)
     check(x, loss, lambda: add(v.detach()), gradient=[2, 2, 2])
+    run, along = ti.field(ti.f32, (), needs_dual=True), ti.field(ti.f32, (), needs_dual=True)
+
+    @ti.kernel
+    def multiply(v: ti.math.vec2):
+        run[None] = v.y * along[None]
+
+    with ti.ad.FwdMode(loss=run, param=along):
+        multiply(v)  # no gradient is asked for
+    assert run.dual[None] == 3
 
 
 # --- what ti.stop_grad takes ---------------------------------------------------------------------
