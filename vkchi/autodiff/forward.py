@@ -23,6 +23,7 @@ from vkchi.autodiff.rules import (
     Bilinear,
     Linear,
     Partials,
+    Site,
     multiply,
     rule_of,
 )
@@ -133,7 +134,9 @@ class Forward:
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
         """The sum of partial derivatives times tangents."""
-        site = ForwardSite(self, op)
+        # What a `select` does not choose is gone; but a tangent may be infinite.
+        is_wild = not self.wild.isdisjoint(op.args)
+        site = Site(self.b, op, self.get, changing, is_wild=is_wild, has_tangents=True)
         terms = []
         for k in changing:
             tangent = Number(self.b, self.tangent(op.args[k]))
@@ -305,43 +308,3 @@ _CONTROL = {
     "while": Forward.while_,
     "parallel": Forward.parallel,
 }
-
-
-class ForwardSite:
-    """An op whose derivative is built: gives rules the values they ask for."""
-
-    def __init__(self, forward: Forward, op: Op) -> None:
-        self.forward, self.op = forward, op
-
-    def operand(self, k: int) -> Number:
-        """The value of operand k."""
-        return Number(self.forward.b, self.forward.get(self.op.args[k]))
-
-    @property
-    def x(self) -> Number:
-        """The first operand."""
-        return self.operand(0)
-
-    @property
-    def y(self) -> Number:
-        """The second operand."""
-        return self.operand(1)
-
-    @property
-    def out(self) -> Number:
-        """The result."""
-        return Number(self.forward.b, self.forward.get(self.op))
-
-    def is_active(self, k: int) -> bool:
-        """Whether operand k has a derivative."""
-        return self.forward.tangents.get(self.op.args[k]) is not None
-
-    @property
-    def is_wild(self) -> bool:
-        """Whether a tangent may be infinite. (What a `select` does not choose is gone.)"""
-        return not self.forward.wild.isdisjoint(self.op.args)
-
-    @property
-    def has_tangents(self) -> bool:
-        """These are tangents."""
-        return True

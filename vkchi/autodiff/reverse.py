@@ -44,7 +44,7 @@ from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
 from vkchi.autodiff.refusals import check_bits, check_lost, check_races, refuse
-from vkchi.autodiff.rules import MEMORY, Partials, Special, multiply, rule_of
+from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes, exchange
 from vkchi.autodiff.sweep import (
     Kept,
@@ -208,7 +208,9 @@ class Reverse:
         g = self.scopes.take(op)
         if g is None:
             return
-        site = ReverseSite(self, op)
+        active = [k for k, v in enumerate(op.args) if v in self.primal.active]
+        is_wild = op in self.wild
+        site = Site(self.b, op, self.scopes.get, active, is_wild=is_wild, has_tangents=False)
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [
@@ -412,43 +414,3 @@ _MEMORY = {
     "local": Reverse.local,
     **dict.fromkeys(UPDATES, Reverse.atomic),
 }
-
-
-class ReverseSite:
-    """An op being reversed: gives rules the primal values they ask for."""
-
-    def __init__(self, reverse: Reverse, op: Op) -> None:
-        self.reverse, self.op = reverse, op
-
-    def operand(self, k: int) -> Number:
-        """The primal value of operand k."""
-        return Number(self.reverse.b, self.reverse.scopes.get(self.op.args[k]))
-
-    @property
-    def x(self) -> Number:
-        """The first operand."""
-        return self.operand(0)
-
-    @property
-    def y(self) -> Number:
-        """The second operand."""
-        return self.operand(1)
-
-    @property
-    def out(self) -> Number:
-        """The result."""
-        return Number(self.reverse.b, self.reverse.scopes.get(self.op))
-
-    def is_active(self, k: int) -> bool:
-        """Whether operand k wants an adjoint."""
-        return self.op.args[k] in self.reverse.primal.active
-
-    @property
-    def is_wild(self) -> bool:
-        """Whether an operand may be infinite where it does not count."""
-        return self.op in self.reverse.wild
-
-    @property
-    def has_tangents(self) -> bool:
-        """These are adjoints."""
-        return False

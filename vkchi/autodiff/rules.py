@@ -26,45 +26,53 @@ Must not know: where primal values come from, regions, memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vkchi.autodiff.number import Number
+from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 
-class Site(Protocol):
-    """An op that is being differentiated: its operands and result, when asked for."""
+class Site:
+    """An op that is being differentiated. `get` gives what stands for its operands and its result,
+    when asked for; by the operands `active` a derivative is wanted. `is_wild`: an operand may be
+    infinite or no number where it does not count. `has_tangents`: tangents are multiplied, not
+    adjoints: infinite after an infinite slope."""
 
-    op: Op
+    def __init__(
+        self, b: Builder, op: Op, get: Callable[[Value], Value], active: Sequence[int],
+        *, is_wild: bool, has_tangents: bool,
+    ) -> None:  # fmt: skip
+        self.b, self.op, self.get, self.active = b, op, get, active
+        self.is_wild, self.has_tangents = is_wild, has_tangents
 
-    @property
-    def x(self) -> Number: ...
-    @property
-    def y(self) -> Number: ...
-    @property
-    def out(self) -> Number: ...
     def operand(self, k: int) -> Number:
         """The primal value of operand k."""
-        ...
+        return Number(self.b, self.get(self.op.args[k]))
+
+    @property
+    def x(self) -> Number:
+        """The first operand."""
+        return self.operand(0)
+
+    @property
+    def y(self) -> Number:
+        """The second operand."""
+        return self.operand(1)
+
+    @property
+    def out(self) -> Number:
+        """The result."""
+        return Number(self.b, self.get(self.op))
 
     def is_active(self, k: int) -> bool:
         """Whether a derivative by operand k is wanted."""
-        ...
-
-    @property
-    def is_wild(self) -> bool:
-        """Whether an operand may be infinite or no number where it does not count."""
-        ...
-
-    @property
-    def has_tangents(self) -> bool:
-        """Whether tangents are multiplied, not adjoints: infinite after an infinite slope."""
-        ...
+        return k in self.active
 
 
 Partial = Callable[[Site], Number]
