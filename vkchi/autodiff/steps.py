@@ -6,6 +6,7 @@ Owns: `Entry`, `Skipped`, `Custom`. Must not know: how steps come about.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -18,6 +19,9 @@ from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.autodiff.stale import History
 from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.lang.argpack import ArgPack
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.struct import Struct
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
@@ -98,6 +102,14 @@ class Entry(Launch):
         self.gradients.bring_back()
 
 
+def as_it_is(arg: Any) -> Any:
+    """A copy of a vector, matrix, struct or pack, which Python may change; what else is passed is
+    itself."""
+    if isinstance(arg, ArgPack):
+        return copy.copy(arg)
+    return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
+
+
 class Custom:
     """A recorded call of a Python function with a gradient of its own; `end` is when it ended. In
     limited memory, `steps` are the kernels it called and what Python wrote in it."""
@@ -105,7 +117,9 @@ class Custom:
     needs_end = True
 
     def __init__(self, history: History, function: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        self.history, self.function, self.args, self.kwargs = history, function, args, kwargs
+        self.history, self.function = history, function
+        self.args = tuple(map(as_it_is, args))
+        self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
         self.end = 0
         self.steps: list[Launch | Rewritten] = []
 

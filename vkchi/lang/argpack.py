@@ -35,7 +35,7 @@ class ArgPack:
             setattr(self, name, entries[name])
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in self._entries:
+        if name.startswith("_") or name not in self._entries:
             raise AttributeError(f"an {self.__vkchi_type__} has no `{name}`")
         return self._entries[name]
 
@@ -44,6 +44,9 @@ class ArgPack:
         if name not in members:
             raise AttributeError(f"an {self.__vkchi_type__} has no `{name}`")
         self._entries[name] = _as_entry(name, members[name], value)
+
+    def __copy__(self) -> ArgPack:
+        return ArgPack(self.__vkchi_type__, self._entries)
 
     def __getitem__(self, name: str) -> Any:
         return self._entries[name]

@@ -68,6 +68,37 @@ def test_a_struct_changed_after_the_call(kind: str) -> None:
     is_near(x.grad, [3 * 2 * 2.0] * 3)
 
 
+@pytest.mark.parametrize("kind", ["vector", "struct", "pack"])
+def test_an_argument_of_a_gradient_of_ones_own(kind: str) -> None:
+    x, loss = field(3, values=[2, 2, 2]), field()
+    made = {"vector": lambda: ti.Vector([3.0, 2.0]), "struct": lambda: Pair(a=3.0, n=2),
+            "pack": lambda: Numbers(a=3.0, n=2)}[kind]()  # fmt: skip
+
+    @ti.kernel
+    def add(by: ti.f32):
+        for i in x:
+            loss[None] += by * x[i] ** 2
+
+    def first(v: Any) -> float:
+        return float(v[0] if kind == "vector" else v.a)
+
+    @ti.ad.grad_replaced
+    def forward(v: Any, *, other: Any) -> None:
+        add(first(v) + first(other))
+
+    @ti.ad.grad_for(forward)
+    def backward(v: Any, *, other: Any) -> None:
+        add.grad(first(v) + first(other))
+
+    with ti.ad.Tape(loss):
+        forward(made, other=made)
+        if kind == "vector":
+            made[0] = 100.0
+        else:
+            made.a = 100.0
+    is_near(x.grad, [2 * 3 * 2 * 2.0] * 3)
+
+
 def test_a_step_number_in_a_pack() -> None:
     State = ti.types.argpack(x=ti.types.ndarray(ndim=2), t=ti.i32)
     x, loss = ti.ndarray(ti.f32, (5, 3), needs_grad=True), field()
