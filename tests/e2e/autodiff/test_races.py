@@ -246,3 +246,27 @@ def test_vectors_are_told_apart_by_component() -> None:
 
     check(v, loss, run, gradient=np.full((N, 2), 1.5))
     is_near(loss, N * 2.25)
+
+
+def test_products_of_parallel_iterations_in_forward_mode() -> None:
+    """`x[i] *= v` is no atomic, and `ti.atomic_mul` is."""
+    v, x = (ti.field(ti.f32, n, needs_dual=True) for n in (N, 2))
+    v.from_numpy(START.astype(np.float32))
+    x.fill(1)
+
+    @ti.kernel
+    def racing():
+        for i in v:
+            x[i % 2] *= v[i]
+
+    @ti.kernel
+    def right():
+        for i in v:
+            ti.atomic_mul(x[i % 2], v[i])
+
+    with pytest.raises(ti.ad.GradientError, match=RACE), ti.ad.FwdMode(x, v, START):
+        racing()
+    x.fill(1)
+    with ti.ad.FwdMode(x, v, START):
+        right()
+    is_near(x.dual, x.to_numpy() * N / 2)
