@@ -64,7 +64,7 @@ def parallel_around(primal: Primal, op: Op) -> Op | None:
     return parallel_around(primal, owner)
 
 
-def build_counting(primal: Primal, kept: Kept, saves: Sequence[Save]) -> Counting | None:
+def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
     """What finds the cells; None if nothing is saved."""
     if not saves:
         return None

@@ -106,7 +106,7 @@ def reverse(
         made = Reverse(primal, kept)
         func = made.build()
     saves = tuple(describe_saves(primal, kept))
-    counting = build_counting(primal, kept, saves)
+    counting = build_counting(primal, saves)
     adjoints = {p.name: q.name for p, q in made.adjoints.arrays.items()}
     return Gradient(func, counting, saves, made.versions.copies, adjoints, primal)
 
