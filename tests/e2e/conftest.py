@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
+from vkchi.errors import KernelRuntimeError
 from vkchi.runtime import current
 from vkchi.types import SCALARS
 
@@ -48,7 +49,7 @@ def is_open(session_device: None) -> None:
     """Open it again where tests of other folders that ran in between closed it."""
     try:
         current()
-    except ti.KernelRuntimeError:
+    except KernelRuntimeError:
         start()
 
 
