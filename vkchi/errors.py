@@ -164,6 +164,10 @@ class KernelOverflowWarning(RuntimeWarning):
     """Debug mode: integer arithmetic of a kernel went beyond its type and wrapped."""
 
 
+class GradientWarning(RuntimeWarning):
+    """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient."""
+
+
 class Unsupported(VkchiError, NotImplementedError):
     """A documented feature that vkchi does not have (yet); the message says what to use instead."""
 

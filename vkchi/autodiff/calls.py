@@ -5,6 +5,7 @@ Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -12,7 +13,7 @@ from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
 from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.device import Buffer
-from vkchi.errors import GradientError
+from vkchi.errors import GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Op, base_of
@@ -328,15 +329,24 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
 
 
 def check_slopes(call: Call, active: Activity) -> None:
-    """Raises GradientError if no result of a call has a gradient, and one is a host array."""
-    for name, op in () if active.stores else active.escapes.items():
-        if name in call.hosts:
-            raise GradientError(
-                f"{call.name}.grad() would do nothing: `{name}`, which the kernel writes here, has "
-                "no gradient", op.span,
-                help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
-                "what that is given; numpy arrays have none",
-            )  # fmt: skip
+    """What says that a gradient does nothing, for no result has one: an error where one is a host
+    array, else a warning, as other kernels of a list may have results with gradients."""
+    lost = {} if active.stores else active.escapes
+    name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
+    if name is None:
+        return
+    span = lost[name].span
+    does_nothing = f"`{name}`, which the kernel writes here, has no gradient"
+    if name in call.hosts:
+        raise GradientError(
+            f"{call.name}.grad() would do nothing: {does_nothing}", span,
+            help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
+            "what that is given; numpy arrays have none",
+        )  # fmt: skip
+    if span is not None:
+        text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
+        registry = call.plan.once("warned", dict[Any, Any])
+        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
 
 
 def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:

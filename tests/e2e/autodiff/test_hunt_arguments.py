@@ -355,6 +355,20 @@ def test_a_result_without_gradient() -> None:
     is_near(x.grad, [3, 12])
 
 
+def test_a_field_without_gradient() -> None:
+    x, y = field(2), ti.field(ti.f32, 2)
+
+    @ti.kernel
+    def square():
+        for i in x:
+            y[i] = x[i] ** 2
+
+    square()
+    with pytest.warns(ti.ad.GradientWarning, match=r"square.grad\(\) does nothing: `y`"):
+        square.grad()
+    is_near(x.grad, [0, 0])
+
+
 @pytest.mark.parametrize("kind", ["loss", "between"])
 def test_checks_with_tensors(kind: str) -> None:
     x, y = field(3, values=[1, 2, 3]), tensor([0, 0, 0])
