@@ -17,6 +17,7 @@ from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.reverse import Gradient, reverse, survey
 from vkchi.autodiff.rules import is_smooth
+from vkchi.autodiff.widest import nest_of, widened
 from vkchi.caps import Caps
 from vkchi.compiler import Built, build, show
 from vkchi.ir.builder import Builder
@@ -65,10 +66,10 @@ def build_gradient(
 
 def draws_of(fn: Func) -> tuple[Draw, ...]:
     """What can be recorded of a kernel."""
-    given = frozenset(fn.params)
-    counted = {op for op in walk(fn.body) if op.kind in ("for", "parallel")
-               and trips_of(op, given) is not None}  # fmt: skip
-    return find_draws(fn, counted)
+    nest = nest_of(fn)
+    wide = {loop: made for loop in nest.loops.values() if (made := widened(loop, nest)) is not None
+            and trips_of(made, nest.given) is not None}  # fmt: skip
+    return find_draws(fn, wide)
 
 
 def build_second(

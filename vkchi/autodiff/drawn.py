@@ -3,22 +3,24 @@
     %v = random         recorded   %v = random; store drawn.0[position, number], %v
                         known      %v = load drawn.0[position, number]
 
-`number` is that of the parallel iteration, `position` that of the serial ones around the op. A tape
-runs the kernel as it is `recorded` and differentiates it as it is `known`. An atomic stays for what
-it does to memory, and only what it gave is looked up. Not recorded is what stands in loops whose
-rounds the host cannot count, and old values of floats.
+`number` is that of the parallel iteration, `position` that of the serial ones around the op,
+counted in the widest ranges of their loops. A tape runs the kernel as it is `recorded` and
+differentiates it as it is `known`. An atomic stays for what it does to memory, and only what it
+gave is looked up. Not recorded is what stands in loops whose rounds the host cannot count, and old
+values of floats.
 
 Owns: these two forms. Must not know: launches, adjoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import as_i32, saved_type, trip_count
+from vkchi.autodiff.widest import Nest, nest_of, widest
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.names import DRAWN
@@ -30,24 +32,30 @@ Loops = tuple[Op, ...]
 
 
 class Draw(NamedTuple):
-    """An op and the buffer of what it gives."""
+    """An op, the loops around it, outermost first, and the buffer of what it gives."""
 
     op: Op
+    loops: Loops
     save: Save
 
 
-def find_draws(fn: Func, counted: Container[Op]) -> tuple[Draw, ...]:
-    """What can be recorded, if these loops are all whose rounds can be counted. Floats in memory
-    may have derivatives, which must not get lost."""
+def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
+    """What can be recorded; `wide` are the loops whose rounds the host can count, with their widest
+    ranges. Floats in memory may have derivatives, which must not get lost."""
     ops = find_ops(fn)
     draws: list[Draw] = []
-    for op, loops in ops_in(fn.body, (), counted):
+    for op, loops in ops_in(fn.body, (), wide):
         if op in ops and not is_smooth(op):
-            parallel = loops[0] if loops and loops[0].kind == "parallel" else None
-            serial = tuple(loop for loop in loops if loop is not parallel)
+            parallel, serial = split(loops)
             param = Param(saved_type(op.type), f"{DRAWN}{len(draws)}")
-            draws.append(Draw(op, Save(param, serial, "", parallel, "")))
+            save = Save(param, tuple([wide[loop] for loop in serial]), "", parallel, "")
+            draws.append(Draw(op, loops, save))
     return tuple(draws)
+
+
+def split(loops: Loops) -> tuple[Op | None, Loops]:
+    """The parallel loop, if there is one, and the serial ones in it."""
+    return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
 
 
 def find_ops(fn: Func) -> set[Op]:
@@ -90,26 +98,29 @@ def with_buffers(
     """The Func in which `use` says what stands for what an op gives."""
     if not draws:
         return fn
-    saves = {draw.op: draw.save for draw in draws}
+    found, nest = {draw.op: draw for draw in draws}, nest_of(fn)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        save = saves.get(op)
-        if save is None:
+        draw = found.get(op)
+        if draw is None:
             return None
         new = b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
-        around = (save.parallel,) if save.parallel is not None else ()
-        numbers = count_rounds(b, save.loops), count_rounds(b, around)
-        return [use(b, b.emit("elem", save.param, *numbers), new)]
+        parallel, serial = split(draw.loops)
+        around = (parallel,) if parallel is not None else ()
+        numbers = count_rounds(b, serial, nest), count_rounds(b, around, nest)
+        return [use(b, b.emit("elem", draw.save.param, *numbers), new)]
 
     made = rebuild(fn, visit)
     return Func(fn.name, (*fn.params, *(d.save.param for d in draws)), made.body, fn.span)
 
 
-def count_rounds(b: Builder, loops: Loops) -> Value:
+def count_rounds(b: Builder, loops: Loops, nest: Nest) -> Value:
     """The number of the current round among those of nested loops; 0 if there are none."""
     total: Value = b.const(0, i32)
     for loop in loops:
-        begin, end = loop.args[:2]
+        bounds = widest(b, loop, nest)
+        assert bounds is not None
+        begin, end = bounds
         trips = as_i32(b, trip_count(b, begin, end))
         step = as_i32(b, b.emit("sub", loop.regions[0].params[0], begin))
         total = b.emit("add", b.emit("mul", total, trips), step)

@@ -22,7 +22,7 @@ Must not know: Python's AST, SPIR-V, devices.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,18 @@ def has_kind(region: Region, kinds: Container[str]) -> bool:
             if has_kind(inner, kinds):
                 return True
     return False
+
+
+def params_under(values: Iterable[Value]) -> set[Param]:
+    """The parameters, of whatever, that values are computed from."""
+    seen: set[Value] = set()
+    todo = list(values)
+    while todo:
+        v = todo.pop()
+        if v not in seen:
+            seen.add(v)
+            todo += v.op.args if isinstance(v, Result) else v.args if isinstance(v, Op) else ()
+    return {v for v in seen if isinstance(v, Param)}
 
 
 def base_of(ptr: Value) -> Value:

@@ -10,12 +10,12 @@ language is specified in `vkchi.shader`). Must not know: SPIR-V, launches, devic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vkchi.caps import Caps
 from vkchi.errors import DeviceError, InternalError
-from vkchi.ir.core import Func, Op, Param, Result, Value, find_parallel, value_of
+from vkchi.ir.core import Func, Op, Param, Value, find_parallel, params_under, value_of
 from vkchi.options import Options
 from vkchi.shader import Count, Grid, split_groups
 from vkchi.types import Array, Scalar, Tensor
@@ -127,18 +127,6 @@ def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
         return None
     length = combine("sub", (end, begin))
     return combine("max", (length, constant(0))) if length is not None else None
-
-
-def params_under(values: Iterable[Value]) -> set[Param]:
-    """The parameters, of whatever, that values are computed from."""
-    seen: set[Value] = set()
-    todo = list(values)
-    while todo:
-        v = todo.pop()
-        if v not in seen:
-            seen.add(v)
-            todo += v.op.args if isinstance(v, Result) else v.args if isinstance(v, Op) else ()
-    return {v for v in seen if isinstance(v, Param)}
 
 
 def host_number(v: Value) -> Number | None:

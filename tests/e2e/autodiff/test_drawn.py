@@ -205,3 +205,77 @@ def test_old_values_with_a_derivative_are_not_kept() -> None:
             loss[None] += ti.atomic_add(total[None], x[i]) * ti.random()
 
     refuse("flows through `total`", loss, run)
+
+
+def test_pairs_in_contact() -> None:
+    """A counter in a loop whose range depends on the index of the one around."""
+    n = 24
+    x, loss = field(n, values=np.random.default_rng(3).uniform(0, 3, n)), field()
+    force = field(n * n)
+    count = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def find():
+        for i in range(n):
+            for j in range(i + 1, n):
+                d = x[i] - x[j]
+                if ti.abs(d) < 0.4:
+                    k = ti.atomic_add(count[None], 1)
+                    force[k] = (0.4 - ti.abs(d)) ** 2 * (1 + 0.1 * i)
+
+    @ti.kernel
+    def add():
+        for k in range(count[None]):
+            loss[None] += force[k]
+
+    values = x.to_numpy().astype(np.float64)
+    d = values[:, None] - values[None]
+    near = np.triu(abs(d) < 0.4, 1)
+    g = np.where(near, -2 * (0.4 - abs(d)) * np.sign(d) * (1 + 0.1 * np.arange(n)[:, None]), 0)
+    for memory in (None, "4KiB"):
+        count[None] = 0
+        with ti.ad.Tape(loss, memory=memory):
+            find()
+            add()
+        assert count[None] == near.sum() > 10
+        is_near(x.grad, g.sum(1) - g.sum(0))
+
+
+def test_random_numbers_in_loops_of_varying_length() -> None:
+    """Every round has a place of its own, whichever way the lengths vary."""
+    x, loss = make()
+    drawn, seen = ti.field(ti.f32, (4, 7, 7, 4)), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run(m: ti.i32):
+        for i in x:
+            for j in range(-1, m - i):
+                for k in range(j, 5 - i + 1):
+                    for l in range(ti.max(k - 2, 0), ti.min(4, 2 * m - j)):
+                        r = ti.random()
+                        drawn[i, j + 1, k + 1, l] = r
+                        ti.atomic_add(seen[None], 1)
+                        loss[None] += ti.sin(x[i] * r)
+
+    with ti.ad.Tape(loss):
+        run(3)
+    r = drawn.to_numpy()
+    assert np.count_nonzero(r) == seen[None] > 100
+    is_near(x.grad, np.where(r > 0, r * np.cos(X[:, None, None, None] * r), 0).sum((1, 2, 3)))
+
+
+def test_a_counter_in_a_loop_that_data_bound() -> None:
+    x, loss = make()
+    bound, count = ti.field(ti.i32, 4), ti.field(ti.i32, ())
+    out = field(16)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            for _ in range(bound[i]):
+                out[ti.atomic_add(count[None], 1)] = x[i] * x[i]
+        for k in out:
+            loss[None] += out[k]
+
+    bound.fill(2)
+    refuse("the gradient needs what an atomic operation returned here", loss, run)

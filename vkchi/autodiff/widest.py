@@ -1,0 +1,73 @@
+"""The widest range that a loop has in any round of the loops around it.
+
+    for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
+
+Owns: `widest`, `widened`. Must not know: what needs it, what the host can compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
+
+LEAST, MOST = 0, 1  # also: which of a loop's arguments bounds its index
+# What an extreme is computed from: the same extreme of an operand, or the other one.
+MONOTONE = {"add": (0, 0), "sub": (0, 1), "min": (0, 0), "max": (0, 0)}
+
+
+class Nest(NamedTuple):
+    """The loops of a Func by their index, and what is given."""
+
+    loops: Mapping[Value, Op]
+    given: frozenset[Param]
+
+
+def nest_of(fn: Func) -> Nest:
+    """The loops of a Func whose indices have bounds."""
+    loops = [op for op in walk(fn.body) if op.kind in ("for", "parallel")]
+    return Nest({op.regions[0].params[0]: op for op in loops}, frozenset(fn.params))
+
+
+def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, Value] | None:
+    """Bounds that hold in all rounds, computed in `b` from what is given; None if none are known.
+    Where they are the loop's own, they are the same values."""
+    if loop.kind not in ("for", "parallel"):
+        return None
+    begin, end = (extreme(b, loop.args[k], k, nest) for k in (LEAST, MOST))
+    return None if begin is None or end is None else (begin, end)
+
+
+def widened(loop: Op, nest: Nest) -> Op | None:
+    """The loop with its widest range, standing nowhere; None if that is not known."""
+    b = Builder()
+    with b.region():
+        bounds = widest(b, loop, nest)
+    if bounds is None:
+        return None
+    return Op(loop.kind, bounds, loop.attr, None, loop.span, loop.name, loop.regions)
+
+
+def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
+    """The least or greatest that a value can be, or what is beyond it."""
+    if params_under([v]) <= nest.given:
+        return v
+    if isinstance(v, Param):
+        return extreme_index(b, v, side, nest)
+    signs = MONOTONE.get(v.kind) if isinstance(v, Op) else None
+    if signs is None or not isinstance(v, Op):
+        return None
+    parts = [extreme(b, a, side ^ sign, nest) for a, sign in zip(v.args, signs, strict=True)]
+    known = [p for p in parts if p is not None]
+    return b.emit(v.kind, *known) if len(known) == len(parts) else None
+
+
+def extreme_index(b: Builder, index: Param, side: int, nest: Nest) -> Value | None:
+    """The first or last index of a loop."""
+    loop = nest.loops.get(index)
+    bound = extreme(b, loop.args[side], side, nest) if loop is not None else None
+    if bound is None or side == LEAST:
+        return bound
+    return b.emit("sub", bound, b.const(1, index.type))  # type: ignore[arg-type]
