@@ -29,6 +29,7 @@ from vkchi.ir.verify import verify
 from vkchi.options import Options
 from vkchi.passes.grid import trips_of
 from vkchi.passes.pipeline import load_pass
+from vkchi.passes.split import PER_INVOCATION
 from vkchi.types import Array
 
 
@@ -107,11 +108,13 @@ def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
 
 
 def build_narrow(made: Gradient, options: Options, caps: Caps) -> tuple[Func, Built] | None:
-    """The gradient with fewer invocations than iterations, for less memory; None if that is no
-    other one."""
+    """The gradient with fewer invocations than iterations, for less memory; None if there is no
+    such form, as for loops that ask which invocation they are."""
+    if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
+        return None
     names = [s.param.name for s in made.saves_used()]
     fn = narrow(made.func, frozenset((*names, *(name + DUAL for name in names))))
-    if fn is made.func:
+    if fn is None:
         return None
     show("narrow", fn)
     verify(fn)

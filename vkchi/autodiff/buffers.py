@@ -118,7 +118,7 @@ class Counter:
             inner.run(region.ops)
             b.emit("yield")
         begin, end = (outer.get(v) for v in op.args)
-        b.parallel(begin, end, body, None)
+        b.parallel(begin, end, body, op.attr)
         for loop, cell in self.widths.items():
             if self.around[loop] is op:
                 b.emit("atomic_max", b.emit("elem", cell), trip_count(b, begin, end))

@@ -10,10 +10,15 @@ from typing import Any
 from vkchi.autodiff.calls import Call
 from vkchi.autodiff.drawn import recorded
 from vkchi.autodiff.plan import Arrays, GradientPlan, Room, new_buffer
+from vkchi.autodiff.refusals import gone
 from vkchi.autodiff.variants import Variant
+from vkchi.autodiff.widest import sums_under
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
-from vkchi.types import Array
+from vkchi.launch import count_reader
+from vkchi.passes.grid import host_number, type_range
+from vkchi.shader import compile_count
+from vkchi.types import Array, Scalar
 
 
 class Drawing:
@@ -26,10 +31,20 @@ class Drawing:
             plan, fn, build(fn, runtime.options, runtime.device.caps), call.args
         )  # fmt: skip
         self.rooms = [Room(d.save, plan.func, self.variant.places) for d in made.draws]
+        read = count_reader(self.variant.places)
+        self.sums = [
+            (draw.op, type_range(v.type), compile_count(number.expr, read))
+            for draw in made.draws for loop in draw.save.loops for v in sums_under(loop)
+            if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
+        ]  # fmt: skip
 
     def make_room(self, call: Call) -> dict[str, Storage]:
-        """Memory for what a call draws. Raises DeviceError if that is too much."""
+        """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
+        it is not known how much."""
         flat = self.variant.bind(call.args, call.arrays).flat
+        for op, (least, most), value in self.sums:
+            if not least <= value(flat) <= most:
+                raise gone(op)
         made = {}
         for room in self.rooms:
             t = room.save.param.type

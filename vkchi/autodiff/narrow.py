@@ -19,15 +19,19 @@ from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.types import i32
 
 
-def narrow(fn: Func, saves: frozenset[str]) -> Func:
-    """The Func with as many invocations as the buffers of these names have columns; `fn` itself if
-    no parallel loop saves anything. Those of one loop must have the same number of columns."""
+def narrow(fn: Func, saves: frozenset[str]) -> Func | None:
+    """The Func with as many invocations as the buffers of these names have columns, of which those
+    of one loop must have the same number; None if no parallel loop saves anything, or one over
+    wide indices does."""
+    loops = {op: found for op in fn.body.ops
+             if op.kind == "parallel" and (found := buffers_in(op, saves))}  # fmt: skip
+    if not loops or any(op.args[0].type is not i32 for op in loops):
+        return None
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        buffers = buffers_in(op, saves) if op.kind == "parallel" else []
-        if not buffers or args[0].type is not i32:
+        if op not in loops:
             return None
-        build_narrow(b, op, args, buffers)
+        build_narrow(b, op, args, loops[op])
         return ()
 
     return rebuild(fn, visit)

@@ -114,12 +114,15 @@ def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
     return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
 
 
-def check_memory(runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], title: str) -> None:
-    """Raises DeviceError if buffers would take more than half of the memory that is free: drivers
-    may promise what there is not."""
+def check_memory(
+    runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], held_bytes: int, title: str
+) -> None:
+    """Raises DeviceError if buffers would take more than half of the memory that is free, besides
+    what those hold that they replace: drivers may promise what there is not."""
     counts = [rows * columns * t.scalars_per_element for t, (rows, columns) in shapes]
     sizes = [(t.stored or scalar_of(t.elem)).size_bytes for t, _ in shapes]
-    if sum(n * size for n, size in zip(counts, sizes)) > runtime.device.free_bytes() // 2:
+    size_bytes = sum(n * size for n, size in zip(counts, sizes))
+    if size_bytes > held_bytes + runtime.device.free_bytes() // 2:
         raise no_room(title, sum(counts))
 
 
@@ -284,11 +287,12 @@ class GradientPlan:
                   for name in (k, k + DUAL) if name in types}  # fmt: skip
         missing = {name: shape for name, shape in wanted.items()
                    if not does_fit(self.buffers.get(name), shape, is_exact)}  # fmt: skip
-        for name in missing:
-            self.buffers.pop(name, None)
+        held_bytes = sum(self.buffers[k].size_bytes for k in missing if k in self.buffers)
         if missing:
-            check_memory(self.runtime, [(types[k], n) for k, n in missing.items()], title)
+            new = [(types[k], shape) for k, shape in missing.items()]
+            check_memory(self.runtime, new, held_bytes, title)
         for name, shape in missing.items():
+            self.buffers.pop(name, None)
             self.buffers[name] = new_buffer(self.runtime, types[name], shape, title)
         return {name: self.buffers[name] for name in wanted}
 

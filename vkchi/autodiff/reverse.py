@@ -404,7 +404,7 @@ class Reverse:
             with scopes.open(region, sweep=sweep):
                 self.ops(region.ops)
             b.emit("yield")
-        b.parallel(begin, end, body, None)
+        b.parallel(begin, end, body, op.attr)
 
 
 _CONTROL = {"if": Reverse.if_, "for": Reverse.for_, "while": Reverse.while_}

@@ -42,7 +42,7 @@ def run_watched(
         built = build(made.func, plan.runtime.options, plan.runtime.device.caps)
         return made, Variant(plan, made.func, built, call.args)
 
-    made, variant = plan.once(("watched", names, drawing is not None), make)
+    made, variant = plan.once(("watched", names, frozenset(drawn)), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
     result = variant.run(call, {**call.arrays, **drawn, **own, BROKEN: broken})

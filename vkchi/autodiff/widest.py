@@ -2,7 +2,7 @@
 
     for i in range(n): for j in range(i + 1, n)        j is in 1 .. n
 
-Owns: `widest`, `widened`. Must not know: what needs it, what the host can compute.
+Owns: `widest`, `widened`, `sums_under`. Must not know: what needs it, what the host can compute.
 """
 
 from __future__ import annotations
@@ -48,6 +48,17 @@ def widened(loop: Op, nest: Nest) -> Op | None:
     if bounds is None:
         return None
     return Op(loop.kind, bounds, loop.attr, None, loop.span, loop.name, loop.regions)
+
+
+def sums_under(loop: Op) -> list[Value]:
+    """What a range is computed from that must not wrap, for extremes to be extremes."""
+    found: list[Value] = []
+    todo = list(loop.args[:2])
+    for v in todo:  # grows
+        if isinstance(v, Op) and v.kind in MONOTONE:
+            found.append(v)
+            todo += v.args
+    return found
 
 
 def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:

@@ -279,3 +279,19 @@ def test_a_counter_in_a_loop_that_data_bound() -> None:
 
     bound.fill(2)
     refuse("the gradient needs what an atomic operation returned here", loss, run)
+
+
+def test_ranges_whose_extremes_wrap() -> None:
+    x, loss = make()
+
+    @ti.kernel
+    def run(n: ti.i32, reach: ti.i32):
+        for p in x:
+            for i in range(n):
+                for _ in range(i, ti.min(i + reach, n)):
+                    loss[None] += x[p] * ti.random()
+
+    refuse("the random numbers drawn here", loss, lambda: run(9, 2**31 - 1))
+    with ti.ad.Tape(loss):
+        run(9, 5)
+    is_near((x.grad.to_numpy() * X).sum(), loss[None])

@@ -164,3 +164,50 @@ def test_too_little_for_one_iteration_is_told_before_the_kernel_runs(leave: Any)
     with ti.ad.Tape(loss):
         run(2)
     is_near(x.grad, np.cos(X) * np.cos(np.sin(X)))
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 30, 4000])
+def test_who_an_invocation_is(leave: Any, size_bytes: int) -> None:
+    """Invocations of the gradient are those of the kernel: there is no narrow form."""
+    x, loss = field(256, values=np.full(256, 1.01)), field()
+
+    @ti.kernel
+    def run(n: ti.i32):
+        ti.loop_config(block_dim=32)
+        for i in range(256):
+            y = x[i]
+            for _ in range(n):
+                y = y * x[i]
+            loss[None] += y * ti.simt.block.thread_idx()
+
+    made = leave(size_bytes)
+    if size_bytes < 1 << 20:
+        with pytest.raises(DeviceError, match="must save"), ti.ad.Tape(loss):
+            run(9)
+        assert made == ["run"]
+    else:
+        with ti.ad.Tape(loss):
+            run(9)
+        is_near(x.grad, 10 * 1.01**9 * (np.arange(256) % 32))
+
+
+def test_narrow_buffers_are_used_again(leave: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they hold is not free, and they need not be made smaller for that."""
+    n = 1000
+    x, loss, run = spiral(n)
+    leave(1 << 30)
+    want = gradient(x, loss, run)
+    x, loss, run = spiral(n)
+    held: list[int] = []
+    real = plan.new_buffer
+
+    def new_buffer(runtime: Any, t: Any, shape: Any, title: str) -> Any:
+        made = real(runtime, t, shape, title)
+        held.append(made.size_bytes)
+        return made
+
+    monkeypatch.setattr(plan, "new_buffer", new_buffer)
+    monkeypatch.setattr(Device, "free_bytes", lambda self: 50_000 - sum(held))
+    for _ in range(8):
+        np.testing.assert_array_equal(gradient(x, loss, run), want)
+    assert 0 < len(held) <= 6
