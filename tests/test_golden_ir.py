@@ -3,6 +3,8 @@
 text/*.chi    form errors, or text that must print as it stands
 verify/*.chi  well-formed text that `verify` refuses
 passes/*/*.chi  `; run: a,b` names passes, what follows is the input, `; expect:` starts the output
+autodiff/*.chi  `; grad: MODE a,b` names a mode and the arrays by which a kernel is differentiated,
+                `; expect:` starts its gradient (and what counts the cells of its buffers)
 
 An expected error stands on its line behind `; error:` (a part of the message). All .chi files,
 whoever owns them, must print as they read.
@@ -15,10 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from vkchi.autodiff.narrow import narrow
 from vkchi.errors import CompilationError, InternalError
+from vkchi.gradients import along, differentiate, prepare
 from vkchi.ir.cli import apply_pass
-from vkchi.ir.text import parse, print_program
-from vkchi.ir.verify import verify_program
+from vkchi.ir.core import Func
+from vkchi.ir.text import parse, print_func, print_program
+from vkchi.ir.verify import verify, verify_program
 
 GOLDEN = Path(__file__).parent / "golden"
 ERROR = re.compile(r"; error: (.*)$")
@@ -98,6 +103,51 @@ def test_passes(path: Path, bless: bool) -> None:
         program = apply_pass(program, PASSES[name])
         verify_program(program)
     printed = print_program(program)
+    if bless:
+        path.write_text(f"{source.rstrip()}\n; expect:\n{printed}")
+    else:
+        assert expected, "no `; expect:` yet: run pytest --bless and read the diff"
+        assert printed == expected[0]
+
+
+def reversed_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
+    made = differentiate(fn, wrt)
+    counted = made.counting is not None and made.saves_used()
+    return (made.func, made.counting.func) if made.counting and counted else (made.func,)
+
+
+def narrowed(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
+    made = differentiate(fn, wrt)
+    found = narrow(made.func, frozenset(save.param.name for save in made.saves_used()))
+    assert found is not None, "the gradient has a narrow form"
+    return (found,)
+
+
+def second_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
+    made = differentiate(fn, wrt)
+    return (along(made.func, wrt | frozenset((*made.copies, *made.adjoints.values()))),)
+
+
+MODES = {
+    "reverse": reversed_of,
+    "forward": lambda fn, wrt: (along(prepare(fn, wrt), wrt),),
+    "narrow": narrowed,
+    "second": second_of,
+}
+
+
+@pytest.mark.parametrize("path", list_files("autodiff/*.chi"), ids=name_of)
+def test_gradients(path: Path, bless: bool) -> None:
+    source, *expected = sections(path.read_text())
+    header = re.search(r"^; grad: (\w+) (.*)$", source, re.MULTILINE)
+    if header is None:  # made of the .py beside it: tests/unit/test_frontend_golden.py
+        assert path.with_suffix(".py").exists()
+        return
+    (fn,) = parse(source, str(path)).funcs
+    funcs = MODES[header[1]](fn, frozenset(header[2].split(",")))
+    for made in funcs:
+        verify(made)
+    printed = "\n".join(print_func(made) for made in funcs)
     if bless:
         path.write_text(f"{source.rstrip()}\n; expect:\n{printed}")
     else:
