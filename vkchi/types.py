@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -30,10 +31,11 @@ FACTORIES: dict[str, Callable[..., Any]] = {}
 
 
 class Type:
-    """Base of all types. Instances are interned: equal types are the same object."""
+    """Base of all types. Instances are interned, as long as anyone holds them: equal types are the
+    same object."""
 
-    __slots__ = ("_text",)
-    _interned: dict[tuple[Any, ...], Type] = {}
+    __slots__ = ("__weakref__", "_text")
+    _interned: WeakValueDictionary[tuple[Any, ...], Type] = WeakValueDictionary()
     _text: str
 
     def __repr__(self) -> str:

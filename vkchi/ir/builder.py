@@ -12,6 +12,7 @@ Must not know: Python's AST, passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from vkchi.errors import InternalError
@@ -21,17 +22,15 @@ from vkchi.ir.sig import SignatureError
 from vkchi.span import Span
 from vkchi.types import Scalar, Tensor, Type
 
-_INFERRED: dict[tuple[Any, ...], Type | None] = {}
-
 
 def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
-    """The result type of an op by its row, remembered. Raises SignatureError, KeyError."""
-    key = (kind, tuple(v.type for v in args), attr, given)
-    try:
-        return _INFERRED[key]
-    except KeyError:
-        t = _INFERRED[key] = TABLE[kind].infer(key[1], attr, given)
-        return t
+    """The result type of an op by its row. Raises SignatureError, KeyError."""
+    return _infer(kind, tuple([v.type for v in args]), attr, given)
+
+
+@lru_cache(maxsize=8192)  # an entry per distinct constant, among others
+def _infer(kind: str, types: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    return TABLE[kind].infer(types, attr, given)
 
 
 class _Open:

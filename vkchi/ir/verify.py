@@ -59,9 +59,16 @@ Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")
 _GOOD: set[tuple[Any, ...]] = set()  # (kind, attr, stored type, *types of args)
 _GOOD_ARRAYS: set[Array] = set()
+_REMEMBERED = 65536  # entries at most of either: array types have users' extents
 _WIDTH = {t: 1 << t.bits for t in SCALARS.values()}
 _WITH_REGIONS = {"if": 2, "for": 1, "while": 2, "parallel": 1}
 _BESIDE_PARALLEL = (Effect.PURE, Effect.ALLOC, Effect.READ, Effect.CONTROL)
+
+
+def _remember(good: set[Any], key: Any) -> None:
+    if len(good) >= _REMEMBERED:
+        good.clear()
+    good.add(key)
 
 
 def _is_count(attr: Any) -> bool:
@@ -216,7 +223,7 @@ class _Checker:
             self.fail(2, f"`{op.kind}` makes {t or 'nothing'}, not {op.type or 'nothing'}", op)
         for array in (op.type, *types):
             self.array(array, op)
-        _GOOD.add((op.kind, op.attr, op.type, *types))
+        _remember(_GOOD, (op.kind, op.attr, op.type, *types))
 
     # --- control
 
@@ -237,7 +244,7 @@ class _Checker:
             key += (_types(region.params), _types(region.yielded))
         if tuple(key) not in _GOOD:
             self.contract(op)
-            _GOOD.add(tuple(key))
+            _remember(_GOOD, tuple(key))
 
     def contract(self, op: Op) -> None:
         """Rules 5, 7, 10 and 11 to 14 for a control op that has not been found good before."""
@@ -312,7 +319,7 @@ class _Checker:
             problem = _array_problem(t)
             if problem:
                 self.fail(19, f"{t} {problem}", op)
-            _GOOD_ARRAYS.add(t)
+            _remember(_GOOD_ARRAYS, t)
 
     def dispatch(self) -> None:
         """Rule 21."""
