@@ -1,15 +1,19 @@
 """`python -m vkchi COMMAND ...`: hands the rest of the line to the command's own module.
 
-Owns: which commands there are.
+Owns: which commands there are; how one ends that is interrupted, or whose output nobody takes.
 
     $ python -m vkchi ir saxpy.chi --pass simplify,dce
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
 
 
 def run_ir(argv: Sequence[str]) -> int:
@@ -35,10 +39,28 @@ def main(argv: Sequence[str]) -> int:
     """Run the command that argv names; the exit status."""
     command = COMMANDS.get(argv[0]) if argv else None
     if command is not None:
-        return command(argv[1:])
+        return _run(command, argv[1:])
     lines = [f"  {name:8} {run.__doc__}" for name, run in COMMANDS.items()]
     print("\n".join(["usage: python -m vkchi COMMAND ...", *lines]), file=sys.stderr)
     return 0 if argv and argv[0] in ("-h", "--help") else 2
+
+
+def _run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names in IR may be more than a terminal can show
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        status = command(argv)
+        if sys.stdout is not None:  # else the shell closed it, and nothing was printed
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as e:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+        if not isinstance(e, BrokenPipeError):
+            print(f"standard output cannot be written: {e.strerror}", file=sys.stderr)
+        return 1
+    return status
 
 
 if __name__ == "__main__":

@@ -176,6 +176,14 @@ class InternalError(VkchiError):
     """vkchi broke its own contract; always a bug of ours. The message asks for a report."""
 
 
+class InvalidIR(InternalError):
+    """IR breaks a rule of `ir.verify`. `finding` says which and where, for IR that a user wrote."""
+
+    def __init__(self, finding: str) -> None:
+        self.finding = finding
+        super().__init__(f"{finding}; this is a bug in vkchi, please report it")
+
+
 def render_error(error: CompilationError) -> str:
     """The whole message: place, sentence, source line with carets, call chain, notes, help."""
     if error.span is None:

@@ -35,6 +35,7 @@ Must not know: passes, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ from vkchi.types import Array, Type, scalar_of, shape_of
 
 DEFAULT_BLOCK = 64
 STEP_LIMIT = 10_000_000  # loop iterations of one `run`; more means that a loop does not end
+SIZE_LIMIT = 1 << 26  # numbers in one array; an example, a test, not a simulation
+AXES_LIMIT = 32  # of numpy before 2.0
 _MASK = 0xFFFFFFFF
 
 Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
@@ -87,6 +90,19 @@ def run(
                     bound[p.name] = _bind(p, args)
             _Dispatch(fn, bound, [] if reports is None else reports).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
+
+
+def check_size(what: str, shape: tuple[int, ...]) -> None:
+    """Raise ArgumentError for an array larger than what the interpreter takes."""
+    if len(shape) > AXES_LIMIT:
+        raise ArgumentError(
+            f"{what}: the interpreter takes arrays of {AXES_LIMIT} axes at most, not {len(shape)}"
+        )
+    if prod(shape) > SIZE_LIMIT:
+        raise ArgumentError(
+            f"{what}: the interpreter takes arrays of {SIZE_LIMIT} numbers at most, "
+            f"not {prod(shape)}; it is meant for small examples"
+        )
 
 
 def _bind(p: Param, args: Mapping[str, Any]) -> Any:
@@ -234,6 +250,7 @@ class _Dispatch:
             threads = range(start, min(start + block, count))
             runs = []
             for k in threads:
+                self.count_step()
                 env = dict(self.env) if lockstep else self.env
                 invocation = Invocation(self, env, k, block, grid, shared)
                 runs.append(invocation.region(op.regions[0], (np.int32(begin + k),)))
@@ -351,7 +368,9 @@ class Invocation:
         t = op.type
         assert isinstance(t, Array) and t.shape is not None
         if op not in self.shared:
-            self.shared[op] = np.zeros(t.shape + shape_of(t.elem), scalar_of(t.elem).dtype)
+            shape = t.shape + shape_of(t.elem)
+            check_size("shared memory", shape)
+            self.shared[op] = np.zeros(shape, scalar_of(t.elem).dtype)
         return ArrayValue(self.shared[op], t)
 
     def random(self, op: Op, args: list[Any]) -> Any:

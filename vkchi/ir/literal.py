@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _PLAIN_NAME = re.compile(r"[\w.]+")
 NAME = re.compile(r'[\w.]+|"(?:[^"\\]|\\.)*"')
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _RESERVED = {"None": None, "true": True, "false": False}
+TENSOR_LIMIT = 1 << 20  # far above what a driver compiles
 _CANONICAL_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
@@ -115,6 +117,8 @@ def _number(text: str) -> Scalar | Tensor:
     if name not in SCALARS:
         raise ValueError(f"`{name}` is not a type")
     shape = tuple(int(d) for d in dims.split("x") if d)
+    if len(shape) > 2 or prod(shape) > TENSOR_LIMIT:
+        raise ValueError(f"`{text}` is no vector or matrix of at most {TENSOR_LIMIT} numbers")
     return Tensor.of(SCALARS[name], shape) if shape else SCALARS[name]
 
 

@@ -218,7 +218,7 @@ class Parser:
         while self.has("{"):
             regions.append(self.region())
         self.need_end()
-        single = types[0] if types and not regions else None
+        single = types[0] if len(types) == 1 and not regions else None
         op = Op(kind, args, attr, single, span, "", tuple(regions), () if single else tuple(types))
         if any(isinstance(v, _Unknown) for v in args):
             self.incomplete.append(op)

@@ -1,4 +1,4 @@
-"""The contract of valid IR, checked after the frontend and after every pass. Raises InternalError.
+"""The contract of valid IR, checked after the frontend and after every pass. Raises InvalidIR.
 
 Values
  1. Every kind is a row of the op table.
@@ -49,7 +49,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from vkchi.errors import InternalError
+from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.sig import SignatureError
@@ -89,7 +89,7 @@ _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items(
 
 
 def verify(fn: Func) -> None:
-    """Check rules 1 to 19. Raises InternalError."""
+    """Check rules 1 to 19. Raises InvalidIR."""
     check = _Checker(fn)
     check.params()
     if fn.body.params:
@@ -100,7 +100,7 @@ def verify(fn: Func) -> None:
 
 
 def verify_program(program: Program) -> None:
-    """Check every Func, and rules 20 and 21. Raises InternalError."""
+    """Check every Func, and rules 20 and 21. Raises InvalidIR."""
     types: dict[str, Type] = {}
     names: set[str] = set()
     for fn in program.funcs:
@@ -133,10 +133,8 @@ class _Checker:
         span = (op.span if op is not None else None) or self.fn.span
         place = f"{span.place}: " if span is not None else ""
         quote = f"\n    {print_op(op, self.fn)}" if op is not None else ""
-        raise InternalError(
-            f"{place}rule {rule} of valid IR: {sentence}{quote}\n"
-            f"in func @{self.fn.name}; this is a bug in vkchi, please report it"
-        )
+        finding = f"{place}rule {rule} of valid IR: {sentence}{quote}\nin func @{self.fn.name}"
+        raise InvalidIR(finding)
 
     # --- regions and ops
 
