@@ -68,5 +68,7 @@ def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
 
 
 def make_like(x: Field | Ndarray) -> Any:
-    """A new array of x's kind, number type and shape, zero."""
-    return ndarray(x.dtype, x.shape) if isinstance(x, Ndarray) else field(x.dtype, x.shape)
+    """A new array of x's kind, number type, shape and first indices, zero."""
+    if isinstance(x, Ndarray):
+        return ndarray(x.dtype, x.shape)
+    return field(x.dtype, x.shape, offset=x.origin)

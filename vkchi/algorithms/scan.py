@@ -20,37 +20,37 @@ from vkchi.types import Scalar, i32
 CHUNK = 32
 
 
-@on_arrays(n=i32, chunks=i32)
-def sum_chunks(x: Any, sums: Any, n: Any, chunks: Any) -> None:
-    """sums[c]: of chunk c of x."""
+@on_arrays(at=i32, n=i32, chunks=i32)
+def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
+    """sums[c]: of chunk c of x, whose first element is x[at]."""
     for c in range(chunks):
-        total = x[c * CHUNK]
+        total = x[at + c * CHUNK]
         for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
-            total += x[i]
+            total += x[at + i]
         sums[c] = total
 
 
-@on_arrays(n=i32, chunks=i32)
-def scan_chunks(x: Any, sums: Any, n: Any, chunks: Any) -> None:
+@on_arrays(at=i32, n=i32, chunks=i32)
+def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
     """The prefix sums of x, those of its chunks' sums being known."""
     for c in range(chunks):
-        total = x[c * CHUNK]
+        total = x[at + c * CHUNK]
         if c > 0:
             total += sums[c - 1]
-        x[c * CHUNK] = total
+        x[at + c * CHUNK] = total
         for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
-            total += x[i]
-            x[i] = total
+            total += x[at + i]
+            x[at + i] = total
 
 
-@on_arrays(n=i32)
-def scan_at_once(x: Any, n: Any) -> None:
+@on_arrays(at=i32, n=i32)
+def scan_at_once(x: Any, at: Any, n: Any) -> None:
     """The prefix sums of x, by one invocation."""
     for _ in range(1):
-        total = x[0]
+        total = x[at]
         for i in range(1, n):
-            total += x[i]
-            x[i] = total
+            total += x[at + i]
+            x[at + i] = total
 
 
 class PrefixSumExecutor:
@@ -96,10 +96,10 @@ class PrefixSumExecutor:
 
     def _scan(self, x: Any, n: int, levels: list[Any]) -> None:
         if not levels:
-            scan_at_once(x, n)
+            scan_at_once(x, *x.origin, n)
             return
         sums = levels[0]
         chunks = sums.shape[0]
-        sum_chunks(x, sums, n, chunks)
+        sum_chunks(x, sums, *x.origin, n, chunks)
         self._scan(sums, chunks, levels[1:])
-        scan_chunks(x, sums, n, chunks)
+        scan_chunks(x, sums, *x.origin, n, chunks)

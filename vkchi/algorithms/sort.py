@@ -16,33 +16,36 @@ from vkchi.lang.math import isnan
 from vkchi.types import Scalar, i32
 
 
-@on_arrays(n=i32, p=i32, k=i32, count=i32)
-def exchange(keys: Any, n: Any, p: Any, k: Any, count: Any) -> None:
-    """One stage of the network: exchange those pairs at distance k that are out of order."""
+@on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
+def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
+    """One stage of the network: exchange those pairs at distance k that are out of order. The first
+    key is keys[at]."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
         if j < n and i // (2 * p) == j // (2 * p):
-            a, b = keys[i], keys[j]
+            a, b = keys[at + i], keys[at + j]
             if a > b or (isnan(a) and not isnan(b)):
-                keys[i] = b
-                keys[j] = a
+                keys[at + i] = b
+                keys[at + j] = a
 
 
-@on_arrays(n=i32, p=i32, k=i32, count=i32)
-def exchange_both(keys: Any, values: Any, n: Any, p: Any, k: Any, count: Any) -> None:
-    """The same; values go with their keys."""
+@on_arrays(at=i32, to=i32, n=i32, p=i32, k=i32, count=i32)
+def exchange_both(
+    keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
+) -> None:
+    """The same; values, of which the first is values[to], go with their keys."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
         if j < n and i // (2 * p) == j // (2 * p):
-            a, b = keys[i], keys[j]
+            a, b = keys[at + i], keys[at + j]
             if a > b or (isnan(a) and not isnan(b)):
-                keys[i] = b
-                keys[j] = a
-                first, second = values[i], values[j]
-                values[i] = second
-                values[j] = first
+                keys[at + i] = b
+                keys[at + j] = a
+                first, second = values[to + i], values[to + j]
+                values[to + i] = second
+                values[to + j] = first
 
 
 def parallel_sort(keys: Any, values: Any = None) -> None:
@@ -66,8 +69,8 @@ def parallel_sort(keys: Any, values: Any = None) -> None:
         while k >= 1:
             count = -(-(n - k % p) // (2 * k)) * k
             if values is None:
-                exchange(keys, n, p, k, count)
+                exchange(keys, *keys.origin, n, p, k, count)
             else:
-                exchange_both(keys, values, n, p, k, count)
+                exchange_both(keys, values, *keys.origin, *values.origin, n, p, k, count)
             k //= 2
         p *= 2

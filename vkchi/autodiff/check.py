@@ -120,8 +120,10 @@ def compare(
     wrong = ~np.isclose(found, slopes, rtol=limit, atol=limit * scale)
     if wrong.any():
         place = tuple(int(k) for k in np.argwhere(wrong)[0])
+        rest = place[len(x.shape) :]  # of a component
+        index = tuple(k + first for k, first in zip(place, x.origin, strict=False)) + rest
         raise GradientError(
-            f"the gradient of {x!r} at {place} is {found[place]:.6g}, and differences give "
+            f"the gradient of {x!r} at {index} is {found[place]:.6g}, and differences give "
             f"{slopes[place]:.6g}: they may where the kernels use ti.stop_grad, casts to integers "
             "or gradients of their own, or where the loss is not smooth"
         )

@@ -14,6 +14,7 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
 from vkchi.kernel import kernel
+from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
@@ -31,20 +32,23 @@ NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by 
 
 
 @functools.cache
-def make_copy(target_type: Any, source_type: Any) -> Any:
-    """The kernel that copies elements between arrays that are passed in these ways."""
+def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
+    """The kernel that copies elements between arrays that are passed in these ways; `between` is
+    how far the source's first indices are from the target's."""
+    shift = Vector(between) if any(between) else 0
 
     @kernel  # type: ignore[arg-type]
     def copy_from(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
         for place in grouped(target):
-            target[place] = source[place]
+            target[place] = source[place + shift]
 
     return copy_from
 
 
 def copy_elements(target: Storage, source: Storage) -> None:
     """Copy all elements in a kernel."""
-    make_copy(type_for(target), type_for(source))(target, source)
+    between = tuple(s - t for s, t in zip(source.origin, target.origin, strict=True))
+    make_copy(type_for(target), type_for(source), between)(target, source)
 
 
 def copy_floats(target: Storage, source: Storage) -> bool:

@@ -217,6 +217,11 @@ class Storage:
         return Array.of(self.elem, len(self.shape), self.shape, self.layout, stored=self.stored)
 
     @property
+    def origin(self) -> tuple[int, ...]:
+        """The first index of each axis: not 0 in fields made with `offset=`."""
+        return tuple(first for first, _ in self._ends)
+
+    @property
     def row_numbers(self) -> int | None:
         """How many numbers of memory an index of the first axis has to itself; None if others lie
         among them."""

@@ -48,7 +48,6 @@ class Vectors(NamedTuple):
     dot: ArrayKernel  # (x, y): the sum of products
     add: ArrayKernel  # (y, x, a): y += a x
     scale_add: ArrayKernel  # (y, x, a): y = x + a y
-    subtract: ArrayKernel  # (y, b, x): y = b - x
 
 
 @cache
@@ -72,12 +71,7 @@ def vectors_of(t: Scalar) -> Vectors:
         for i in grouped(y):
             y[i] = x[i] + a * y[i]
 
-    @on_arrays()
-    def subtract(y: Any, b: Any, x: Any) -> None:
-        for i in grouped(y):
-            y[i] = b[i] - x[i]
-
-    return Vectors(dot, add, scale_add, subtract)
+    return Vectors(dot, add, scale_add)
 
 
 def _check(who: str, b: Any, x: Any) -> Vectors:
@@ -91,6 +85,13 @@ def _check(who: str, b: Any, x: Any) -> Vectors:
     if b.shape != x.shape:
         raise KernelRuntimeError(f"{who}: b has the shape {b.shape}, and x {x.shape}")
     return vectors_of(b.elem)
+
+
+def _set_residual(r: Any, v: Vectors, A: LinearOperator, b: Any, x: Any, Ax: Any) -> None:
+    """Set r to b - A x; Ax is to work in. The first indices of b may be others than x has."""
+    r.copy_from(b)
+    A.matvec(x, Ax)
+    v.add(r, Ax, -1.0)
 
 
 class _Log:
@@ -126,8 +127,7 @@ def MatrixFreeCG(
     """
     v, log = _check("MatrixFreeCG", b, x), _Log("MatrixFreeCG", quiet)
     r, p, Ap = make_like(x), make_like(x), make_like(x)
-    A.matvec(x, Ap)
-    v.subtract(r, b, Ap)
+    _set_residual(r, v, A, b, x, Ap)
     p.copy_from(r)
     square = v.dot(r, r)
     log(f"initial residual {math.sqrt(square):e}")
@@ -164,8 +164,7 @@ def MatrixFreeBICGSTAB(
     """
     v, log = _check("MatrixFreeBICGSTAB", b, x), _Log("MatrixFreeBICGSTAB", quiet)
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
-    A.matvec(x, Ap)
-    v.subtract(r, b, Ap)
+    _set_residual(r, v, A, b, x, Ap)
     shadow.copy_from(r)
     p.copy_from(r)
     square = rho = v.dot(r, r)
