@@ -107,9 +107,10 @@ def open_device(
         rows = read_all(instance.vk, instance.list_handles())
         infos = [describe(i, row) for i, row in enumerate(rows)]
         lacks = [row.list_lacks() for row in rows]
-        if select is None:
-            select = env.flag("VKCHI_DEVICE") or None
-        index = choose_device(infos, lacks, kind, select, fallback=fallback)
+        if select is None and env.flag("VKCHI_DEVICE"):
+            index = choose_named(infos, lacks, kind)
+        else:
+            index = choose_device(infos, lacks, kind, select, fallback=fallback)
         return Device(instance, rows[index], infos[index], staged=staged)
     except BaseException:
         instance.close()
@@ -148,6 +149,14 @@ def choose_device(
     if not wanted:
         logging.getLogger("vkchi").warning("no %s device here: using %s", kind, usable[0].name)
     return (wanted or usable)[0].index
+
+
+def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> int:
+    """Index of the device that VKCHI_DEVICE names. Raises DeviceError, naming the variable."""
+    try:
+        return choose_device(infos, lacks, kind, env.flag("VKCHI_DEVICE"), fallback=False)
+    except DeviceError as e:
+        raise DeviceError(f"{e} (VKCHI_DEVICE is set to choose one)") from None
 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:

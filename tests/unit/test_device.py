@@ -374,6 +374,38 @@ def test_out_of_memory_says_how_much(device: Device, monkeypatch: pytest.MonkeyP
         device.allocate(512 << 20)
 
 
+@pytest.mark.parametrize("wrong", [0, (1 << 64) - 1, (1 << 64) - 4096])
+def test_an_address_where_no_memory_can_be_is_a_lack_of_memory(
+    wrong: int, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lavapipe reports success where it could map nothing."""
+    calls, ffi = device._logical.calls, device._vk.ffi
+    device.wait()
+    if device.unified:
+
+        def map_wrongly(*args: Any) -> int:
+            args[-1][0] = ffi.cast("void *", wrong)
+            return 0
+
+        monkeypatch.setattr(calls, "vkMapMemory", map_wrongly)
+    else:
+        monkeypatch.setattr(calls, "vkGetBufferDeviceAddress", lambda *args: wrong)
+    with pytest.raises(OutOfMemory, match=r"is out of memory: 512\.0 MiB asked for"):
+        device.allocate(512 << 20)
+    monkeypatch.undo()
+    assert not any(device.allocate(1 << 20).read(0, 1 << 20))
+
+
+def test_a_success_without_a_handle_is_a_lack_of_memory(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("vkCreateShaderModule", "vkCreateComputePipelines"):
+        monkeypatch.setattr(device._logical.calls, name, lambda *args: 0)
+        with pytest.raises(OutOfMemory, match="the host ran out of memory while "):
+            device.load(make_shader())
+        monkeypatch.undo()
+
+
 def test_memory_is_zero_when_used_again(device: Device, saxpy: Pipeline) -> None:
     """It is used again only when the device is done with it, and is zeroed then."""
     device.wait()

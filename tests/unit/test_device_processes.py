@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vkchi.vk.manifests import explain_broken_files
+
 pytestmark = pytest.mark.device
 
 ROOT = Path(__file__).parents[2]
@@ -49,12 +51,79 @@ for call in (open_device, list_devices):
 
 
 def test_no_driver() -> None:
-    nowhere = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
-    lines = check_output(OPEN, **nowhere).splitlines()
+    lines = check_output(OPEN, VK_LOADER_DRIVERS_SELECT="nothing").splitlines()
     assert len(lines) == 2
     assert lines[0] == lines[1]
-    assert lines[0].startswith("no Vulkan driver was found: install one for your GPU, or a")
-    assert "apt-get install mesa-vulkan-drivers" in lines[0]
+    assert lines[0].startswith("no Vulkan driver was found: ")
+    assert "VK_LOADER_DRIVERS_SELECT=nothing leave none; correct or unset them" in lines[0]
+
+
+LIBRARY = '{"file_format_version": "1.0.0", "ICD": {"api_version": "1.3.0", "library_path": "%s"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "does not exist"),
+        ("{", "is no manifest of a Vulkan driver"),
+        ("", "is no manifest of a Vulkan driver"),
+        ("[" * 9000, "is no manifest of a Vulkan driver"),
+        ("[]", "is no manifest of a Vulkan driver"),
+        (LIBRARY % "/nonexistent/lib.so", "names a library that cannot be loaded (/nonexistent"),
+        (LIBRARY % "./driver.json", "names a library that cannot be loaded ("),
+    ],
+)
+@pytest.mark.parametrize("variable", ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"])
+def test_a_driver_file_that_cannot_be_used_is_named(
+    variable: str, text: str | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "driver.json"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.delenv("VK_DRIVER_FILES", raising=False)
+    monkeypatch.setenv(variable, f"{path}{os.pathsep}")
+    why = explain_broken_files()
+    assert why.startswith(f"{variable} chooses the drivers here, and {path} {problem}")
+    assert why.endswith("; correct or unset it")
+
+
+@pytest.mark.parametrize("text", ["{", "", LIBRARY % "/nonexistent/lib.so"])
+def test_no_usable_driver_file(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "driver.json"
+    path.write_text(text)
+    lines = check_output(OPEN, VK_DRIVER_FILES=str(path), VK_ICD_FILENAMES=str(path)).splitlines()
+    assert len(lines) == 2 and lines[0] == lines[1]
+    begin = f"no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and {path} "
+    assert lines[0].startswith(begin)
+
+
+def test_a_device_that_the_environment_asks_for_in_vain() -> None:
+    message = check_output(OPEN, VKCHI_DEVICE="abacus")
+    assert message.startswith("no Vulkan device matches 'abacus'; there ")
+    assert message.endswith(" (VKCHI_DEVICE is set to choose one)")
+
+
+def test_a_limit_of_memory_is_one_error_and_no_crash() -> None:
+    source = """
+import gc, resource, sys
+import vkchi as ti
+ti.init(log_level=ti.ERROR)
+x = ti.ndarray(ti.f32, 1000)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.RLIM_INFINITY))
+kept = []
+try:
+    for _ in range(40):
+        kept.append(ti.ndarray(ti.f32, 10 << 18))
+except RuntimeError as error:
+    print(len(kept) < 40, str(error).count("`ulimit -v`"), str(error).splitlines() == [str(error)])
+kept.clear()
+y = ti.ndarray(ti.f32, 1000)
+y.fill(2.0)
+x.copy_from(y)
+print(x[999])
+"""
+    assert check_output(source).splitlines() == ["True 1 True", "2.0"]
 
 
 def test_no_loader(tmp_path: Path) -> None:

@@ -131,5 +131,17 @@ class Heap:
             f"{self.logical.physical.name} is out of memory: {size_bytes / MIB:.1f} MiB asked "
             f"for, {self._allocator.used_bytes / MIB:.1f} MiB in use by arrays, "
             + (known if free_bytes >= 0 else f"{total_bytes / MIB:.0f} MiB in all, ")
-            + f"at most {limit / MIB:.0f} MiB in one piece; free some arrays first"
+            + f"at most {limit / MIB:.0f} MiB in one piece{_tell_limit()}; free some arrays first"
         )
+
+
+def _tell_limit() -> str:
+    """What `ulimit -v` allows this process, which drivers do not know of; empty if all."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return ""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed == resource.RLIM_INFINITY:
+        return ""
+    return f", and this process may have {allowed / MIB:.0f} MiB of addresses (`ulimit -v`)"

@@ -13,7 +13,8 @@ from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
-from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, Vulkan
+from vkchi.vk.manifests import explain_broken_files, explain_choice
+from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, NoDriver, OutOfMemory, Vulkan
 
 API_VERSION = (1 << 22) | (3 << 12)
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
@@ -65,8 +66,7 @@ class Instance:
             enabledExtensionCount=len(extensions), ppEnabledExtensionNames=extensions,
         )  # fmt: skip
         out = vk.ffi.new("VkInstance *")
-        vk.check(vk.lib.vkCreateInstance(info, vk.NULL, out), "starting Vulkan")
-        return out[0]
+        return vk.take(vk.lib.vkCreateInstance(info, vk.NULL, out), out, "starting Vulkan")
 
     def _messenger_info(self) -> Any:
         return self.vk.new(
@@ -95,13 +95,14 @@ class Instance:
     def list_handles(self) -> list[Any]:
         """The VkPhysicalDevice handles, in the loader's order.
 
-        Raises DeviceError where no driver answers.
+        Raises NoDriver where no driver answers.
         """
         vk = self.vk
         count = vk.ffi.new("uint32_t *")
         result = vk.lib.vkEnumeratePhysicalDevices(self.handle, count, vk.NULL)
         if result == INCOMPATIBLE_DRIVER or (result >= 0 and not count[0]):
-            raise DeviceError("no Vulkan device was found: " + INSTALL_HINT)
+            why = explain_broken_files() or explain_choice() or INSTALL_HINT
+            raise NoDriver("no Vulkan device was found: " + why)
         return vk.enumerate(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
 
     def close(self) -> None:
@@ -120,7 +121,15 @@ def open_instance(vk: Vulkan) -> Instance:
 
     Raises DeviceError without a driver, or without the validation layer when it is asked for.
     """
-    return Instance(vk)
+    try:
+        return Instance(vk)
+    except (NoDriver, OutOfMemory) as e:  # the second is what loaders say of a manifest's syntax
+        why = explain_broken_files()
+        if not why and isinstance(e, NoDriver):
+            why = explain_choice()
+        if why:
+            raise NoDriver("no Vulkan driver was found: " + why) from None
+        raise
 
 
 def list_layers(vk: Vulkan) -> frozenset[str]:

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 from vkchi.errors import DeviceError
 from vkchi.vk.logical import Logical
+from vkchi.vk.raw import OUT_OF_HOST_MEMORY
 
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 MIB = 1 << 20
 # Numbers where the `vulkan` package lacks the name.
 BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2  # storage, device address, transfer source and target
+ADDRESS_END = 1 << 64
 DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
 
 
@@ -61,16 +63,18 @@ def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block
             f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
             f"allows ({limit / MIB:.0f} MiB)"
         )
-    buffer = _make_buffer(logical, size_bytes)
+    block = Block(logical.vk.NULL, _make_buffer(logical, size_bytes), size_bytes, 0, None)
     try:
-        memory, flags = _allocate(logical, buffer, placement)
-    except DeviceError:
-        logical.calls.vkDestroyBuffer(logical.handle, buffer, logical.vk.NULL)
+        flags = _allocate(logical, block, placement)
+        info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=block.buffer)
+        block.address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
+        _require_range(logical, block.address, size_bytes)
+        if flags & placement.needs & HOST_VISIBLE:
+            block.pointer = _map(logical, block.memory, size_bytes)
+    except BaseException:
+        drop_block(logical, block)
         raise
-    info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
-    address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
-    pointer = _map(logical, memory, size_bytes) if flags & placement.needs & HOST_VISIBLE else None
-    return Block(memory, buffer, size_bytes, address, pointer)
+    return block
 
 
 def drop_block(logical: Logical, block: Block) -> None:
@@ -101,9 +105,9 @@ def _make_buffer(logical: Logical, size_bytes: int) -> Any:
     return vk.create(call, logical.handle, info, "VkBuffer", "making a buffer")
 
 
-def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any, int]:
-    """(memory bound to the buffer, flags of its type)."""
-    vk, calls, device = logical.vk, logical.calls, logical.handle
+def _allocate(logical: Logical, block: Block, placement: Placement) -> int:
+    """Give the block memory, bound to its buffer; the flags of its type."""
+    vk, calls, device, buffer = logical.vk, logical.calls, logical.handle, block.buffer
     needs = vk.ffi.new("VkMemoryRequirements *")
     calls.vkGetBufferMemoryRequirements(device, buffer, needs)
     index = find_type(logical, needs.memoryTypeBits, placement)
@@ -114,9 +118,9 @@ def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any,
         pNext=vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS),
     )  # fmt: skip
     doing = f"allocating {needs.size / MIB:.1f} MiB"
-    memory = vk.create(calls.vkAllocateMemory, device, info, "VkDeviceMemory", doing)
-    vk.check(calls.vkBindBufferMemory(device, buffer, memory, 0), doing)
-    return memory, logical.physical.memory_types[index].flags
+    block.memory = vk.create(calls.vkAllocateMemory, device, info, "VkDeviceMemory", doing)
+    vk.check(calls.vkBindBufferMemory(device, buffer, block.memory, 0), doing)
+    return logical.physical.memory_types[index].flags
 
 
 def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
@@ -124,7 +128,16 @@ def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
     out = vk.ffi.new("void **")
     result = logical.calls.vkMapMemory(logical.handle, memory, 0, size_bytes, 0, out)
     vk.check(result, "mapping memory")
+    _require_range(logical, int(vk.ffi.cast("uintptr_t", out[0])), size_bytes)
     return vk.ffi.cast("char *", out[0])
+
+
+def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
+    """Raise OutOfMemory unless memory can be at `start`. Mesa's lavapipe takes the -1 of a mmap
+    that failed for an address, and reports success."""
+    if not 0 < start < ADDRESS_END - size_bytes:
+        doing = f"allocating {size_bytes / MIB:.1f} MiB"
+        logical.vk.check(OUT_OF_HOST_MEMORY, doing)
 
 
 def read_budget(logical: Logical) -> tuple[int, int]:

@@ -85,9 +85,9 @@ class Pipelines:
         make = logical.calls.vkCreateComputePipelines
         result = make(logical.handle, self._cache, 1, info, vk.NULL, out)
         logical.calls.vkDestroyShaderModule(logical.handle, module, vk.NULL)
-        vk.check(result, f"compiling {name} in the driver")
-        self._name(out[0], name)
-        return out[0], layout
+        pipeline = vk.take(result, out, f"compiling {name} in the driver")
+        self._name(pipeline, name)
+        return pipeline, layout
 
     def _make_module(self, words: bytes, name: str) -> Any:
         logical, vk = self._logical, self._logical.vk

@@ -81,8 +81,7 @@ class Queue:
             )
             out = logical.vk.ffi.new("VkCommandBuffer *")
             result = logical.calls.vkAllocateCommandBuffers(self._device, info, out)
-            logical.vk.check(result, "making a command buffer")
-            commands = out[0]
+            commands = logical.vk.take(result, out, "making a command buffer")
         result = logical.calls.vkBeginCommandBuffer(commands, self._begin_info)
         logical.vk.check(result, "recording commands")
         return commands

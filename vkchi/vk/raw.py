@@ -54,6 +54,10 @@ class OutOfMemory(DeviceError):
     """An allocation failed; caught by the heap, which frees what it can and tries again."""
 
 
+class NoDriver(DeviceError):
+    """The loader found no driver, or none that has a device."""
+
+
 class DeviceLost(DeviceError):
     """The device is gone; the recorder refuses everything after it."""
 
@@ -111,18 +115,24 @@ class Vulkan:
     def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
         """The handle of type `kind` that `function(owner, info, NULL, out)` makes."""
         out = self.ffi.new(kind + " *")
-        self.check(function(owner, info, self.NULL, out), doing)
+        return self.take(function(owner, info, self.NULL, out), out, doing)
+
+    def take(self, result: int, out: Any, doing: str) -> Any:
+        """The handle that a call put into `out`. A success without one is a lack of memory."""
+        self.check(result, doing)
+        if not out[0]:
+            self.check(OUT_OF_HOST_MEMORY, doing)
         return out[0]
 
     def enumerate(self, function: Any, kind: str, *owner: Any) -> list[Any]:
         """All items of a call that takes a count and an array, and may return VK_INCOMPLETE."""
         count = self.ffi.new("uint32_t *")
         while True:
-            self._check_if_result(function(*owner, count, self.NULL), function)
+            self._check_if_result(function(*owner, count, self.NULL), kind)
             items = self.ffi.new(kind + "[]", max(count[0], 1))
             result = function(*owner, count, items)
             if result != INCOMPLETE:
-                self._check_if_result(result, function)
+                self._check_if_result(result, kind)
                 return [self._copy_item(items[i]) for i in range(count[0])]
 
     def _copy_item(self, item: Any) -> Any:
@@ -130,9 +140,9 @@ class Vulkan:
         kind = self.ffi.typeof(item)
         return self.ffi.new(kind.cname + " *", item) if kind.kind == "struct" else item
 
-    def _check_if_result(self, result: int | None, function: Any) -> None:
+    def _check_if_result(self, result: int | None, kind: str) -> None:
         if result is not None:
-            self.check(result, f"listing ({function})")
+            self.check(result, f"listing what there is of {kind}")
 
     def check(self, result: int, doing: str) -> None:
         """Raise DeviceError, with one sentence about `doing`, unless the result is a success."""
@@ -160,6 +170,7 @@ EXCEPTIONS: dict[int, type[DeviceError]] = {
     OUT_OF_HOST_MEMORY: OutOfMemory,
     OUT_OF_DEVICE_MEMORY: OutOfMemory,
     DEVICE_LOST: DeviceLost,
+    INCOMPATIBLE_DRIVER: NoDriver,
 }
 
 

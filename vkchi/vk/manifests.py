@@ -1,0 +1,61 @@
+"""What the environment says about Vulkan drivers, and what is wrong with the files it names.
+
+Owns: the loader's variables, and reading a driver's manifest (a JSON file that names a library).
+Must not know: what was tried; it is asked when no driver could be loaded.
+Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
+
+    $ VK_DRIVER_FILES=/tmp/typo.json python -c "import vkchi; vkchi.init()"
+    no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and /tmp/typo.json does
+    not exist; correct or unset it
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+
+FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set counts
+FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
+
+
+def explain_broken_files() -> str:
+    """A sentence that names the variable whose drivers cannot be loaded; empty if all can."""
+    name = next((name for name in FILES if name in os.environ), None)
+    if name is None:
+        return ""
+    files = [file for file in os.environ[name].split(os.pathsep) if file]
+    problems = [f"{file} {problem}" for file in files if (problem := find_problem(file))]
+    if files and not problems:
+        return ""
+    found = "; ".join(problems) or "it names none"
+    return f"{name} chooses the drivers here, and {found}; correct or unset it"
+
+
+def explain_choice() -> str:
+    """A sentence that names the variables that choose drivers; empty if none is set."""
+    chosen = [f"{name}={os.environ[name]}" for name in (*FILES, *FILTERS) if name in os.environ]
+    return f"{' and '.join(chosen)} leave none; correct or unset them" if chosen else ""
+
+
+def find_problem(file: str) -> str:
+    """What is wrong with a driver's manifest, as the end of a sentence; empty if nothing."""
+    try:
+        with open(file, "rb") as opened:
+            manifest = json.load(opened)
+        library = manifest["ICD"]["library_path"]
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as e:
+        return f"cannot be read ({e.strerror})"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "is no manifest of a Vulkan driver (JSON with an ICD and its library_path)"
+    if not isinstance(library, str):
+        return "has a library_path that is no text"
+    if os.sep in library and not os.path.isabs(library):
+        library = os.path.join(os.path.dirname(os.path.abspath(file)), library)
+    try:
+        ctypes.CDLL(library)
+    except (OSError, ValueError) as e:
+        return f"names a library that cannot be loaded ({e})"
+    return ""
