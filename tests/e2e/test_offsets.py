@@ -248,3 +248,29 @@ def test_textures_images_and_loops_over_blocks() -> None:
     np.testing.assert_array_equal(a.to_numpy(), np.arange(10, 14))
     np.testing.assert_array_equal(b.to_numpy(), np.arange(-3, 1))
     np.testing.assert_array_equal(seen.to_numpy(), np.ones(4))
+
+
+def test_copy_from_inside_a_kernel() -> None:
+    x, y = make(3), make(-2)
+    ray = ti.types.struct(origin=ti.types.vector(2, ti.f32), length=ti.f32)
+    rays, copies = ray.field(shape=(2, 3), offset=(4, -1)), ray.field(shape=(2, 3), offset=(0, 7))
+    one, other = ti.field(ti.f32, ()), ti.field(ti.f32, ())
+
+    @ti.kernel
+    def copy_all(z: ti.types.ndarray()):
+        y.copy_from(x)
+        z.copy_from(y)
+        copies.copy_from(rays)
+        other.copy_from(one)
+
+    x.from_numpy(numbers())
+    rays.length.from_numpy(numbers().reshape(2, 3))
+    rays[5, 0].origin = [1, 2]
+    one[None] = 3
+    z = np.zeros(N, np.float32)
+    copy_all(z)
+    np.testing.assert_array_equal(y.to_numpy(), numbers())
+    np.testing.assert_array_equal(z, numbers())
+    np.testing.assert_array_equal(copies.length.to_numpy(), numbers().reshape(2, 3))
+    assert copies[1, 8].origin.to_list() == [1, 2]
+    assert other[None] == 3

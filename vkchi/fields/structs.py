@@ -159,7 +159,7 @@ class StructArrays:
 
 
 # What an array of structs has of its first member: all members are alike in it.
-PASSED_ON = ("parent", "snode", "element_shape", "offset", "check_alive", "device")
+PASSED_ON = ("parent", "snode", "element_shape", "check_alive", "device")
 
 
 def _part(whole: Any, path: tuple[str, ...]) -> Any:

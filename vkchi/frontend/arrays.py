@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
+from vkchi.lang.static import static
 
 
 def fill(array: Any, value: Any) -> None:
@@ -22,7 +24,11 @@ def fill(array: Any, value: Any) -> None:
 def copy_from(array: Any, other: Any) -> None:
     """Take over the elements of an array of the same shape."""
     for place in grouped(array):
-        array[place] = other[place]
+        if static(array.__vkchi_origin__ == other.__vkchi_origin__):
+            array[place] = other[place]
+        else:
+            k = place - Vector(array.__vkchi_origin__)
+            array[place] = other[k + Vector(other.__vkchi_origin__)]
 
 
 METHODS = {"fill": fill, "copy_from": copy_from}

@@ -52,17 +52,15 @@ def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
 
 def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
     """Fail where an element is outside its array."""
-    t = array.type
     extents: Sequence[Value | int] = array.shape(cx)
-    origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
-    rows = zip(indices, extents, origin, strict=True)
+    rows = zip(indices, extents, array.origin, strict=True)
     ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
     if ok is None:
         return
     name = array.value.name
     parts: list[Part] = [f"index out of bounds: accessing `{name}` of size "]
     parts += tuple_text(extents)
-    parts += [f" and offset ({', '.join(map(str, origin))})" if any(origin) else ""]
+    parts += [f" and offset ({', '.join(map(str, array.origin))})" if any(array.origin) else ""]
     parts += [" with indices ", *tuple_text(indices)]
     cx.reports.emit_unless(cx, ok, "bounds", parts)
 

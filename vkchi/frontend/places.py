@@ -30,6 +30,7 @@ from vkchi.frontend.intrinsics import ATTRIBUTES
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.records import (
     element_of,
+    first_array,
     is_struct_array,
     member_array,
     member_of,
@@ -46,7 +47,7 @@ from vkchi.frontend.targets import (
     extract,
 )
 from vkchi.frontend.trees import is_container
-from vkchi.frontend.values import ArrayRef, Place
+from vkchi.frontend.values import ORIGIN, ArrayRef, Place
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Array, Scalar, Tensor, i32, i64, scalar_of, shape_of, with_shape
@@ -110,6 +111,8 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
 
 def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
     """`base.name`, as a Target if base is one."""
+    if name == ORIGIN:
+        return first_array(cx, base).origin
     record = record_in(base)
     if record is not None:
         return member_of(cx, base, record, name)

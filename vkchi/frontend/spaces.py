@@ -78,12 +78,10 @@ def space_of(cx: Lowering, x: Any) -> Space:
         return Space(x.__vkchi_space__(), "array")
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
-        layout = array.type.layout
-        origin = (layout.origin if layout is not None else ()) or (0,) * array.type.ndim
         extents: tuple[Any, ...] = array.shape(cx)
         if array.type.wide:
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
-        axes = [_axis(start, extent) for start, extent in zip(origin, extents)]
+        axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
         return Space(tuple(axes), "array", digits=memory_order(array.type))
     raise cannot_loop(cx, x)
 

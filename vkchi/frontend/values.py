@@ -109,6 +109,9 @@ class Place:
         return cx.b.emit(kind, self.ptr, v)
 
 
+ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`
+
+
 class ArrayRef:
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
@@ -136,6 +139,12 @@ class ArrayRef:
         """The array's type."""
         assert isinstance(self.value.type, Array)
         return self.value.type
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The first index of each axis."""
+        layout = self.type.layout
+        return (layout.origin if layout is not None else ()) or (0,) * self.type.ndim
 
     def shape(self, cx: Context) -> tuple[Any, ...]:
         """Extents: Python ints where static, i32 values of the launch otherwise."""
