@@ -19,7 +19,7 @@ from vkchi.caps import Caps
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Program, Value, walk
-from vkchi.ir.ops import READS, WRITES
+from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
 from vkchi.passes.grid import host_count, plan_grid
@@ -116,7 +116,7 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
         source = origin.get(op.args[0]) if op.args else None
         if source is None:
             continue
-        if op.kind in ("elem", "member", "member_at"):
+        if op.kind in PLACES:
             origin[op] = source
         if op.kind in READS:
             reads.add(source)

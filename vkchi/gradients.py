@@ -23,13 +23,12 @@ from vkchi.compiler import Built, build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.names import DUAL
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.ir.verify import verify
 from vkchi.options import Options
 from vkchi.passes.grid import trips_of
 from vkchi.passes.pipeline import load_pass
-from vkchi.passes.split import PER_INVOCATION
 from vkchi.types import Array
 
 

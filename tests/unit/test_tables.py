@@ -4,11 +4,14 @@ forgotten."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
 
 from vkchi.autodiff.rules import RULES
-from vkchi.ir.ops import TABLE
+from vkchi.ir.ops import COMPARISONS, DIVISIONS, ELEMENTWISE, TABLE, Effect, Row, Trait, kinds_with
 from vkchi.spirv.lower import ROWS
 
 # file -> the ops that it has a row for
@@ -32,3 +35,78 @@ def test_table_knows_no_other_ops(file: str) -> None:
 
 def test_every_row_says_what_it_does() -> None:
     assert [row.name for row in TABLE.values() if not row.doc] == []
+
+
+NUMBERS = (-7, -2, -1, 1, 2, 3, 12)
+
+
+def has(row: Row, trait: Trait) -> bool:
+    return bool(row.traits & trait)
+
+
+def results(row: Row, numbers: Iterable[Any], dtype: Any) -> dict[tuple[Any, Any], Any]:
+    assert row.numpy is not None
+    pairs = product(np.array(list(numbers), dtype), repeat=2)
+    with np.errstate(all="ignore"):
+        return {(x, y): row.numpy(x, y) for x, y in pairs}
+
+
+def dtype_of(row: Row) -> Any:
+    return np.float64 if ":float" in row.sig else np.int32
+
+
+BINARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig.count("T") == 3]
+
+
+@pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
+def test_what_commutes_says_so(row: Row) -> None:
+    if row.name == "in_gradient":
+        return
+    found = results(row, NUMBERS, dtype_of(row))
+    assert has(row, Trait.COMMUTES) == all(found[x, y] == found[y, x] for x, y in found)
+
+
+def test_comparisons_commute_where_they_are_symmetric() -> None:
+    for kind in COMPARISONS:
+        found = results(TABLE[kind], NUMBERS, np.int32)
+        assert has(TABLE[kind], Trait.COMMUTES) == all(
+            v == found[k[::-1]] for k, v in found.items()
+        )
+
+
+def test_what_gives_truth_values_of_two_numbers_compares() -> None:
+    made = {k for k, r in TABLE.items() if r.sig.endswith("B(T)") and r.sig.count(",") == 1}
+    assert made == COMPARISONS
+
+
+def test_divisions_are_of_integers_without_meaning_at_zero() -> None:
+    assert kinds_with(Trait.REMAINDER) < DIVISIONS
+    for kind in DIVISIONS:
+        found = results(TABLE[kind], NUMBERS, np.int32)
+        assert any(has(TABLE[kind], Trait.REMAINDER) == (abs(v) < abs(k[1]))
+                   for k, v in found.items())  # fmt: skip
+
+
+UNARY = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy and r.sig == "T:float -> T"]
+
+
+@pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
+def test_what_becomes_infinite_or_stays_so(row: Row) -> None:
+    plain = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-2, 2, 401), [np.pi / 2]])
+    strange = np.array([np.inf, -np.inf, np.nan])
+    assert row.numpy is not None
+    with np.errstate(all="ignore"):
+        made = not np.isfinite(row.numpy(plain)).all()
+        kept = not np.isfinite(row.numpy(strange)).any()
+    assert not made or has(row, Trait.MAKES_NONFINITE)
+    assert kept or not has(row, Trait.KEEPS_NONFINITE)
+
+
+def test_control_ops_say_how_they_are_made() -> None:
+    for row in TABLE.values():
+        assert (row.control is not None) == (row.effect is Effect.CONTROL and row.name != "yield")
+
+
+@pytest.mark.parametrize("trait", Trait, ids=lambda trait: trait.name)
+def test_no_trait_is_without_ops(trait: Trait) -> None:
+    assert kinds_with(trait)

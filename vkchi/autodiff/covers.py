@@ -19,6 +19,7 @@ from typing import NamedTuple
 from vkchi.autodiff.primal import Segment
 from vkchi.autodiff.regions import Box, Range, Ranges, Shaped, is_integer, loops_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
+from vkchi.ir.ops import COUNTED
 from vkchi.types import Array, Tensor
 
 
@@ -109,7 +110,7 @@ def element_under(place: Value) -> Op | None:
 def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
     """The ops that every iteration of the loops around does, and these."""
     for op in ops:
-        if op.kind in ("for", "parallel"):
+        if op.kind in COUNTED:
             region: Region = op.regions[0]
             yield from sure_ops(region.ops, (*loops, op))
         else:

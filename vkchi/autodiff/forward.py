@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from vkchi.autodiff.extremes import can_scout, late_roots, scout
 from vkchi.autodiff.number import Number
-from vkchi.autodiff.primal import INDEX_PARAMS, Activity
+from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import (
     NONDIFF,
@@ -295,7 +295,7 @@ class Forward:
             self.scouted = roots
             scout(self.b, op, self.scouted, self.map)
         self.is_parallel = True
-        new = self.region(body, self.carried(body, (), INDEX_PARAMS["parallel"]))
+        new = self.region(body, self.carried(body, (), 1))
         self.is_parallel, self.scouted = False, frozenset()
         with self.b.within(new):
             self.b.emit("yield")

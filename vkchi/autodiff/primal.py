@@ -18,12 +18,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
+from vkchi.ir.control import control_of, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
-from vkchi.ir.ops import TABLE, WRITES, Effect
+from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
-
-LOOPS = ("for", "while")
-INDEX_PARAMS = {"for": 1, "parallel": 1, "while": 0, "if": 0}
 
 
 class Segment(NamedTuple):
@@ -199,8 +197,7 @@ class Activity:
 
     def _control(self, op: Op) -> None:
         if op.kind in LOOPS:
-            skip = 2 if op.kind == "for" else 0
-            self._carry(op, op.args[skip:])
+            self._carry(op, first_values(op))
         for inner in op.regions:
             self._spread(inner)
         if op.kind == "if":
@@ -210,7 +207,7 @@ class Activity:
 
     def _carry(self, op: Op, values: Sequence[Value]) -> None:
         """What a loop carries is active from the start if it becomes so."""
-        skip = INDEX_PARAMS[op.kind]
+        skip = control_of(op).index_params
         for k, v in enumerate(values):
             if v in self.values:
                 self.values.add(op.results[k])

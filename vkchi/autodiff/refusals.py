@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vkchi.autodiff.primal import LOOPS, Activity, Bits, Primal, is_smooth_array
+from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array
 from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
-from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.ops import LOOPS, UPDATES, WRITES
 
 WORDS = {"grad": "gradient", "dual": "derivative"}
 INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each

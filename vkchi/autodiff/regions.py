@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
+from vkchi.ir.ops import COUNTED
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, Tensor
 
@@ -103,7 +104,7 @@ def element_of(ptr: Value) -> Op:
 
 def loops_of(region: Region) -> dict[Value, Op]:
     """The index parameters of all loops, with their loop."""
-    ops = [op for op in walk(region) if op.kind in ("for", "parallel")]
+    ops = [op for op in walk(region) if op.kind in COUNTED]
     return {op.regions[0].params[0]: op for op in ops}
 
 

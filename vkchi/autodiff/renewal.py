@@ -33,6 +33,7 @@ from vkchi.autodiff.watched import flag_type
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
+from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import MARKS
 from vkchi.ir.ops import WRITES, Effect, effect_of
@@ -174,16 +175,13 @@ class Dependence:
 
     def _control(self, op: Op, *, is_decided: bool) -> None:
         """What decides a loop's or branch's course decides all that happens in it."""
-        first = {"if": 1, "for": 2, "parallel": 2}.get(op.kind, 0)
-        tests = op.regions[0].yielded if op.kind == "while" else op.args[:first]
-        is_decided = is_decided or not self.values.isdisjoint(tests)
-        bodies = op.regions[1:] if op.kind == "while" else op.regions
-        yields = [v for region in bodies for v in region.yielded]
-        flows = (*op.args[first:], *yields)
+        is_decided = is_decided or not self.values.isdisjoint(deciding_values(op))
+        yields = [v for region in bodies_of(op) for v in region.yielded]
+        flows = (*first_values(op), *yields)
         if is_decided or not self.values.isdisjoint(flows):
             self.values.update(op.results)
-            skip = 1 if op.kind in ("for", "parallel") else 0
-            self.values.update(p for region in op.regions for p in region.params[skip:])
+            index = control_of(op).index_params
+            self.values.update(p for region in op.regions for p in region.params[index:])
         if is_decided:
             self.values.update(p for region in op.regions for p in region.params)
         for region in op.regions:

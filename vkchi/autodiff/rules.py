@@ -4,7 +4,7 @@ Owns: `RULES`. A row is
 - `Partials`: an elementwise op; one partial derivative per operand (ONE and MINUS are the
   constants, None means zero, a `Choice` is 1 or 0). Reverse mode multiplies the incoming adjoint
   with them, forward mode the operands' tangents. Where these are 0, the product is 0 even if the
-  derivative is infinite (`Steep`, and all where operands are `WILD`): what was not chosen by a
+  derivative is infinite (`Steep`, and all where operands may be infinite): what was not chosen by a
   `select` must not make a NaN.
 - `Linear`: an op that is linear in some operands together: forward mode applies the op to their
   tangents; `vjp` says what each operand receives.
@@ -34,7 +34,7 @@ import numpy as np
 from vkchi.autodiff.number import Number
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
-from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.ir.ops import PLACES, READS, TABLE, Effect
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 
@@ -100,12 +100,6 @@ class Steep(NamedTuple):
 
     slope: Partial
 
-
-# Ops that make something infinite, or no number, of plain numbers.
-WILD = frozenset(
-    ("div", "mod", "rem", "pow", "sqrt", "rsqrt", "exp", "exp2", "log", "log2")
-    + ("asin", "acos", "tan", "sinh", "cosh")
-)
 
 Factor = Partial | Constant | Choice | Steep | None
 
@@ -324,7 +318,7 @@ _NONDIFF = [
     "group_size",
     "grid_size",
 ]
-_MEMORY = ["elem", "member", "member_at", "local", *READS, "store"]
+_MEMORY = [*PLACES, "local", *READS, "store"]
 _CONTROL = ["if", "for", "while", "parallel", "yield"]
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from vkchi.autodiff.primal import LOOPS, Primal
+from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Region, Value, base_of
 from vkchi.ir.names import SAVE
-from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.ops import LOOPS, PLACES, WRITES, Effect, effect_of
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
 
@@ -102,7 +102,7 @@ class Sweep:
 
     def copy(self, op: Op) -> None:
         """An op without regions, on the values that stand for its arguments."""
-        if op.kind in ("elem", "member", "member_at"):
+        if op.kind in PLACES:
             return  # places are made where they are used
         args = tuple([self.get(v) for v in op.args])
         new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
@@ -265,7 +265,7 @@ _ACTS: dict[str, Callable[[Sweep, Op], None]] = {
 
 def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
     """The place in `root` at a primal place's indices and component."""
-    if not isinstance(ptr, Op) or ptr.kind not in ("elem", "member", "member_at"):
+    if not isinstance(ptr, Op) or ptr.kind not in PLACES:
         return root
     inner = place_in(b, ptr.args[0], root, get)
     indices = [get(v) for v in ptr.args[1:]]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
+from vkchi.ir.ops import COUNTED
 
 LEAST, MOST = 0, 1  # also: which of a loop's arguments bounds its index
 # What an extreme is computed from: the same extreme of an operand, or the other one.
@@ -27,14 +28,14 @@ class Nest(NamedTuple):
 
 def nest_of(fn: Func) -> Nest:
     """The loops of a Func whose indices have bounds."""
-    loops = [op for op in walk(fn.body) if op.kind in ("for", "parallel")]
+    loops = [op for op in walk(fn.body) if op.kind in COUNTED]
     return Nest({op.regions[0].params[0]: op for op in loops}, frozenset(fn.params))
 
 
 def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, Value] | None:
     """Bounds that hold in all rounds, computed in `b` from what is given; None if none are known.
     Where they are the loop's own, they are the same values."""
-    if loop.kind not in ("for", "parallel"):
+    if loop.kind not in COUNTED:
         return None
     begin, end = (extreme(b, loop.args[k], k, nest) for k in (LEAST, MOST))
     return None if begin is None or end is None else (begin, end)

@@ -2,7 +2,7 @@
 if it is 0: a `select` or `if` did not choose the value, or nobody read it.
 
 Owns: `Wild`, which tells the ops whose rules must see to that. They have an operand that
-- comes of an op which makes infinities of plain numbers (`rules.WILD`); or
+- comes of an op which makes infinities of plain numbers (`Trait.MAKES_NONFINITE`); or
 - comes from an array, where it may stand for missing data; but for results that always count, as
   what is added to one total does: a result that is no number spoils the total anyway. Of totals
   that differ from iteration to iteration, some may count for nothing later.
@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vkchi.autodiff.memory import constant_key
-from vkchi.autodiff.primal import INDEX_PARAMS, LOOPS, Activity, Primal
-from vkchi.autodiff.rules import WILD, is_smooth
+from vkchi.autodiff.primal import Activity, Primal
+from vkchi.autodiff.rules import is_smooth
+from vkchi.ir.control import carried_params, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.ir.ops import LOOPS, Trait, kinds_with
 
-# Ops whose result is infinite or no number where an operand is.
-FAITHFUL = frozenset(("add", "sub", "mul", "neg", "abs", "sqrt", "log", "log2", "sin", "cos"))
-FAITHFUL |= {"sum", "splat", "pack", "transpose", "matmul", "outer"}
+MAKING = kinds_with(Trait.MAKES_NONFINITE)
+KEEPING = kinds_with(Trait.KEEPS_NONFINITE)
 Slots = tuple[Value, ...]
 
 
@@ -54,7 +55,7 @@ class Spread(Activity):
 
 def spread_wild(fn: Func) -> set[Value]:
     """The values that come of ops which make infinities of plain numbers."""
-    return Spread(fn, {op for op in walk(fn.body) if op.kind in WILD}).values
+    return Spread(fn, {op for op in walk(fn.body) if op.kind in MAKING}).values
 
 
 def find_counting(primal: Primal) -> set[Value]:
@@ -85,13 +86,12 @@ def links_in(region: Region, owner: Op | None) -> Iterator[tuple[Value, Slots]]:
     for op in region.ops:
         if op.kind == "atomic_add" and is_total(op.args[0]):
             yield op.args[1], ()
-        elif op.kind in FAITHFUL or (op.kind == "cast" and is_smooth(op)):
+        elif op.kind in KEEPING or (op.kind == "cast" and is_smooth(op)):
             yield from ((v, (op,)) for v in op.args)
         elif op.kind == "div":
             yield op.args[0], (op,)
         elif op.kind in LOOPS:
-            first = op.args[len(op.args) - len(op.results) :]
-            yield from ((v, carried(op, k)) for k, v in enumerate(first))
+            yield from ((v, carried(op, k)) for k, v in enumerate(first_values(op)))
         elif op.kind == "yield" and owner is not None:
             is_loop = owner.kind in LOOPS and region is owner.regions[-1]
             for k, v in enumerate(op.args if is_loop or owner.kind == "if" else ()):
@@ -109,4 +109,4 @@ def is_total(ptr: Value) -> bool:
 
 def carried(loop: Op, k: int) -> Slots:
     """What a loop carries: its last value, and the one that an iteration begins with."""
-    return loop.results[k], loop.regions[-1].params[INDEX_PARAMS[loop.kind] + k]
+    return loop.results[k], carried_params(loop)[k]

@@ -15,6 +15,7 @@ from vkchi.frontend.operands import describe
 from vkchi.frontend.texts import Part, Piece
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Op, Value, constant_array
+from vkchi.ir.ops import DIVISIONS, REMAINDERS
 from vkchi.types import (
     Scalar,
     Tensor,
@@ -22,8 +23,6 @@ from vkchi.types import (
     scalar_of,
     with_scalar,
 )
-
-DIVISIONS = frozenset({"floordiv", "mod", "truncdiv", "rem"})
 
 
 def is_constant(v: Value) -> bool:
@@ -109,7 +108,7 @@ def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
     if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
         return
     ok = all_of(cx, [cx.b.emit("ne", y, cx.b.const(0, t))])
-    word = "modulo" if kind in ("mod", "rem") else "division"
+    word = "modulo" if kind in REMAINDERS else "division"
     assert ok is not None
     parts: list[Part] = [f"integer {word} by zero: ", Piece(x), " by ", Piece(y)]
     cx.reports.emit_unless(cx, ok, "division", parts)

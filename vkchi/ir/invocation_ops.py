@@ -5,13 +5,19 @@ Owns: those rows, the names of subgroup operations. Must not know: other rows.
 
 from __future__ import annotations
 
-from vkchi.ir.table import Effect, add_row
+from vkchi.ir.table import Effect, Trait, add_row
 
-add_row("thread_index", " -> i32", None, "index of this invocation in the dispatch")
-add_row("local_index", " -> i32", None, "index of this invocation in its workgroup")
-add_row("group_index", " -> i32", None, "index of this workgroup in the dispatch")
-add_row("group_size", " -> i32", None, "invocations of a workgroup")
-add_row("grid_size", " -> i32", None, "invocations of the dispatch")
+_OWN, _SAME, _APART = Trait.PER_INVOCATION, Trait.UNIFORM, Trait.DISTINCT
+for _name, _doc, _traits in (
+    ("thread_index", "index of this invocation in the dispatch", _OWN),
+    ("local_index", "index of this invocation in its workgroup", _OWN | _APART),
+    ("group_index", "index of this workgroup in the dispatch", _OWN | _SAME),
+    ("group_size", "invocations of a workgroup", _OWN | _SAME),
+    ("grid_size", "invocations of the dispatch", _OWN | _SAME),
+    ("subgroup_size", "invocations of a subgroup", _OWN | _SAME),
+    ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART),
+):
+    add_row(_name, " -> i32", None, _doc, traits=_traits)
 add_row("random", " -> u32", None, "32 fresh random bits of this invocation's stream", Effect.WRITE)
 add_row(
     "barrier",
@@ -21,10 +27,13 @@ add_row(
     Effect.SYNC,
 )
 add_row("fence", "", None, "order this invocation's memory accesses for the others", Effect.SYNC)
-add_row("subgroup_size", " -> i32", None, "invocations of a subgroup")
-add_row("subgroup_index", " -> i32", None, "index of this invocation in its subgroup")
 add_row(
-    "subgroup_elect", " -> u1", None, "true in one active invocation of the subgroup", Effect.SYNC
+    "subgroup_elect",
+    " -> u1",
+    None,
+    "true in one active invocation of the subgroup",
+    Effect.SYNC,
+    traits=Trait.DISTINCT,
 )
 ARITHMETIC = ("add", "mul", "min", "max", "and", "or", "xor")
 # What comes before a reduction's name, and over which active invocations it goes.

@@ -13,7 +13,7 @@ import numpy as np
 
 from vkchi.ir.core import bits_of
 from vkchi.ir.sig import SignatureError
-from vkchi.ir.table import Effect, add_row, check_component, list_types
+from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, u32
 
 
@@ -112,6 +112,7 @@ add_row(
     None,
     "the place of an element; indices outside lead to a harmless place",
     attr="inside: the word `inside` if the indices are proved in range, or None",
+    traits=Trait.PLACE,
 )
 add_row(
     "member",
@@ -119,12 +120,26 @@ add_row(
     None,
     "the place of component `attr` of a tensor element",
     attr="component: int",
+    traits=Trait.PLACE,
 )
-add_row("member_at", _member_at, None, "the place of a component at a computed, clamped index")
+add_row(
+    "member_at",
+    _member_at,
+    None,
+    "the place of a component at a computed, clamped index",
+    traits=Trait.PLACE,
+)
 add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")
 add_row("word_get", _word_get, None, "the narrow number of a `word` in these bits of the word")
 add_row("word_put", _word_put, None, "bits of a word with the narrow number of a `word` replaced")
-add_row("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int")
+add_row(
+    "shape",
+    _shape,
+    None,
+    "the extent of axis `attr` of an array",
+    attr="axis: int",
+    traits=Trait.UNIFORM,
+)
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
 add_row("load", _load, None, "the value at a place", Effect.READ)

@@ -14,7 +14,6 @@ tell the host something in `report_ops`. Adding an op: a row, one in
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,63 +21,85 @@ import numpy as np
 from vkchi.ir import invocation_ops, meaning, report_ops
 from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
 from vkchi.ir.sig import Signature, SignatureError
-from vkchi.ir.table import TABLE, Effect, Row, add_row, check_component, effect_of, list_types
+from vkchi.ir.table import (
+    TABLE,
+    Control,
+    Effect,
+    Row,
+    Trait,
+    add_row,
+    check_component,
+    effect_of,
+    kinds_with,
+    list_types,
+)
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, with_shape
 
 __all__ = [
-    "ATOMICS", "ELEMENTWISE", "READS", "TABLE", "UPDATES", "WRITES", "Effect", "Row", "effect_of",
-    "invocation_ops", "report_ops",
+    "ATOMICS", "COMMUTATIVE", "COMPARISONS", "COUNTED", "DIVISIONS", "ELEMENTWISE", "LOOPS",
+    "PER_INVOCATION", "PLACES", "READS", "REMAINDERS", "TABLE", "UPDATES", "WRITES", "Control",
+    "Effect", "Row", "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
 ]  # fmt: skip
+
+COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
+DIVIDES, REMAINDER = Trait.DIVIDES, Trait.REMAINDER
+MAKES, KEEPS = Trait.MAKES_NONFINITE, Trait.KEEPS_NONFINITE
 
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
 # fmt: off
 
-_ELEMENTWISE: list[tuple[str, str, Callable[..., Any], str]] = [
-    ("add", "T:num, T -> T", np.add, "sum; integers wrap"),
-    ("sub", "T:num, T -> T", np.subtract, "difference; integers wrap"),
-    ("mul", "T:num, T -> T", np.multiply, "product; integers wrap"),
-    ("div", "T:float, T -> T", np.divide, "quotient of floats"),
-    ("floordiv", "T:int, T -> T", meaning.floordiv, "quotient rounded down, as Python's //"),
-    ("mod", "T:num, T -> T", meaning.mod, "remainder with the divisor's sign, as Python's %"),
-    ("truncdiv", "T:int, T -> T", meaning.truncdiv, "quotient rounded toward zero, as C's /"),
-    ("rem", "T:num, T -> T", meaning.rem, "remainder with the dividend's sign, as C's %"),
-    ("neg", "T:num -> T", meaning.negate, "negation; integers wrap"),
-    ("abs", "T:num -> T", np.abs, "absolute value; the least integer stays itself"),
+_ELEMENTWISE: list[tuple[Any, ...]] = [  # name, signature, meaning, doc, traits
+    ("add", "T:num, T -> T", np.add, "sum; integers wrap", COMMUTES | KEEPS),
+    ("sub", "T:num, T -> T", np.subtract, "difference; integers wrap", KEEPS),
+    ("mul", "T:num, T -> T", np.multiply, "product; integers wrap", COMMUTES | MERGES | KEEPS),
+    ("div", "T:float, T -> T", np.divide, "quotient of floats", MAKES),
+    ("floordiv", "T:int, T -> T", meaning.floordiv,
+     "quotient rounded down, as Python's //", DIVIDES | MERGES),
+    ("mod", "T:num, T -> T", meaning.mod,
+     "remainder with the divisor's sign, as Python's %", DIVIDES | REMAINDER | MAKES),
+    ("truncdiv", "T:int, T -> T", meaning.truncdiv,
+     "quotient rounded toward zero, as C's /", DIVIDES | MERGES),
+    ("rem", "T:num, T -> T", meaning.rem,
+     "remainder with the dividend's sign, as C's %", DIVIDES | REMAINDER | MAKES),
+    ("neg", "T:num -> T", meaning.negate, "negation; integers wrap", KEEPS),
+    ("abs", "T:num -> T", np.abs, "absolute value; the least integer stays itself", KEEPS),
     ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1"),
-    ("min", "T:num, T -> T", np.fmin, "the smaller; the other one if one is NaN"),
-    ("max", "T:num, T -> T", np.fmax, "the larger; the other one if one is NaN"),
-    ("pow", "T:float, T -> T", np.power, "power of floats"),
-    ("and", "T:bits, T -> T", np.bitwise_and, "bitwise and; logical for u1"),
-    ("or", "T:bits, T -> T", np.bitwise_or, "bitwise or; logical for u1"),
-    ("xor", "T:bits, T -> T", np.bitwise_xor, "bitwise exclusive or; logical for u1"),
+    ("min", "T:num, T -> T", np.fmin,
+     "the smaller; the other one if one is NaN", COMMUTES | MERGES),
+    ("max", "T:num, T -> T", np.fmax, "the larger; the other one if one is NaN", COMMUTES | MERGES),
+    ("pow", "T:float, T -> T", np.power, "power of floats", MAKES),
+    ("and", "T:bits, T -> T", np.bitwise_and, "bitwise and; logical for u1", COMMUTES | MERGES),
+    ("or", "T:bits, T -> T", np.bitwise_or, "bitwise or; logical for u1", COMMUTES | MERGES),
+    ("xor", "T:bits, T -> T", np.bitwise_xor,
+     "bitwise exclusive or; logical for u1", COMMUTES | MERGES),
     ("not", "T:bits -> T", meaning.invert, "bitwise not; logical for u1"),
     ("shl", "T:int, T -> T", meaning.shl, "shift left; the amount counts modulo the width"),
-    ("shr", "T:int, T -> T", meaning.shr, "shift right, arithmetic for signed types"),
+    ("shr", "T:int, T -> T", meaning.shr, "shift right, arithmetic for signed types", MERGES),
     ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits"),
     ("clz", "T:int -> T", meaning.clz, "number of leading zero bits"),
-    ("lt", "T:num, T -> B(T)", np.less, "less than"),
-    ("le", "T:num, T -> B(T)", np.less_equal, "less than or equal"),
-    ("gt", "T:num, T -> B(T)", np.greater, "greater than"),
-    ("ge", "T:num, T -> B(T)", np.greater_equal, "greater than or equal"),
-    ("eq", "T:any, T -> B(T)", np.equal, "equal"),
-    ("ne", "T:any, T -> B(T)", np.not_equal, "not equal; true for NaN"),
+    ("lt", "T:num, T -> B(T)", np.less, "less than", COMPARES),
+    ("le", "T:num, T -> B(T)", np.less_equal, "less than or equal", COMPARES),
+    ("gt", "T:num, T -> B(T)", np.greater, "greater than", COMPARES),
+    ("ge", "T:num, T -> B(T)", np.greater_equal, "greater than or equal", COMPARES),
+    ("eq", "T:any, T -> B(T)", np.equal, "equal", COMMUTES | COMPARES),
+    ("ne", "T:any, T -> B(T)", np.not_equal, "not equal; true for NaN", COMMUTES | COMPARES),
     ("isnan", "T:float -> B(T)", np.isnan, "whether NaN"),
     ("isinf", "T:float -> B(T)", np.isinf, "whether infinite"),
-    ("sqrt", "T:float -> T", np.sqrt, "square root"),
-    ("rsqrt", "T:float -> T", lambda x: x.dtype.type(1) / np.sqrt(x), "1 / square root"),
-    ("exp", "T:float -> T", np.exp, "e to the power"),
-    ("exp2", "T:float -> T", np.exp2, "2 to the power"),
-    ("log", "T:float -> T", np.log, "natural logarithm"),
-    ("log2", "T:float -> T", np.log2, "logarithm to base 2"),
-    ("sin", "T:float -> T", np.sin, "sine of radians"),
-    ("cos", "T:float -> T", np.cos, "cosine of radians"),
-    ("tan", "T:float -> T", np.tan, "tangent of radians"),
-    ("asin", "T:float -> T", np.arcsin, "arc sine in radians"),
-    ("acos", "T:float -> T", np.arccos, "arc cosine in radians"),
+    ("sqrt", "T:float -> T", np.sqrt, "square root", MAKES | KEEPS),
+    ("rsqrt", "T:float -> T", lambda x: x.dtype.type(1) / np.sqrt(x), "1 / square root", MAKES),
+    ("exp", "T:float -> T", np.exp, "e to the power", MAKES),
+    ("exp2", "T:float -> T", np.exp2, "2 to the power", MAKES),
+    ("log", "T:float -> T", np.log, "natural logarithm", MAKES | KEEPS),
+    ("log2", "T:float -> T", np.log2, "logarithm to base 2", MAKES | KEEPS),
+    ("sin", "T:float -> T", np.sin, "sine of radians", KEEPS),
+    ("cos", "T:float -> T", np.cos, "cosine of radians", KEEPS),
+    ("tan", "T:float -> T", np.tan, "tangent of radians", MAKES),
+    ("asin", "T:float -> T", np.arcsin, "arc sine in radians", MAKES),
+    ("acos", "T:float -> T", np.arccos, "arc cosine in radians", MAKES),
     ("atan", "T:float -> T", np.arctan, "arc tangent in radians"),
     ("atan2", "T:float, T -> T", np.arctan2, "angle of the point (second, first), in radians"),
-    ("sinh", "T:float -> T", np.sinh, "hyperbolic sine"),
-    ("cosh", "T:float -> T", np.cosh, "hyperbolic cosine"),
+    ("sinh", "T:float -> T", np.sinh, "hyperbolic sine", MAKES),
+    ("cosh", "T:float -> T", np.cosh, "hyperbolic cosine", MAKES),
     ("tanh", "T:float -> T", np.tanh, "hyperbolic tangent"),
     ("floor", "T:float -> T", np.floor, "largest integer not above"),
     ("ceil", "T:float -> T", np.ceil, "smallest integer not below"),
@@ -88,8 +109,8 @@ _ELEMENTWISE: list[tuple[str, str, Callable[..., Any], str]] = [
     ("frozen", "T:any -> T", lambda x: x, "the same; its first derivative is added elsewhere"),
     ("in_gradient", "T:any, T -> T", lambda x, y: x, "the first; the second in derivatives"),
 ]
-for _name, _sig, _numpy, _doc in _ELEMENTWISE:
-    add_row(_name, _sig, _numpy, _doc)
+for _name, _sig, _numpy, _doc, *_traits in _ELEMENTWISE:
+    add_row(_name, _sig, _numpy, _doc, traits=_traits[0] if _traits else Trait.NONE)
 ELEMENTWISE = frozenset(row[0] for row in _ELEMENTWISE) | {"select", "cast", "bitcast"}
 
 
@@ -211,12 +232,20 @@ def _outer(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     raise SignatureError(f"takes two vectors of one number type, not {list_types(ts)}")
 
 
-add_row("const", _const, None, "a constant", attr="bits: int, or a tuple of ints for a tensor")
+add_row(
+    "const",
+    _const,
+    None,
+    "a constant",
+    attr="bits: int, or a tuple of ints for a tensor",
+    traits=Trait.UNIFORM,
+)
 add_row(
     "select",
     _select,
     lambda c, a, b: np.where(c, a, b),
     "per component: second where first, else third",
+    traits=MERGES,
 )
 add_row("cast", _cast, meaning.cast, "numeric conversion")
 add_row(
@@ -225,12 +254,19 @@ add_row(
     lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
     "same bits, other type",
 )
-add_row("splat", _splat, lambda a, shape: np.full(shape, a), "a tensor filled with a scalar")
+add_row(
+    "splat",
+    _splat,
+    lambda a, shape: np.full(shape, a),
+    "a tensor filled with a scalar",
+    traits=KEEPS,
+)
 add_row(
     "pack",
     _pack,
     lambda *xs, shape: np.stack(xs).reshape(shape),
     "a tensor of components, row by row",
+    traits=KEEPS,
 )
 add_row(
     "extract",
@@ -252,10 +288,16 @@ add_row(
     None,
     "the tensor with a component at a computed place replaced; none if outside",
 )
-add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector")
-add_row("transpose", _transpose, np.transpose, "the matrix with rows and columns exchanged")
-add_row("outer", _outer, np.multiply.outer, "outer product of two vectors")
-add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components")
+add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector", traits=KEEPS)
+add_row(
+    "transpose",
+    _transpose,
+    np.transpose,
+    "the matrix with rows and columns exchanged",
+    traits=KEEPS,
+)
+add_row("outer", _outer, np.multiply.outer, "outer product of two vectors", traits=KEEPS)
+add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=KEEPS)
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -265,13 +307,21 @@ def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
     return None
 
 
-add_row("if", _control, None, "(cond) {then} {else}: the regions yield the results", Effect.CONTROL)
+add_row(
+    "if",
+    _control,
+    None,
+    "(cond) {then} {else}: the regions yield the results",
+    Effect.CONTROL,
+    control=Control(2, fixed=1, order="once"),
+)
 add_row(
     "for",
     _control,
     None,
     "(begin, end, *first) {(i, *carried)}: yields the next carried values; results: the last",
     Effect.CONTROL,
+    control=Control(1, fixed=2, order="serial", index_params=1),
 )
 add_row(
     "while",
@@ -279,6 +329,7 @@ add_row(
     None,
     "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",
     Effect.CONTROL,
+    control=Control(2, fixed=0, order="serial", tests=True),
 )
 add_row(
     "parallel",
@@ -287,5 +338,17 @@ add_row(
     "(begin, end) {(i)}: every i at once, in no order; only in a Func's body",
     Effect.CONTROL,
     attr="block size: int, or None for any mapping",
+    control=Control(1, fixed=2, order="parallel", index_params=1),
 )
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)
+
+# --- by trait -------------------------------------------------------------------------------------
+
+COMMUTATIVE = kinds_with(Trait.COMMUTES)
+COMPARISONS = kinds_with(Trait.COMPARES)
+DIVISIONS = kinds_with(Trait.DIVIDES)
+REMAINDERS = kinds_with(Trait.REMAINDER)
+PLACES = kinds_with(Trait.PLACE)
+PER_INVOCATION = kinds_with(Trait.PER_INVOCATION)
+LOOPS = frozenset(k for k, row in TABLE.items() if row.control and row.control.order == "serial")
+COUNTED = frozenset(k for k, row in TABLE.items() if row.control and row.control.index_params)

@@ -1,7 +1,7 @@
 """How the op table is written: what a row holds, and `add_row`.
 
-Owns: `Effect`, `Row`, `TABLE`. `ops.py` and the modules of rows beside it fill the table; everyone
-reads it from `ops`, which has it complete. Must not know: any row.
+Owns: `Effect`, `Trait`, `Control`, `Row`, `TABLE`. `ops.py` and the modules of rows beside it fill
+the table; everyone reads it from `ops`, which has it complete. Must not know: any row.
 """
 
 from __future__ import annotations
@@ -27,11 +27,41 @@ class Effect(enum.Enum):
     CONTROL = "has regions or ends one"
 
 
+class Trait(enum.Flag):
+    """What else passes ask of an op: what `Effect` and the numpy meaning do not say."""
+
+    NONE = 0
+    COMMUTES = enum.auto()  # gives the same with its two operands exchanged
+    COMPARES = enum.auto()  # an order or equality of two values
+    DIVIDES = enum.auto()  # of integers: without meaning where the second operand is 0
+    REMAINDER = enum.auto()  # less than the second operand in size
+    MERGES = enum.auto()  # may give one number for different ones in one operand
+    MAKES_NONFINITE = enum.auto()  # may make an infinity or NaN of plain numbers
+    KEEPS_NONFINITE = enum.auto()  # gives an infinity or NaN where an operand is one
+    PLACE = enum.auto()  # a place inside the place or array that is its first operand
+    PER_INVOCATION = enum.auto()  # known without operands, but not the same in every dispatch
+    UNIFORM = enum.auto()  # known without operands, and the same in a whole workgroup
+    DISTINCT = enum.auto()  # known without operands, and different within a workgroup
+
+
+class Control(NamedTuple):
+    """How operands and regions of a control op go together. Behind its `fixed` operands stand the
+    first carried values; behind the `index_params` of its last region, the body, the carried ones,
+    which the body yields anew. Where it `tests`, its first region says whether to go on.
+    `order` is that of iterations: `once` (there is one), `serial` or `parallel`."""
+
+    regions: int
+    fixed: int
+    order: str
+    index_params: int = 0
+    tests: bool = False
+
+
 Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 
 
 class Row(NamedTuple):
-    """One op. `attr` says what Op.attr holds ("" = None)."""
+    """One op. `attr` says what Op.attr holds ("" = None); `control` is of ops with regions."""
 
     name: str
     effect: Effect
@@ -40,6 +70,8 @@ class Row(NamedTuple):
     doc: str
     sig: str = ""
     attr: str = ""
+    traits: Trait = Trait.NONE
+    control: Control | None = None
 
 
 TABLE: dict[str, Row] = {}
@@ -52,19 +84,26 @@ def add_row(
     doc: str,
     effect: Effect = Effect.PURE,
     attr: str = "",
+    traits: Trait = Trait.NONE,
+    control: Control | None = None,
 ) -> None:
-    if isinstance(sig, str):
-        parsed = Signature(sig)
-        TABLE[name] = Row(
-            name, effect, lambda ts, attr, given: parsed.infer(ts, given), numpy, doc, sig, attr
-        )
-    else:
-        TABLE[name] = Row(name, effect, sig, numpy, doc, "", attr)
+    infer, text = (_infer_by(sig), sig) if isinstance(sig, str) else (sig, "")
+    TABLE[name] = Row(name, effect, infer, numpy, doc, text, attr, traits, control)
+
+
+def _infer_by(text: str) -> Infer:
+    signature = Signature(text)
+    return lambda ts, attr, given: signature.infer(ts, given)
 
 
 def effect_of(kind: str) -> Effect:
     """The effect of an op kind. Raises KeyError for an unknown one."""
     return TABLE[kind].effect
+
+
+def kinds_with(trait: Trait) -> frozenset[str]:
+    """The op kinds that have one of these traits."""
+    return frozenset(kind for kind, row in TABLE.items() if row.traits & trait)
 
 
 def list_types(ts: tuple[Type, ...]) -> str:

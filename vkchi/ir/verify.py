@@ -61,7 +61,7 @@ _GOOD: set[tuple[Any, ...]] = set()  # (kind, attr, stored type, *types of args)
 _GOOD_ARRAYS: set[Array] = set()
 _REMEMBERED = 65536  # entries at most of either: array types have users' extents
 _WIDTH = {t: 1 << t.bits for t in SCALARS.values()}
-_WITH_REGIONS = {"if": 2, "for": 1, "while": 2, "parallel": 1}
+_CONTROL = {kind: row.control for kind, row in TABLE.items() if row.control}
 _BESIDE_PARALLEL = (Effect.PURE, Effect.ALLOC, Effect.READ, Effect.CONTROL)
 
 
@@ -152,7 +152,7 @@ class _Checker:
                 self.undefined(op)
             if kind == "const":
                 self.const(op)
-            elif kind in _WITH_REGIONS:
+            elif kind in _CONTROL:
                 controls.append(op)
                 self.control(op, owner)
                 scope.update(op.results)
@@ -228,7 +228,7 @@ class _Checker:
     def control(self, op: Op, owner: Op | None) -> None:
         """Rules 5, 7 and 9 to 15 for one control op, with its regions."""
         kind, regions = op.kind, op.regions
-        if len(regions) != _WITH_REGIONS[kind]:
+        if len(regions) != _CONTROL[kind].regions:
             self.fail(9, f"`{kind}` has {len(regions)} regions", op)
         if kind == "parallel" and owner is not None:
             self.fail(15, f"`parallel` stands inside `{owner.kind}`", op)

@@ -21,9 +21,10 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from vkchi.ir.control import carried_params, control_of
 from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
-from vkchi.passes.carried import FIXED_ARGS, carried_params, slimmed_op
+from vkchi.passes.carried import slimmed_op
 from vkchi.passes.match import constant_int, is_same, kind_of
 from vkchi.types import Tensor, u1, with_shape
 
@@ -141,15 +142,15 @@ def simplify_parallel(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | No
 def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     """The loop without the carried values that every iteration passes on as they are, or sets to
     the first value; None if it has no such."""
-    first = args[FIXED_ARGS[op.kind] :]
+    fixed, index = control_of(op).fixed, control_of(op).index_params
+    first = args[fixed:]
     slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))
-    fixed = [k for k, (p, v, x) in enumerate(slots) if v is p or is_same(s.new(v), x)]
-    if not fixed:
+    same = [k for k, (p, v, x) in enumerate(slots) if v is p or is_same(s.new(v), x)]
+    if not same:
         return None
-    index = 1 if op.kind == "for" else 0
     for region in op.regions:
-        s.walk.map.update({region.params[index + k]: first[k] for k in fixed})
-    keep = [k for k in range(len(first)) if k not in fixed]
+        s.walk.map.update({region.params[index + k]: first[k] for k in same})
+    keep = [k for k in range(len(first)) if k not in same]
     return slimmed_op(s.walk, op, args, keep)
 
 

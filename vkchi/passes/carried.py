@@ -11,39 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.control import bodies_of, control_of, is_loop
+from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.rebuild import Rebuilder
-
-# How many arguments of a control op stand before the first carried values.
-FIXED_ARGS = {"if": 1, "for": 2, "while": 0, "parallel": 2}
-
-
-def carried_params(op: Op) -> tuple[Param, ...]:
-    """The parameters of a loop's body that stand for carried values."""
-    params = op.regions[-1].params
-    return params[1:] if op.kind == "for" else params
 
 
 def slimmed_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
     """Append the control op with the kept results only; a value for each of the old results, where
     a dropped one's is itself (an `if`) or its first value (a loop)."""
-    fixed = FIXED_ARGS[op.kind]
-    index = 1 if op.kind == "for" else 0
-    regions = [slimmed_region(walk, r, index, keep, is_cond(op, r)) for r in op.regions]
-    kept_args = (*args[:fixed], *(args[fixed + k] for k in keep if op.kind != "if"))
+    fixed, index = control_of(op).fixed, control_of(op).index_params
+    bodies = bodies_of(op)
+    regions = [slimmed_region(walk, r, index, keep, r not in bodies) for r in op.regions]
+    kept_args = (*args[:fixed], *(args[fixed + k] for k in keep if is_loop(op)))
     types = tuple(op.results[k].type for k in keep)
     new = Op(op.kind, kept_args, op.attr, None, op.span, op.name, tuple(regions), types)
     walk.b.insert(new)
-    values = list(op.results if op.kind == "if" else args[fixed:])
+    values = list(args[fixed:] if is_loop(op) else op.results)
     for result, k in zip(new.results, keep, strict=True):
         result.name = op.results[k].name
         values[k] = result
     return values
-
-
-def is_cond(op: Op, region: Region) -> bool:
-    """Whether the region is the condition of a `while`."""
-    return op.kind == "while" and region is op.regions[0]
 
 
 def slimmed_region(

@@ -20,9 +20,9 @@ from typing import Any
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import COMMUTATIVE, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder, Visit
-from vkchi.passes.match import COMMUTATIVE, kind_of
+from vkchi.passes.match import kind_of
 from vkchi.types import Type
 
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)

@@ -23,11 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
+from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values, is_loop
 from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
 from vkchi.ir.names import HIDDEN
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.carried import FIXED_ARGS, slimmed_op
+from vkchi.passes.carried import slimmed_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
@@ -91,7 +92,7 @@ class Needs:
 
     def own(self, op: Op, region: Region) -> None:
         """Note the parameters of one region of a control op."""
-        index = 1 if op.kind in ("for", "parallel") else 0
+        index = control_of(op).index_params
         for k, p in enumerate(region.params):
             self.owners[p] = (op, k - index)
 
@@ -115,10 +116,8 @@ class Needs:
         parent = self.parents[op]
         if parent is not None:
             self.need_op(parent)
-        for v in op.args[: FIXED_ARGS[op.kind]] if op.regions else op.args:
+        for v in deciding_values(op) if op.regions else op.args:
             self.need(v)
-        if op.kind == "while":
-            self.need(op.regions[0].yielded[0])
         if op.kind in PRIVATE:
             for writer in self.writers.get(op, ()):
                 self.need_op(writer)
@@ -146,9 +145,9 @@ class Needs:
             return
         self.values.add(op.results[k])
         self.need_op(op)
-        if op.kind != "if":
-            self.need(op.args[FIXED_ARGS[op.kind] + k])
-        for region in op.regions if op.kind == "if" else op.regions[-1:]:
+        if is_loop(op):
+            self.need(first_values(op)[k])
+        for region in bodies_of(op):
             self.need(region.yielded[k])
 
     def all_needed(self) -> bool:

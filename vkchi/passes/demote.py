@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
-from vkchi.ir.ops import TABLE, UPDATES, WRITES, Effect
+from vkchi.ir.ops import LOOPS, TABLE, UPDATES, WRITES, Effect
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.alias import Index, Place, may_share, place_of
 from vkchi.passes.legalize import combined
@@ -84,7 +84,7 @@ class Survey:
             if op.kind in WRITES:
                 write = Write(op, place_of(op.args[0]), loops)
                 self.writes.setdefault(base_of(op.args[0]), []).append(write)
-            inner = (*loops, op) if op.kind in ("for", "while") else loops
+            inner = (*loops, op) if op.kind in LOOPS else loops
             for region in op.regions:
                 self.loops.update((p, inner) for p in region.params)
                 self.scan(region.ops, inner)

@@ -11,13 +11,12 @@ Owns: this analysis and its error. Must not know: devices.
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable
 from functools import reduce
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.core import Op, Param, Region, Value, has_kind
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
 from vkchi.passes.match import constant_int
 from vkchi.span import Span
 
@@ -32,21 +31,11 @@ class Spread(enum.IntEnum):
     UNKNOWN = 2
 
 
-# Ops without arguments, and what they are.
-SOURCES = {
-    "const": Spread.SAME, "shape": Spread.SAME, "group_index": Spread.SAME,
-    "group_size": Spread.SAME, "grid_size": Spread.SAME, "subgroup_size": Spread.SAME,
-    "local_index": Spread.APART, "subgroup_index": Spread.APART, "subgroup_elect": Spread.APART,
-}  # fmt: skip
-REMAINDERS = frozenset({"mod", "rem"})
-# What may make one number of several.
-MERGING = frozenset(
-    {"floordiv", "truncdiv", "shr", "mul", "and", "or", "xor", "select", "min", "max"}
+# What ops without operands are.
+SOURCES = dict.fromkeys(kinds_with(Trait.UNIFORM), Spread.SAME) | dict.fromkeys(
+    kinds_with(Trait.DISTINCT), Spread.APART
 )
-COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "eq": operator.eq, "ne": operator.ne,
-}  # fmt: skip
+MERGING = kinds_with(Trait.MERGES)
 
 
 def check_barriers(loop: Op) -> None:
@@ -114,9 +103,9 @@ class Checker:
     def is_certain(self, op: Op) -> bool:
         """Whether a comparison may come out the same in all invocations: `tid < block`. It does
         not where the first and the last place in the workgroup, or that number, differ."""
-        compare = COMPARISONS.get(op.kind)
-        if compare is None:
+        if op.kind not in COMPARISONS:
             return False
+        compare: Callable[[int, int], bool] = TABLE[op.kind].numpy  # type: ignore[assignment]
         (x, y), numbers = op.args, [constant_int(v) for v in op.args]
         place, n = (x, numbers[1]) if numbers[0] is None else (y, numbers[0])
         limit = self.limit(place)

@@ -18,7 +18,7 @@ import numpy as np
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import constant_attr, value_of
-from vkchi.ir.ops import ELEMENTWISE, TABLE
+from vkchi.ir.ops import DIVISIONS, ELEMENTWISE, TABLE
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
 Number = Scalar | Tensor
@@ -30,9 +30,6 @@ class Constant(NamedTuple):
     type: Number
     attr: Any
 
-
-# Integer ops that do not fold when any component of the second operand is zero.
-DIVISIONS = frozenset({"floordiv", "mod", "truncdiv", "rem"})
 
 # How a row's numpy function takes what the op's attr or type says, besides its arguments.
 _EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import Changes, ChangeTable, place_of
 from vkchi.types import Array
 
-LOOPS = frozenset({"for", "while"})
 FREE = frozenset({"const", "shape"})
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)
 

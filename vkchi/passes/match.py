@@ -19,10 +19,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from vkchi.ir.core import Op, Value, constant_attr
+from vkchi.ir.ops import COMMUTATIVE
 from vkchi.passes.fold import Constant, Number
 from vkchi.types import Scalar, Tensor, Type, scalar_of
 
-COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "min", "max", "eq", "ne"})
 Env = dict[str, Value]
 Matcher = Callable[[Value, Env], bool]
 

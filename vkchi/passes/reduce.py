@@ -31,11 +31,10 @@ from typing import NamedTuple, TypeGuard
 from vkchi.caps import Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import EXITS, may_share
 from vkchi.passes.grid import DEFAULT_BLOCK, host_count
-from vkchi.passes.split import PER_INVOCATION, POINTERS
 from vkchi.passes.stride import (
     count_trips,
     first_offset,
@@ -114,7 +113,7 @@ class _Reducer:
             return [old]
         if op.kind == "parallel":
             return self.parallel(b, op, args)
-        if op.kind in ("for", "while"):
+        if op.kind in LOOPS:
             return self.loop(b, op, args)
         return None
 
@@ -239,7 +238,7 @@ def find_roots(fn: Func) -> dict[Value, Value]:
     for op in walk(fn.body):
         if op.kind == "shared":
             roots[op] = op
-        elif op.kind in POINTERS and op.args[0] in roots:
+        elif op.kind in PLACES and op.args[0] in roots:
             roots[op] = roots[op.args[0]]
     return roots
 
@@ -282,7 +281,7 @@ def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
     place = atomic.args[0]
     while place in defined:
         assert isinstance(place, Op)
-        if place.kind not in POINTERS:
+        if place.kind not in PLACES:
             return None
         if any(v in defined and not is_const(v) for v in place.args[1:]):
             return None

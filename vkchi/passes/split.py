@@ -27,7 +27,7 @@ from typing import NamedTuple
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
 from vkchi.ir.names import TEMP
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import may_share
 from vkchi.shader import SEED
@@ -44,12 +44,6 @@ from vkchi.types import (
 )
 
 LONGEST_RECOMPUTATION = 64  # ops; above, a value travels in a temporary
-POINTERS = frozenset({"elem", "member", "member_at"})
-# Pure in one dispatch, but with another result in another one.
-PER_INVOCATION = frozenset({
-    "thread_index", "local_index", "group_index", "group_size", "grid_size", "subgroup_size",
-    "subgroup_index",
-})  # fmt: skip
 REPEATABLE = frozenset(
     kind for kind, row in TABLE.items() if row.effect is Effect.PURE and kind not in PER_INVOCATION
 ) | {"shared", "if", "yield"}
@@ -160,7 +154,7 @@ class _Plan:
                 if op.kind == "local":
                     root[op] = op
                     users[op] = set()
-                elif op.kind in POINTERS and op.args[0] in root:
+                elif op.kind in PLACES and op.args[0] in root:
                     root[op] = root[op.args[0]]
                 for v in self.uses[op].values:
                     if v in root:
@@ -330,7 +324,7 @@ class _Dispatch:
 
     def can_repeat(self, op: Op, v: Value) -> bool:
         """Whether v is made again rather than sent; places always are."""
-        if op.kind in POINTERS or op.kind == "local":
+        if op.kind in PLACES or op.kind == "local":
             return True
         return self.plan.costs.allow(v, self.k)
 
@@ -371,7 +365,7 @@ class _Dispatch:
 
 def has_values(op: Op) -> bool:
     """Whether an op on a place takes values of the place's type behind it."""
-    return op.kind not in POINTERS
+    return op.kind not in PLACES
 
 
 def as_stored(b: Builder, v: Value, place: Value) -> Value:

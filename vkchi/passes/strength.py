@@ -21,6 +21,7 @@ from typing import Any
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
+from vkchi.ir.ops import COUNTED, PER_INVOCATION, REMAINDERS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.match import constant, constant_int, is_power_of_two
 from vkchi.types import Scalar, Type, u32, u64
@@ -59,9 +60,8 @@ LARGEST: dict[str, Rule] = {
     "cast": _natural(lambda a: a),
     "select": lambda args, top: None if None in args[1:] else max(args[1:]),
     **dict.fromkeys(("truncdiv", "floordiv"), _natural(lambda a, b: a)),  # b may be 1
-    **dict.fromkeys(("rem", "mod"), _natural(lambda a, b: min(a, max(b - 1, 0)))),
-    **dict.fromkeys(("shape", "thread_index", "local_index", "group_index"), _top),
-    **dict.fromkeys(("group_size", "grid_size"), _top),
+    **dict.fromkeys(REMAINDERS, _natural(lambda a, b: min(a, max(b - 1, 0)))),
+    **dict.fromkeys(("shape", *PER_INVOCATION), _top),
 }
 
 
@@ -83,7 +83,7 @@ class Strengthener(Rebuilder):
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """The cheaper form of a division of natural numbers, or None."""
-        if op.kind in ("for", "parallel"):
+        if op.kind in COUNTED:
             self.most[op.regions[0].params[0]] = self.largest_index(*args[:2])
         t = op.type
         if op.kind not in ROUND_DOWN or op in self.on_host or not isinstance(t, Scalar):

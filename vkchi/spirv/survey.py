@@ -14,7 +14,7 @@ from typing import NamedTuple
 from vkchi.caps import Caps
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, walk
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import PLACES, Effect, effect_of
 from vkchi.types import Array, Ptr, scalar_of, u1
 
 BITWISE_ATOMICS = frozenset({"atomic_cas", "atomic_exchange"})
@@ -44,7 +44,7 @@ def survey_func(fn: Func) -> Survey:
     has_fence = False
     for op in walk(fn.body):
         kind = op.kind
-        if kind == "elem" or kind == "member" or kind == "member_at":
+        if kind in PLACES:
             root = origin[op] = origin.get(op.args[0], op.args[0])
             if kind == "member_at":
                 indexed.add(root)
