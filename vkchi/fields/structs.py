@@ -12,6 +12,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from vkchi.errors import ArgumentError, nearest
 from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
@@ -139,6 +141,10 @@ class StructArrays:
 
     def fill(self, value: Any) -> None:
         """Set every number to one number, or every element to a struct or dict."""
+        if isinstance(value, bool | int | float | np.generic):
+            for array in self.__vkchi_members__():
+                array.fill(value)
+            return
         whole = StructHook.fit(self.__vkchi_type__, value)
         for path, array in self._leaves():
             array.fill(_part(whole, path))

@@ -24,7 +24,6 @@ from vkchi.frontend.operands import (
     operand,
     own_type,
     value,
-    weak,
 )
 from vkchi.frontend.targets import ItemSlot, Slot
 from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
@@ -124,13 +123,13 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
 
 
 def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> Record:
-    """A struct of type t of another one or a dict; a member also of a number, for all in it."""
+    """A struct of type t of another one or a dict; a member also of a number, for its
+    first member."""
     if isinstance(x, Record | dict):
         return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
-    number = weak(x)
-    if number is None or number.shape or what != MEMBER:
+    if what != MEMBER or shape_of(own_type(cx, operand(cx, x))):
         raise _no_fit(cx, t, x, name, what)
-    return construct_struct(cx, t, (), dict.fromkeys(t.members, x))
+    return construct_struct(cx, t, (x,), {})
 
 
 def _no_fit(cx: Lowering, t: Any, x: Any, name: str, what: str, given: str = "") -> Exception:

@@ -245,21 +245,26 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     if is_whole(t, args, kwargs, names):
         args, kwargs = (), dict(members_of(first))
     given = arrange(t, args, kwargs)
-    members = {name: fit(m, given.get(name, 0), name) for name, m in t.members.items()}
+    members = {name: _fit_member(m, given.get(name, 0), name) for name, m in t.members.items()}
     return make_value(members, t.methods, t)
+
+
+def _fit_member(t: Any, x: Any, name: str) -> Any:
+    """x as a member; a number is the first member of a nested struct, as in a call of its type."""
+    if isinstance(t, StructType) and isinstance(x, _NUMBERS):
+        return make_struct(t, x)
+    return fit(t, x, name)
 
 
 _NUMBERS = (bool, int, float, np.generic)
 
 
 def fit(t: Any, x: Any, name: str = "") -> Any:
-    """x as a member of type t. Raises KernelTypeError."""
+    """x as a value of type t. Raises KernelTypeError."""
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
         if isinstance(x, dict | Struct):
             return make_struct(t, **members_of(x))
-        if isinstance(x, _NUMBERS):
-            return make_struct(t, **dict.fromkeys(t.members, x))
         raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
     is_number = isinstance(x, _NUMBERS)
     if isinstance(t, Tensor) and (is_number or isinstance(x, list | tuple | Matrix | np.ndarray)):

@@ -37,6 +37,18 @@ def test_construct_nested() -> None:
     check(k(), 709.0)
 
 
+def test_number_for_a_nested_struct_is_its_first_member() -> None:
+    nested = ti.types.struct(t=T, last=S)
+
+    @ti.kernel
+    def k(x: ti.f32) -> ti.types.vector(8, ti.f32):
+        t, u, w, n = T(3), T(s=x), T(x, v=2), nested(5)
+        all = t.s.b + t.m.sum() + t.v.sum() + u.s.b + u.v.sum() + n.t.s.b + n.last.a + n.last.b
+        return ti.Vector([t.s.a, u.s.a, w.s.a, w.s.b, w.v.sum(), n.t.s.a, n.t.v.x, all])
+
+    check(k(4.5), [3.0, 4.0, 4.0, 0.0, 6.0, 5.0, 0.0, 0.0])
+
+
 def test_untyped_struct() -> None:
     @ti.kernel
     def k() -> ti.f32:

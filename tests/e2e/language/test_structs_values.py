@@ -35,6 +35,33 @@ def test_number_fills_a_vector() -> None:
     check(Ball(1.0, 5.0).pos, [5.0, 5.0, 5.0])
 
 
+Deep = ti.types.struct(pair=Pair, rest=Ball)
+
+
+def test_number_for_a_nested_struct_is_its_first_member() -> None:
+    ball = {"mass": 1.0, "pos": [0.0, 0.0, 0.0]}
+    nothing = {"mass": 0.0, "pos": [0.0, 0.0, 0.0]}
+    check(Pair(1).to_dict(), {"ball": ball, "count": 0})
+    check(Pair(1, 2).to_dict(), {"ball": ball, "count": 2})
+    check(Pair(ball=1).to_dict(), {"ball": ball, "count": 0})
+    check(Pair(1, count=3).to_dict(), {"ball": ball, "count": 3})
+    check(Deep(1).to_dict(), {"pair": {"ball": ball, "count": 0}, "rest": nothing})
+    check(Deep(rest=1).to_dict(), {"pair": {"ball": nothing, "count": 0}, "rest": ball})
+
+
+def test_number_is_no_struct() -> None:
+    balls = Ball.field(shape=2)
+    with pytest.raises(Exception):
+        balls[0] = 1
+    check(balls[0].mass, 0.0)
+
+
+def test_number_fills_all_members_of_a_field() -> None:
+    pairs = Pair.field(shape=2)
+    pairs.fill(2)
+    check([pairs[1].ball.mass, pairs[1].ball.pos, pairs[1].count], [2.0, [2.0, 2.0, 2.0], 2])
+
+
 def test_matrix_member() -> None:
     m = ti.types.struct(m=ti.types.matrix(2, 2, ti.f32))([[1, 2], [3, 4]]).m
     check(m, [[1.0, 2.0], [3.0, 4.0]])
