@@ -86,11 +86,10 @@ def lower_pass(cx: Lowering, n: ast.Pass) -> None:
 
 
 def lower_assert(cx: Lowering, n: ast.Assert) -> None:
-    """`assert cond, message`: checked in debug mode, not even evaluated otherwise, as in Taichi."""
-    if not cx.options.debug:
-        return
+    """`assert cond, message`: checked in debug mode; otherwise what the condition does still
+    happens. The message is evaluated where the check fails."""
     ok = condition(cx, n.test)
-    if ok is True:
+    if ok is True or not cx.options.debug:
         return
 
     def tell() -> None:

@@ -46,7 +46,7 @@ def test_assertion_is_an_assertion_error(debug: None) -> None:
         run(3)
 
 
-def test_assertion_is_not_evaluated_in_release(init: Init) -> None:
+def test_assertion_is_not_checked_in_release(init: Init) -> None:
     init(debug=False)
 
     @ti.kernel
