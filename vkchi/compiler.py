@@ -7,7 +7,6 @@ Must not know: devices but by Caps, launches.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -127,17 +126,14 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
 
 def show(stage: str, fn: Func) -> None:
     """Print or dump a Func where VKCHI_PRINT or VKCHI_DUMP ask for it."""
-    is_printed, folder = stage in env.stages_to_print(), env.flag("VKCHI_DUMP")
-    if not (is_printed or folder):
+    is_printed = stage in env.stages_to_print()
+    if not (is_printed or env.flag("VKCHI_DUMP")):
         return
     from vkchi.ir.text import print_func  # not before it is needed
 
     if is_printed:
         print(f"; {stage}\n{print_func(fn)}", file=sys.stderr)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, f"{fn.name}.{stage}.chi"), "w") as out:
-            out.write(print_func(fn))
+    env.dump("VKCHI_DUMP", f"{fn.name}.{stage}.chi", print_func(fn).encode())
 
 
 class _Clock:

@@ -1,6 +1,7 @@
 """Every `VKCHI_*` environment flag, in one table, read when asked for.
 
-Owns: names, defaults and meaning. Must not know: who acts on them.
+Owns: names, defaults, meaning and values of flags; writing into the folders that flags name. Must
+not know: who acts on them.
 
     >>> flag("VKCHI_TIME")
     ''
@@ -9,6 +10,9 @@ Owns: names, defaults and meaning. Must not know: who acts on them.
 from __future__ import annotations
 
 import os
+from threading import get_ident
+
+from vkchi.errors import ArgumentError
 
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
@@ -17,18 +21,29 @@ FLAGS: dict[str, tuple[str, str]] = {
         "",
         "1: load the Khronos validation layer, keep what it says; sync: more",
     ),
-    "VKCHI_PRINT": ("", "comma list of ir, opt: print that stage of every kernel to stderr"),
+    "VKCHI_PRINT": (
+        "",
+        "comma list of ir, opt, grad, narrow: print these of all kernels to stderr",
+    ),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),
     "VKCHI_LOG": ("info", "trace, debug, info, warn, error or critical: least severe line logged"),
 }
+# The values of flags that do not take any text.
+VALUES: dict[str, tuple[str, ...]] = {
+    "VKCHI_DEBUG": ("0", "1"),
+    "VKCHI_VALIDATE": ("0", "1", "sync"),
+    "VKCHI_TIME": ("0", "1"),
+    "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
+}
+STAGES = ("ir", "opt", "grad", "narrow")
 
 
 def flag(name: str) -> str:
     """The flag's value, or its default. Raises KeyError for a flag that is not in the table."""
     default, _ = FLAGS[name]
-    return os.environ.get(name, default)
+    return os.environ.get(name) or default
 
 
 def is_on(name: str) -> bool:
@@ -38,4 +53,38 @@ def is_on(name: str) -> bool:
 
 def stages_to_print() -> frozenset[str]:
     """The stages named in `VKCHI_PRINT`."""
-    return frozenset(part for part in flag("VKCHI_PRINT").split(",") if part)
+    return frozenset(part.strip() for part in flag("VKCHI_PRINT").split(",") if part.strip())
+
+
+def check_flags() -> None:
+    """Raise ArgumentError, naming the variable, for a value that its flag does not have."""
+    for name, values in VALUES.items():
+        value = flag(name)
+        if value and value not in values:
+            raise ArgumentError(f"{name} is {value!r}, and may be {', '.join(values)}")
+    strange = sorted(stages_to_print().difference(STAGES))
+    if strange:
+        raise ArgumentError(
+            f"VKCHI_PRINT asks for {strange[0]!r}, and may be a comma list of {', '.join(STAGES)}"
+        )
+
+
+def dump(name: str, file: str, data: bytes) -> None:
+    """Write a file into the folder that flag `name` names, if it is set; safe against other
+    writers. Raises ArgumentError, naming the variable, where that cannot be."""
+    folder = flag(name)
+    if not folder:
+        return
+    path = os.path.join(folder, file)
+    part = f"{path}.{os.getpid()}-{get_ident()}.part"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(part, "wb") as out:
+            out.write(data)
+        os.replace(part, path)
+    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+        reason = e.strerror if isinstance(e, OSError) else e
+        raise ArgumentError(
+            f"{name} is {folder!r}, and nothing can be written there: {reason}; name a folder "
+            "that can be written to, or unset it"
+        ) from None

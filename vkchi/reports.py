@@ -8,6 +8,7 @@ overflows become warnings, the first failed check is raised. Must not know: kern
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vkchi.errors import (
+    ArgumentError,
     KernelAssertionError,
     KernelBoundsError,
     KernelDivisionError,
@@ -81,11 +83,13 @@ class Reports:
         failed = read_failures(slots, sites)
         self._clear(0, FAILURES_AT)
         self._clear(LINES_AT, min(used, LINE_WORDS))
-        if not self.is_muted:
-            print_lines(lines, lost)
-            self._warn(lines)
-        if failed:
-            raise error_of(failed, failures)
+        try:
+            if not self.is_muted:
+                print_lines(lines, lost)
+                self._warn(lines)
+        finally:  # a failed check tells more than a line that could not be printed
+            if failed:
+                raise error_of(failed, failures)
 
     def _read(self, at: int, count: int) -> Any:
         return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")
@@ -108,11 +112,28 @@ class Reports:
 
 
 def print_lines(lines: list[Record], lost: int) -> None:
-    """Print what `print` said."""
+    """Print what `print` said. Raises ArgumentError where standard output is closed, OSError as
+    Python's own print does."""
     text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
     if lost:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
-    print(text, end="")
+    try:
+        print(showable(text), end="")
+    except ValueError as e:
+        raise ArgumentError(f"a kernel printed, but standard output takes nothing: {e}") from None
+
+
+def showable(text: str) -> str:
+    """The text with escapes (`\\xe9`) for what standard output has no characters for; Python's own
+    print would lose all of it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    errors = getattr(sys.stdout, "errors", None) or "strict"
+    if errors != "strict":
+        return text
+    try:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:  # something in place of standard output that is no file
+        return text
 
 
 def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:

@@ -140,9 +140,11 @@ def init(
     arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
     a list of them in order of preference, or a name; device: an index or part of a device's name.
     Raises DeviceError when there is no such device (or none of that kind and enable_fallback is
-    False), ArgumentError for an option that Taichi does not have either.
+    False), ArgumentError for an option that Taichi does not have either, and for a VKCHI_* flag of
+    the environment whose value means nothing.
     """
     _refuse_unknown(ignored)
+    env.check_flags()
     kinds = _kinds(arch)
     set_logging_level(log_level or env.flag("VKCHI_LOG"))
     options = Options(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -124,3 +126,57 @@ def test_reset_after_a_failure(debug: None) -> None:
     ti.reset()
     ti.init()
     run(3)
+
+
+class Terminal(io.TextIOWrapper):
+    """Standard output in an encoding, and what was written to it."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, newline="\n")
+
+    def written(self) -> bytes:
+        self.flush()
+        return self.buffer.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("ascii", b"gr\\xf6\\xdfe \\u03bb 3\n"),
+        ("latin-1", b"gr\xf6\xdfe \\u03bb 3\n"),
+        ("utf-8", "größe λ 3\n".encode()),
+    ],
+)
+def test_characters_that_standard_output_has_not_are_escaped(
+    encoding: str, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ti.init()
+
+    @ti.kernel
+    def tell(n: ti.i32):
+        print("größe λ", n)
+
+    terminal = Terminal(encoding)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    tell(3)
+    assert terminal.written() == line
+
+
+def test_a_print_that_fails_loses_neither_later_lines_nor_failures(
+    debug: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @ti.kernel
+    def run(n: ti.i32):
+        print("n", n)
+        assert n < 3, "n is large"
+
+    closed = io.StringIO()
+    closed.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", closed)
+        with pytest.raises(ValueError, match="standard output takes nothing: I/O operation on clo"):
+            run(1)
+        with pytest.raises(AssertionError, match="n is large"):
+            run(3)
+    run(2)
+    assert capsys.readouterr().out == "n 2\n"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vkchi as ti
-from vkchi import device
+from vkchi import compiler, device, env
 from vkchi.errors import DeviceError
+from vkchi.ir.core import Func, Region
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,63 @@ def test_archs_are_asked_for_in_order(
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ti.TaichiRuntimeTypeError):
         ti.init(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("VKCHI_DEBUG", "yes", "VKCHI_DEBUG is 'yes', and may be 0, 1"),
+        ("VKCHI_TIME", "on", "VKCHI_TIME is 'on', and may be 0, 1"),
+        ("VKCHI_VALIDATE", "all", "VKCHI_VALIDATE is 'all', and may be 0, 1, sync"),
+        ("VKCHI_LOG", "loud", "VKCHI_LOG is 'loud', and may be trace, debug, "),
+        ("VKCHI_PRINT", "ir,spv", "VKCHI_PRINT asks for 'spv', and may be a comma list of ir, "),
+    ],
+)
+def test_flags_that_mean_nothing_are_refused(
+    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=sentence):
+        ti.init()
+
+
+@pytest.mark.parametrize("value", ["", "ir", "ir, opt,"])
+def test_flags_that_mean_something(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in env.FLAGS:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("VKCHI_PRINT", value)
+    env.check_flags()
+    assert env.flag("VKCHI_LOG") == "info"
+
+
+def bad_folder(kind: str, tmp_path: Path) -> str:
+    """A path where no file can be written: below a file, without a right to, on a full disk, with
+    a name that no file has."""
+    if kind == "a file":
+        (tmp_path / "file").write_text("")
+        return str(tmp_path / "file")
+    return {"full": "/dev/full", "long": "x" * 5000, "system": "/proc/vkchi"}[kind]
+
+
+@pytest.mark.parametrize("kind", ["a file", "full", "long", "system"])
+@pytest.mark.parametrize("name", ["VKCHI_DUMP", "VKCHI_DUMP_SPV"])
+def test_a_dump_into_a_bad_folder_names_the_variable(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = bad_folder(kind, tmp_path)
+    monkeypatch.setenv(name, folder)
+    with pytest.raises(ti.TaichiRuntimeError) as caught:
+        env.dump(name, "f.chi", b"text")
+    begin = f"{name} is {folder!r}, and nothing can be written there: "
+    assert str(caught.value).startswith(begin)
+    assert str(caught.value).endswith("; name a folder that can be written to, or unset it")
+
+
+def test_dumps_are_text_in_utf8_whatever_the_terminal_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VKCHI_DUMP", str(tmp_path / "new" / "folder"))
+    compiler.show("ir", Func("größe", (), Region((), [])))
+    (file,) = (tmp_path / "new" / "folder").iterdir()
+    assert file.name == "größe.ir.chi"
+    assert file.read_text(encoding="utf-8").startswith("func @größe(")

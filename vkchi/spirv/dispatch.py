@@ -44,11 +44,10 @@ def emit(fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False) ->
     if lacking:
         raise DeviceError(f"{name} needs what this device lacks: {', '.join(lacking)}")
     words = em.m.assemble(entry, ENTRY)
-    folder = env.flag("VKCHI_DUMP_SPV")
-    if folder:
-        from vkchi.spirv.tools import write_dump  # not before it is needed: subprocess is slow
+    if env.flag("VKCHI_DUMP_SPV"):
+        from hashlib import sha256  # not before it is needed
 
-        write_dump(words, folder)
+        env.dump("VKCHI_DUMP_SPV", f"{sha256(words).hexdigest()}.spv", words)
     return Shader(name, words, slots, size_bytes, indirect, grid, needs)
 
 

@@ -1,6 +1,6 @@
 """The SPIRV-Tools programs, where they are installed: validation, disassembly, optimisation.
 
-Owns: finding and running them, and dumping modules. Must not know: IR, the emitter.
+Owns: finding and running them. Must not know: IR, the emitter.
 They are found on PATH or in `$VULKAN_SDK/bin`; nothing in vkchi needs them to run.
 
     >>> validate(shader.words)          # '' if the module is valid
@@ -9,13 +9,11 @@ They are found on PATH or in `$VULKAN_SDK/bin`; nothing in vkchi needs them to r
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import get_ident
 
 from vkchi.errors import DeviceError
 
@@ -65,14 +63,3 @@ def optimise(words: bytes, *passes: str) -> bytes:
         if run.returncode:
             raise DeviceError(f"spirv-opt: {run.stderr.decode().strip()}")
         return out.read_bytes()
-
-
-def write_dump(words: bytes, folder: str) -> Path:
-    """Write a module to `<folder>/<sha256>.spv`; its path. Safe against other writers."""
-    path = Path(folder) / f"{hashlib.sha256(words).hexdigest()}.spv"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}-{get_ident()}.part")
-        part.write_bytes(words)
-        os.replace(part, path)
-    return path

@@ -119,10 +119,12 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray[Any, Any]:
     if channels != 0 and channels not in _MODES:
         raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
     name = os.fspath(filename)
+    pillow = import_pillow()
+    wrong = (OSError, SyntaxError, ValueError, pillow.DecompressionBombError)
     try:
-        with import_pillow().open(name) as opened:
+        with pillow.open(name) as opened:
             image = opened.convert(_MODES[channels] if channels else own_mode(opened))
-    except (OSError, SyntaxError, ValueError) as e:  # Pillow's, of missing and of broken files
+    except wrong as e:  # Pillow's, of missing and of broken files
         raise KernelRuntimeError(f"cannot read the image {name!r}: {e}") from None
     return from_pixels(np.array(image))
 

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ class VideoManager:
     ) -> None:
         if (width is None) != (height is None):
             raise ToolError("VideoManager: give both width= and height=, or neither")
+        for name, value in {"width": width, "height": height, "framerate": framerate}.items():
+            if value is not None and not value > 0:
+                raise ToolError(f"VideoManager: {name} is a positive number, not {value!r}")
         self.directory, self.video_filename = os.fspath(output_dir), video_filename
         self.width, self.height = width, height
         self.post_processor, self.framerate = post_processor, framerate
@@ -65,14 +69,14 @@ class VideoManager:
 
     def write_frame(self, img: Any) -> None:
         """Write the next frame: a field or array, as `ti.tools.imwrite` takes it. A last odd row
-        or column is left out, since films have none."""
+        or column is left out, since films have none. Raises ToolError for what is no image."""
         values = even(host.numbers_of(img))
         if self.post_processor is not None:
-            values = self.post_processor.process(values)
-        if self.width is None:
-            self.width, self.height = values.shape[:2]
+            values = host.numbers_of(self.post_processor.process(values))
         name = FRAME_NAME % self.frame_counter
         imwrite(values, os.path.join(self.frame_directory, name))
+        if self.width is None:
+            self.width, self.height = values.shape[:2]
         self.frame_fns.append(name)
         self.frame_counter += 1
         if self.automatic_build and self.frame_counter == self.next_video_checkpoint:
@@ -112,17 +116,20 @@ class VideoManager:
             log.warning("%s", e)
 
     def _make_gif(self) -> None:
-        pillow = import_pillow()
-        images = [pillow.open(os.path.join(self.frame_directory, n)) for n in self.frame_fns]
-        images[0].save(
-            self.get_output_filename(".gif"),
-            save_all=True,
-            append_images=images[1:],
-            duration=1000 / self.framerate,
-            loop=0,
-        )
-        for image in images:
-            image.close()
+        pillow, name = import_pillow(), self.get_output_filename(".gif")
+        frames = [os.path.join(self.frame_directory, name) for name in self.frame_fns]
+        with ExitStack() as opened:
+            try:
+                images = [opened.enter_context(pillow.open(frame)) for frame in frames]
+                images[0].save(
+                    name,
+                    save_all=True,
+                    append_images=images[1:],
+                    duration=1000 / self.framerate,
+                    loop=0,
+                )
+            except OSError as e:
+                raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
 
     def _make_mp4(self) -> None:
         import subprocess  # not for those who make no film
@@ -145,5 +152,10 @@ class VideoManager:
 
 
 def even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array without a last odd row and column."""
+    """The array without a last odd row and column. Raises ToolError for one of fewer axes."""
+    if values.ndim < 2 or min(values.shape[:2]) < 2:
+        raise ToolError(
+            "a frame is an array of shape (width, height), or with a third axis of 1, 3 or 4 "
+            f"channels, of 2 by 2 pixels at least, not {values.shape}"
+        )
     return values[: values.shape[0] // 2 * 2, : values.shape[1] // 2 * 2]

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.tools.VideoManager("never", framerate=0)
