@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vkchi.autodiff.primal import Segment
 from vkchi.autodiff.regions import Box, Range, Ranges, Shaped, is_integer, loops_of
@@ -66,31 +66,30 @@ class Covers:
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
         """What a launch with these arguments covers."""
-        extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
-        return self.boxes_in(numbers, extents)
-
-    def boxes_in(
-        self, numbers: Mapping[str, int], extents: Mapping[tuple[str, int], int]
-    ) -> list[Covered]:
-        """The same, of arrays with these extents."""
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
+        extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
         ranges = Ranges(self.loops, known, extents)
-        parts: dict[Covered, set[object]] = {}
-        found = []
-        for store in self.stores:
-            box = exact_box(store, ranges)
-            if box is None:
-                continue
-            covered = Covered(store.segment, name_of(store), box)
-            place, t = store.op.args[0], base_of(store.op.args[0]).type
-            assert isinstance(t, Array)
-            size = t.elem.size if isinstance(t.elem, Tensor) else 1
-            components = parts.setdefault(covered, set())
-            assert isinstance(place, Op)
-            components.update(range(size) if place is store.element else [place.attr])
-            if len(components) == size:
-                found.append(covered)
-        return found
+        boxes = [(store, exact_box(store, ranges)) for store in self.stores]
+        found = [(s, Covered(s.segment, name_of(s), box)) for s, box in boxes if box is not None]
+        return with_all_components(found)
+
+
+T = TypeVar("T")
+
+
+def with_all_components(found: Sequence[tuple[Sure, T]]) -> list[T]:
+    """Of stores and what they cover: what the stores of all components cover."""
+    parts: dict[T, set[int]] = {}
+    whole = []
+    for store, covered in found:
+        place, t = store.op.args[0], base_of(store.op.args[0]).type
+        assert isinstance(t, Array) and isinstance(place, Op)
+        size = t.elem.size if isinstance(t.elem, Tensor) else 1
+        stored = parts.setdefault(covered, set())
+        stored.update(range(size) if place is store.element else [place.attr])
+        if len(stored) == size:
+            whole.append(covered)
+    return whole
 
 
 def name_of(store: Sure) -> str:

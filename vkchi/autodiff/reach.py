@@ -1,34 +1,23 @@
 """Where what a kernel puts into arrays goes on: which reads may see it, what depends on those.
 
 Owns: `Reach`, of one Func. What is written is seen by later reads of its segment, and by those of
-later segments up to the first that overwrites the whole array (`covers`).
+later segments up to the first that is proved to overwrite the whole array (`whole`).
 
 Must not know: gradients, tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from functools import cached_property
 
-from vkchi.autodiff.covers import Covered, Covers, full_box, holds
+from vkchi.autodiff.covers import Covers, full_box, name_of, with_all_components
 from vkchi.autodiff.primal import Activity, Bits, Segment, find_late, find_segments
 from vkchi.autodiff.rules import is_smooth
+from vkchi.autodiff.whole import Whole
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.ops import READS, UPDATES, WRITES
 from vkchi.types import Array
-
-# Extents that stand for all: what covers an array of each of these covers one of any.
-SAMPLES = (
-    (1, 1, 1, 1),
-    (2, 2, 2, 2),
-    (3, 5, 7, 11),
-    (11, 7, 5, 3),
-    (1009, 13, 2, 5),
-    (13, 1013, 5, 2),
-    (2, 3, 1019, 7),
-)
-PROVABLE = frozenset({"const", "shape", "add", "sub", "mul", "max"})
 
 Spread = tuple[dict[str, Op], set[Value]]
 
@@ -53,36 +42,20 @@ class Reach:
     def ends(self) -> dict[str, list[int]]:
         """The segments that overwrite an array, whatever the arguments are."""
         found: dict[str, list[int]] = {}
-        if self.covers.names:
-            turns = {name: k for k, name in enumerate(sorted(self.params))}
-            back = {name: len(turns) - k for name, k in turns.items()}
-            samples = [set(self._sample(e, t)) for e in SAMPLES for t in (turns, back)]
-            for name, segment in sorted(set.intersection(*samples)):
-                found.setdefault(name, []).append(segment)
+        stored = [
+            (store, (name_of(store), store.segment))
+            for store in self.covers.stores
+            if self.whole(name_of(store)).is_stored(store)
+        ]
+        for name, segment in sorted(set(with_all_components(stored))):
+            found.setdefault(name, []).append(segment)
         return found
 
-    def _sample(
-        self, extents: tuple[int, ...], turns: Mapping[str, int]
-    ) -> Iterator[tuple[str, int]]:
-        """The arrays that are overwritten, and where, if dynamic ones have these extents and are
-        the larger the later their turn."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for p in self.params.values():
-            t = p.type
-            assert isinstance(t, Array)
-            more = 2 * turns[t.like or p.name]
-            some = tuple(extents[k % len(extents)] + more for k in range(t.ndim))
-            shapes[p.name] = some if t.shape is None else t.shape
-        known = {(name, k): e for name, shape in shapes.items() for k, e in enumerate(shape)}
-        for covered in self.covers.boxes_in({}, known):
-            full = self.full(covered.name, shapes[covered.name])
-            if holds(covered.box, full, full) and self._is_provable(covered):
-                yield covered.name, covered.segment
-
-    def _is_provable(self, covered: Covered) -> bool:
-        """Whether the loops' ends say the same for all extents."""
-        loops = (x for s in self.covers.stores if s.segment == covered.segment for x in s.loops)
-        return all(is_provable(v) for loop in loops for v in loop.args[:2])
+    def whole(self, name: str) -> Whole:
+        """An array, of whatever shape."""
+        param = self.params[name]
+        assert isinstance(param.type, Array)
+        return Whole(param, param.type.layout.origin if param.type.layout is not None else ())
 
     def full(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
         """All of an array."""
@@ -198,13 +171,6 @@ def name_under(op: Op) -> str:
     root = base_of(op.args[0])
     assert isinstance(root, Param)
     return root.name
-
-
-def is_provable(v: Value) -> bool:
-    """Whether a value is made of extents in a way that samples can tell."""
-    return isinstance(v, Op) and v.kind in PROVABLE and all(
-        isinstance(x, Param) or is_provable(x) for x in v.args
-    )  # fmt: skip
 
 
 def ops_in(segment: Segment) -> Iterator[Op]:

@@ -391,3 +391,34 @@ def test_in_forward_mode() -> None:
     with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0, 0]):
         run()
     is_near(loss.dual, 4)
+
+
+@pytest.mark.parametrize("size", [5, 2100])
+def test_a_part_that_is_all_of_smaller_arrays(size: int) -> None:
+    """A kernel is compiled for arrays of any shape, so this is refused for small ones too."""
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray(), loss: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] * x[i]
+        for i in range(y.shape[0] - ti.max(y.shape[0] - 2000, 0)):
+            y[i] = 0.0
+        for i in x:
+            loss[0] += y[i]
+
+    x, loss = ti.ndarray(ti.f32, size, needs_grad=True), ti.ndarray(ti.f32, 1, needs_grad=True)
+    refuse(LOST, loss, lambda: run(x, ti.ndarray(ti.f32, size), loss))
+
+
+def test_matrices_of_any_shape() -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray(), loss: ti.types.ndarray()):
+        for i, j in y:
+            y[i, j] = 2 * x[i]
+        for j, i in ti.ndrange(y.shape[1], y.shape[0]):
+            y[y.shape[0] - 1 - i, j] = 1.0
+        for i, j in y:
+            loss[0] += y[i, j] * x[i]
+
+    x, loss = ti.ndarray(ti.f32, 3, needs_grad=True), ti.ndarray(ti.f32, 1, needs_grad=True)
+    check(x, loss, lambda: run(x, ti.ndarray(ti.f32, (3, 5)), loss), gradient=[5] * 3)
