@@ -68,12 +68,23 @@ def svd3(m: Any, precision: Precision) -> Triple:
 
 def _svd2(m: Any, precision: Precision) -> Triple:
     a, size = rescale(m, precision)
-    b0, b1, v0, v1 = exchange(*orthogonalize2(*columns_of(a)))
-    u0, s0 = direction(b0, identity_like(b0)[0], precision)
-    u1 = pack([-u0.y, u0.x])
-    s1 = u1.dot(b1)
-    u1 = select(s1 < 0.0, -u1, u1)
-    return from_columns(u0, u1), with_diagonal([s0 * size, abs(s1) * size]), from_columns(v0, v1)
+    b0, b1, v0, v1 = exchange(*orthogonalize2(*columns_of(a), precision))
+    v = from_columns(v0, v1)
+    u = orthogonal_factor2(a, precision) @ v
+    numbers = [sqrt(b0.dot(b0)) * size, abs(columns_of(u)[1].dot(b1)) * size]
+    return u, with_diagonal(numbers), v
+
+
+def orthogonal_factor2(a: Any, precision: Precision) -> Any:
+    """The orthogonal matrix nearest to a 2 by 2 matrix: that of the greatest trace of R' A. Where A
+    is close to the unit matrix, R's entries are as exact as A's distance from it.
+
+    Source: F. Uhlig, "Explicit polar decomposition and a near-characteristic polynomial", 1981.
+    """
+    side = select(a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0] < 0.0, -1.0, 1.0)
+    sum_of = pack([a[0, 0] + side * a[1, 1], a[1, 0] - side * a[0, 1]])
+    turn, _ = direction(sum_of, identity_like(sum_of)[0], precision)
+    return pack([[turn.x, -side * turn.y], [turn.y, side * turn.x]])
 
 
 def _svd3(m: Any, precision: Precision) -> Triple:
@@ -89,13 +100,15 @@ def _svd3(m: Any, precision: Precision) -> Triple:
 
 def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 2 by 2 matrix: R is orthogonal, P has no negative eigenvalue."""
-    return polar_with_slopes(m, _svd2(m, precision), precision)
+    rotation = orthogonal_factor2(rescale(m, precision)[0], precision)
+    return polar_with_slopes(m, rotation, _svd2(m, precision), precision)  # type: ignore[no-any-return]
 
 
 def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 3 by 3 matrix: R is a rotation, P has one negative eigenvalue where the
     determinant is negative."""
-    return polar_with_slopes(m, _svd3(m, precision), precision)
+    u, s, v = _svd3(m, precision)
+    return polar_with_slopes(m, u @ v.transpose(), (u, s, v), precision)  # type: ignore[no-any-return]
 
 
 # --- eigenvalues ---------------------------------------------------------------------------------

@@ -52,6 +52,14 @@ def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
     return cosine, tangent * cosine
 
 
+def turn_columns(bp: Any, bq: Any, precision: Precision) -> tuple[Any, Any]:
+    """Cosine and sine of the turn that makes two columns orthogonal: none where they are so but for
+    rounding. (Of columns of equal length, rounding alone would turn by 45 degrees.)"""
+    app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
+    is_far = abs(apq) > precision.epsilon * sqrt(app) * sqrt(aqq)
+    return turn(app, aqq, select(is_far, apq, 0.0))
+
+
 def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
     """Two columns, turned."""
     return cosine * p - sine * q, sine * p + cosine * q
@@ -60,12 +68,12 @@ def turned(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
 # --- columns made orthogonal ---------------------------------------------------------------------
 
 
-def orthogonalize2(b0: Any, b1: Any) -> tuple[Any, Any, Any, Any]:
+def orthogonalize2(b0: Any, b1: Any, precision: Precision) -> tuple[Any, Any, Any, Any]:
     """b0, b1, v0, v1: the columns A V and V, for the rotation V that makes A V's orthogonal. The
     second turn takes away the first one's rounding."""
     v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
     for _ in range(2):
-        cosine, sine = turn(b0.dot(b0), b1.dot(b1), b0.dot(b1))
+        cosine, sine = turn_columns(b0, b1, precision)
         b0, b1 = turned(cosine, sine, b0, b1)
         v0, v1 = turned(cosine, sine, v0, v1)
     return b0, b1, v0, v1
@@ -79,11 +87,10 @@ def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
         columns, goes_on = list(state), None
         for p, q in ((0, 1), (0, 2), (1, 2)):
             bp, bq = columns[p], columns[q]
-            app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
-            cosine, sine = turn(app, aqq, apq)
+            cosine, sine = turn_columns(bp, bq, precision)
             columns[p], columns[q] = turned(cosine, sine, bp, bq)
             columns[p + 3], columns[q + 3] = turned(cosine, sine, columns[p + 3], columns[q + 3])
-            is_far = abs(apq) > precision.epsilon * sqrt(app * aqq)
+            is_far = sine != 0.0
             goes_on = is_far if goes_on is None else goes_on | is_far
         return [*columns, goes_on]
 

@@ -95,10 +95,10 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
     return tuple(map(in_gradient, found, turned))
 
 
-def polar_with_slopes(m: Any, found: Triple, precision: Precision) -> tuple[Any, Any]:
-    """R = U @ V', P = V @ S @ V' of m, with derivatives."""
+def polar_with_slopes(m: Any, rotation: Any, found: Triple, precision: Precision) -> Any:
+    """R as found, which is U @ V', and P = V @ S @ V' of m, with derivatives."""
     u, s, v = found
-    rotation, stretch = u @ v.transpose(), v @ s @ v.transpose()
+    stretch = v @ s @ v.transpose()
     if not isinstance(m, Traced):
         return rotation, stretch
     u, s, v = map(frozen, found)

@@ -248,3 +248,65 @@ def test_inverse_determinant_trace(n, t):
     assert_near(inverse.to_numpy() @ m, np.eye(n), one, t)
     assert_near(numbers.to_numpy()[:, 0], np.linalg.det(m), one, t)
     assert_near(numbers.to_numpy()[:, 1], np.trace(m, axis1=1, axis2=2), one, t)
+
+
+# --- error bounds near the unit matrix -----------------------------------------------------------
+
+
+def near_identity(n, size, count=200):
+    random = np.random.default_rng(5)
+    return np.eye(n) + size * random.uniform(-1, 1, (count, n, n))
+
+
+def exact_rotation(m):
+    """The polar factor in 64 bits, of what 32 bits hold of m: a rotation."""
+    m = m.astype(np.float32).astype(float)
+    if m.shape[-1] == 3:
+        u, _, vt = np.linalg.svd(m)
+        return u @ vt
+    angle = np.arctan2(m[:, 1, 0] - m[:, 0, 1], m[:, 0, 0] + m[:, 1, 1])
+    c, s = np.cos(angle), np.sin(angle)
+    return np.stack([c, -s, s, c], 1).reshape(-1, 2, 2)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-10, 1e-8])
+def test_the_rotation_of_what_is_nearly_the_unit_matrix_is_as_exact_as_its_distance(size):
+    """Below an ulp of 1, `U @ V.transpose()` and R are exact to an ulp of that distance: elastic
+    materials at rest have no stress."""
+    m = near_identity(2, size)
+    _, u, _, v = decompose("svd", m, "f32", (2, 2), (2, 2), (2, 2))
+    _, r, _ = decompose("polar_decompose", m, "f32", (2, 2), (2, 2))
+    want = exact_rotation(m)
+    for got in ((u.astype(np.float32) @ transposed(v).astype(np.float32)).astype(float), r):
+        assert np.abs(got - want).max() < 4e-7 * size
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.1])
+def test_the_rotation_near_the_unit_matrix_is_exact_to_a_few_roundings(n, size):
+    m = near_identity(n, size)
+    _, u, _, v = decompose("svd", m, "f32", (n, n), (n, n), (n, n))
+    _, r, _ = decompose("polar_decompose", m, "f32", (n, n), (n, n))
+    want = exact_rotation(m)
+    assert np.abs(u @ transposed(v) - want).max() < (4 if n == 2 else 8) * 1.2e-7
+    assert np.abs(r - want).max() < (1 if n == 2 else 8) * 1.2e-7
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_rotations_are_their_own_polar_factor(n):
+    random = np.random.default_rng(8)
+    m = np.stack([np.linalg.qr(random.normal(size=(n, n)))[0] for _ in range(100)])
+    m *= np.linalg.det(m)[:, None, None] ** (n % 2)  # of 3: rotations
+    m, r, p = decompose("polar_decompose", m, "f32", (n, n), (n, n))
+    assert np.abs(r - m).max() < 8 * 1.2e-7
+    assert np.abs(p - np.eye(n)).max() < 8 * 1.2e-7
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_polar_factor_of_rank_0_and_1_is_orthogonal(n, rank):
+    random = np.random.default_rng(9)
+    a, b = random.normal(size=(2, 100, n))
+    m, r, p = decompose("polar_decompose", rank * a[:, :, None] * b[:, None], "f32", (n, n), (n, n))
+    assert np.abs(r @ transposed(r) - np.eye(n)).max() < 8 * 1.2e-7
+    assert np.abs(r @ p - m).max() <= 8 * 1.2e-7 * np.abs(m).max()
