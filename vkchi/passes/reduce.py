@@ -16,7 +16,8 @@ A loop takes an atomic if
   at least SMALLEST_COUNT iterations.
 
 The order of atomics is not specified anyway, so sums and products of floats may be reassociated.
-The private place starts with the identity.
+The private place starts with the identity; that of f16 is an f32, so that long sums are rounded
+once.
 
 Must not know: subgroup sizes but by Caps.
 
@@ -44,7 +45,7 @@ from vkchi.passes.stride import (
     share_out,
     subgroup_width,
 )
-from vkchi.types import Array, Tensor, i32, scalar_of
+from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i32, scalar_of, with_scalar
 
 SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop
 WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # iterations per invocation at least, where there are enough
@@ -109,8 +110,9 @@ class _Reducer:
         local = self.locals.get(op)
         if local is not None:
             old = b.emit("load", local)
-            b.emit("store", local, b.emit(ATOMICS[op.kind].combine, old, args[1]))
-            return [old]
+            v = as_type(b, args[1], old.type)
+            b.emit("store", local, b.emit(ATOMICS[op.kind].combine, old, v))
+            return args[1:]  # for its result, which nothing uses
         if op.kind == "parallel":
             return self.parallel(b, op, args)
         if op.kind in LOOPS:
@@ -137,7 +139,7 @@ class _Reducer:
         if isinstance(v.type, Tensor) or not all(c.guarded for c in found.claims):
             self.build_atomic(b, found.claims[0], v)
             return
-        some = b.emit("ne", v, self.identity(b, found.claims[0].atomic))
+        some = b.emit("ne", v, identity(b, found.claims[0].atomic))
         self.build_guarded(b, some, found.claims[0], v)
 
     def build_guarded(self, b: Builder, condition: Value, claim: Claim, v: Value) -> None:
@@ -200,17 +202,11 @@ class _Reducer:
         for claim in claims:
             found = sums.get(claim.key)
             if found is None:
-                local = b.emit("local", self.identity(b, claim.atomic), name="sum")
+                local = b.emit("local", identity(b, claim.atomic), name="sum")
                 found = sums[claim.key] = Sum([], local)
             found.claims.append(claim)
             self.locals[claim.atomic] = found.local
         return list(sums.values())
-
-    def identity(self, b: Builder, atomic: Op) -> Op:
-        """The value that changes nothing."""
-        t = atomic.args[1].type
-        bits = ATOMICS[atomic.kind].identity(scalar_of(t))
-        return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
 
     def build_atomic(self, b: Builder, claim: Claim, v: Value) -> None:
         """The atomic on its place, which is made again here. It was perhaps proved inside its array
@@ -220,13 +216,28 @@ class _Reducer:
             rest = [self.outside(b, x) for x in p.args[1:]]
             fixed = p.kind != "elem" or all(is_const(x) for x in rest)
             place = b.emit(p.kind, place, *rest, attr=p.attr if fixed else None, name=p.name)
-        b.emit(claim.atomic.kind, place, v)
+        b.emit(claim.atomic.kind, place, as_type(b, v, claim.atomic.args[1].type))
 
     def outside(self, b: Builder, v: Value) -> Value:
         """A value from outside the loop; constants are made again."""
         if is_const(v):
             return b.emit("const", attr=v.attr, type=v.type)
         return self.rebuilder.map.get(v, v)
+
+
+def identity(b: Builder, atomic: Op) -> Op:
+    """The value that changes nothing, of the type that a sum is kept in: numbers of 16 bits are
+    summed up in 32, and rounded once."""
+    t = atomic.args[1].type
+    assert isinstance(t, Scalar | Tensor)
+    t = with_scalar(t, f32) if scalar_of(t) is f16 else t
+    bits = ATOMICS[atomic.kind].identity(scalar_of(t))
+    return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
+
+
+def as_type(b: Builder, v: Value, t: Type) -> Value:
+    """The value in another type, of the same shape."""
+    return v if v.type is t else b.emit("cast", v, type=t)
 
 
 # --- what a loop can take ------------------------------------------------------------------------

@@ -222,3 +222,24 @@ def test_truth_values(lacks: Any) -> None:
     run()
     assert x.to_numpy().tolist() == [True, False, False, True, False, False]
     assert old.to_numpy().tolist() == [1, 0]
+
+
+@pytest.mark.ours("f16-sums")
+def test_long_sums_of_f16_are_rounded_once(lacks: Any) -> None:
+    if lacks("f16"):
+        pytest.skip("no f16")
+    rows = ti.field(ti.f16, (4, 8192))
+    sums, vectors = ti.field(ti.f16, 4), ti.Vector.field(2, ti.f16, 4)
+    rows.from_numpy(np.full((4, 8192), 0.1, np.float16))
+
+    @ti.kernel
+    def run():
+        for i in range(4):
+            for k in range(8192):
+                sums[i] += rows[i, k]
+                vectors[i] += ti.Vector([rows[i, k], -rows[i, k]])
+
+    run()
+    want = np.float16(np.float64(np.float16(0.1)) * 8192)
+    np.testing.assert_array_equal(sums.to_numpy(), np.full(4, want))
+    np.testing.assert_array_equal(vectors.to_numpy(), np.tile([want, -want], (4, 1)))
