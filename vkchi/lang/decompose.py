@@ -68,7 +68,8 @@ def svd3(m: Any, precision: Precision) -> Triple:
 
 def _svd2(m: Any, precision: Precision) -> Triple:
     a, size = rescale(m, precision)
-    b0, b1, v0, v1 = exchange(*orthogonalize2(*columns_of(a), precision))
+    a0, a1 = columns_of(a)
+    b0, b1, v0, v1 = exchange(*orthogonalize2(a0, a1, precision))
     v = from_columns(v0, v1)
     u = orthogonal_factor2(a, precision) @ v
     numbers = [sqrt(b0.dot(b0)) * size, abs(columns_of(u)[1].dot(b1)) * size]
