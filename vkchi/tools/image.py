@@ -39,7 +39,7 @@ def import_pillow() -> Any:
 
 
 def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers as u8: floats from 0 to 1, clipped; unsigned integers by their own range.
+    """Numbers as u8: floats from 0 to 1, clipped; of unsigned integers the upper eight bits.
 
     Raises ToolError for other types.
     """
@@ -50,7 +50,7 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         wide = values.astype(np.result_type(values, np.float32))
         scaled = np.clip(np.nan_to_num(wide), 0, 1) * np.float32(255)
     elif values.dtype.kind == "u":
-        scaled = values // (np.iinfo(values.dtype).max // 255)
+        scaled = values >> (values.dtype.itemsize - 1) * 8
     if scaled is not None:
         return scaled.astype(np.uint8)
     raise ToolError(
@@ -93,7 +93,7 @@ def imwrite(img: Any, filename: Any) -> None:
     """Write a field or array to an image file; its suffix says the format (png, jpg, bmp, ...).
 
     img: shape (width, height), or (width, height, 1, 3 or 4 channels); floats are from 0 to 1 and
-    clipped to it, unsigned integers count by their own range. Raises ToolError for other arrays
+    clipped to it, of unsigned integers the upper eight bits count. Raises ToolError for other arrays
     and unknown suffixes, KernelRuntimeError where the file cannot be written.
     """
     made = to_image(img)
