@@ -93,8 +93,8 @@ def imwrite(img: Any, filename: Any) -> None:
     """Write a field or array to an image file; its suffix says the format (png, jpg, bmp, ...).
 
     img: shape (width, height), or (width, height, 1, 3 or 4 channels); floats are from 0 to 1 and
-    clipped to it, of unsigned integers the upper eight bits count. Raises ToolError for other arrays
-    and unknown suffixes, KernelRuntimeError where the file cannot be written.
+    clipped to it, of unsigned integers the upper eight bits count. Raises ToolError for others
+    and for unknown suffixes, KernelRuntimeError where the file cannot be written.
     """
     made = to_image(img)
     name = os.fspath(filename)
