@@ -89,7 +89,8 @@ class Kernel:
         except CompilationError as e:
             if runtime.options.debug:
                 raise
-            raise e.with_traceback(None) from None  # the message has the user's line
+            # The message has the user's line; a cause is what the user's own Python raised.
+            raise e.with_traceback(None) from e.__cause__
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)

@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 from itertools import islice
+from types import CodeType
 from typing import NamedTuple
 
 PACKAGE = os.path.dirname(__file__) + os.sep
@@ -45,11 +46,16 @@ def user_span() -> Span | None:
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None:
         return None
-    code = frame.f_code
-    line, end, col, end_col = next(islice(code.co_positions(), frame.f_lasti // 2, None))
-    if line is None or end is None or col is None or end_col is None:
-        return Span(code.co_filename, frame.f_lineno, 1, frame.f_lineno, 1, code.co_name)
-    return Span(code.co_filename, line, col + 1, end, end_col + 1, code.co_name)
+    return span_in(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def span_in(code: CodeType, instruction: int, line: int) -> Span:
+    """The source of the instruction at this offset; only its line where Python keeps no more."""
+    if hasattr(code, "co_positions"):  # Python 3.11
+        first, last, col, end_col = next(islice(code.co_positions(), instruction // 2, None))
+        if first is not None and last is not None and col is not None and end_col is not None:
+            return Span(code.co_filename, first, col + 1, last, end_col + 1, code.co_name)
+    return Span(code.co_filename, line, 1, line, 1, code.co_name)
 
 
 def is_ours(span: Span | None) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.checks import emit_checked, negate_checked
+from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -148,13 +149,17 @@ def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
     """The result of an operator on Python objects. `/` by zero gives what floats give."""
     try:
         return PYTHON[op](x, y)
-    except ZeroDivisionError:
+    except ZeroDivisionError as e:
+        if foreign_traceback(e):
+            raise
         if op == "/":
             return _divide_by_zero(float(x), float(y))
         raise cx.fail("division by zero", kind=KernelTypeError) from None
     except CompilationError as e:
         raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label, help=e.help) from None
     except (TypeError, ValueError, OverflowError) as e:
+        if foreign_traceback(e):
+            raise
         if isinstance(x, list | tuple) or isinstance(y, list | tuple):
             return apply(cx, op, operand(cx, x), operand(cx, y))
         sentence = f"`{op}` cannot be computed while compiling: {e}"

@@ -26,6 +26,7 @@ from vkchi.errors import (
     nearest,
 )
 from vkchi.frontend.dependencies import Dependencies
+from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.reports import Reports
 from vkchi.frontend.scope import ARGUMENT, CONSTANT, REFERENCE, VARIABLE, Activation, Var
@@ -302,18 +303,17 @@ class Lowering:
         """Call a Python function while compiling; what it raises becomes a compile error."""
         try:
             return plain_number(fn(*args, **(kwargs or {})))
-        except CompilationError as e:
-            if e.span is not None:
-                raise
-            raise self.fail(e.sentence, kind=type(e), label=e.label, help=e.help) from None
         except Exception as e:
+            if isinstance(e, CompilationError) and e.span is not None:
+                raise
+            is_own = (getattr(fn, "__module__", None) or "").startswith(_NOT_USERS)
             name = getattr(fn, "__name__", type(fn).__name__)
-            raise self.fail(
-                f"{name}() raised {type(e).__name__} while compiling: {e}", kind=KernelTypeError
-            ) from e
+            failed = blame(self, e, "" if is_own and foreign_traceback(e) else name)
+            raise failed from failed.__cause__
 
 
 _MISSING = object()
+_NOT_USERS = ("vkchi.", "builtins")
 
 
 def plain_number(x: Any) -> Any:

@@ -59,7 +59,7 @@ class Dependencies:
                 if isinstance(value, FunctionType):
                     self.ran(value)
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
-            self.opaque[getattr(callee, "__qualname__", repr(callee))] = None
+            self.opaque[getattr(callee, "__qualname__", type(callee).__qualname__)] = None
 
     def is_only_a_way(self, base: Any) -> None:
         """Take back the note of an object of which only attributes matter."""

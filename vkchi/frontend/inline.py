@@ -17,6 +17,7 @@ from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, kind_of, own
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
+from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.operands import (
     describe,
     dtype_of,
@@ -102,7 +103,7 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
     except Exception as e:
         raise KernelSyntaxError(
             f"an annotation of {fn.__name__}() cannot be evaluated: {e}", source.span(source.node)
-        ) from None
+        ) from e.with_traceback(foreign_traceback(e))
 
 
 # --- a call --------------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from vkchi.errors import InternalError, KernelSyntaxError
+from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.context import Binding, Lowering, Tables
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
+from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.inline import annotations_of, call_function, returned_types
 from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
@@ -66,22 +67,32 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
     cx.act = Activation(fn, source, None, 0, is_kernel=True)
     cx.locate(source.node)
     cx.dependencies.functions[fn] = None
+    try:
+        return _lower(cx, fn, args)
+    except Exception as e:
+        if isinstance(e, CompilationError) or not foreign_traceback(e):
+            raise
+        failed = blame(cx, e)
+        raise failed from failed.__cause__
+    finally:
+        vars(cx).clear()  # it is in cycles, and would keep the user's arrays until collected
+
+
+def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered:
     for arg in args:
         declare_argument(cx, arg)
-    note = annotations_of(fn, source).get("return")
+    note = annotations_of(fn, cx.act.source).get("return")
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
     with cx.b.region() as body, _deep_recursion():
         cx.act.returns, leaves = declare_returns(cx, returns)
-        lower_block(cx, source.node.body)
+        lower_block(cx, cx.act.source.node.body)
         check_returned(cx, returns)
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
     sites = tuple(cx.reports.sites)
-    made = Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
-    vars(cx).clear()  # it is in cycles, and would keep the user's arrays until they are collected
-    return made
+    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from vkchi.frontend.attributes import component_indices
 from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
+from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.intrinsics import ATTRIBUTES
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.records import (
@@ -163,7 +164,9 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         value = plain_number(getattr(obj, name))
     except Unsupported as e:  # a name of Taichi's that is not there
         raise Unsupported(f"{cx.span.place}: {e}") from None
-    except AttributeError:
+    except AttributeError as e:
+        if hasattr(type(obj), name) and foreign_traceback(e):  # a property went wrong
+            raise
         close = nearest(name, dir(obj))
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
@@ -260,6 +263,8 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
     try:
         item = plain_number(held[key])
     except (LookupError, TypeError) as e:
+        if foreign_traceback(e):
+            raise
         kind = KernelTypeError if isinstance(e, TypeError) else KernelIndexError
         raise cx.fail(_index_words(held, key, e), kind=kind) from None
     if slot is not None and not isinstance(key, slice):

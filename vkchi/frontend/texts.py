@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.operands import describe, is_target, name_of
 from vkchi.frontend.trees import branches, is_container
 from vkchi.frontend.values import ArrayRef, Context
@@ -139,6 +140,8 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
     try:
         return [format(_CONVERSIONS[conversion](x) if conversion else x, spec)]
     except (TypeError, ValueError) as e:
+        if foreign_traceback(e):
+            raise
         raise cx.fail(f"{name_of(x)} cannot be formatted: {e}", kind=KernelTypeError) from None
 
 

@@ -43,6 +43,7 @@ class Context(Protocol):
         label: str = "",
         help: str = "",
         arg: int | None = None,
+        notes: tuple[tuple[str, Span | None], ...] = (),
     ) -> CompilationError:
         """The error to raise at the current expression (or at its `arg`-th call argument)."""
         ...
