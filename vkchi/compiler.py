@@ -17,7 +17,7 @@ from vkchi import env
 from vkchi.caps import Caps
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
-from vkchi.ir.core import Func, Program, Value, walk
+from vkchi.ir.core import Func, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
@@ -26,6 +26,7 @@ from vkchi.passes.pipeline import optimise
 from vkchi.shader import REPORTS as REPORT_ARRAY
 from vkchi.shader import Count, Shader, without_wraps
 from vkchi.sites import Site
+from vkchi.span import Span
 from vkchi.spirv import emit
 from vkchi.types import Array
 
@@ -122,6 +123,13 @@ def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
         if op.kind in WRITES:
             writes.add(source)
     return frozenset(reads), frozenset(writes)
+
+
+def first_write(fn: Func, name: str) -> Span | None:
+    """Where a Func first writes to the array of this name; None where that is not known."""
+    writes = (op for op in walk(fn.body) if op.kind in WRITES)
+    names = ((op, getattr(base_of(op.args[0]), "name", "")) for op in writes)
+    return next((op.span for op, found in names if found == name), None)
 
 
 def show(stage: str, fn: Func) -> None:

@@ -160,6 +160,10 @@ class KernelDivisionError(KernelAssertionError, ZeroDivisionError):
     """Debug mode: a kernel divided an integer by zero."""
 
 
+class TensorGradientError(GradientError, KernelRuntimeError):
+    """Torch is asked for the derivative of what a kernel wrote; a RuntimeError, as torch's own."""
+
+
 class KernelOverflowWarning(RuntimeWarning):
     """Debug mode: integer arithmetic of a kernel went beyond its type and wrapped."""
 

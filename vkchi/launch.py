@@ -28,7 +28,7 @@ from vkchi.shader import (
     split_groups,
     without_wraps,
 )
-from vkchi.signature import Bound, Parameter
+from vkchi.signature import Bound, Parameter, tell_owners
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
@@ -272,9 +272,11 @@ class Plan:
                 bind_gradient(bound, name, argument)
             imports = bound.imports
             if imports:
-                bound.check_written(self.written)
+                bound.check_written(self.written, self.func)
             for check in self.checks:
                 check(bound.flat)
+            if imports:
+                tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
             for step in self.steps:
                 if self.draws:  # each dispatch has streams of its own
                     bound.flat[self.seed_place] = self.runtime.next_seed()

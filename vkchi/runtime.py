@@ -90,6 +90,11 @@ class Runtime:
             self._reports = Reports(self.device)
         return self._reports
 
+    @property
+    def is_taped(self) -> bool:
+        """Whether a tape records kernel calls now, for gradients."""
+        return self.tape is not None and self.tape.kind == "grad"
+
     def next_seed(self) -> int:
         """A new 32-bit seed for a launch that draws random numbers."""
         self.draws += 1

@@ -13,9 +13,9 @@ from __future__ import annotations
 import inspect
 import math
 import types as pytypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from vkchi.types import (
     template,
     with_shape,
 )
+
+if TYPE_CHECKING:
+    from vkchi.ir.core import Func
 
 # What scalar arguments are made of. Tuples: unions would be made anew at every call.
 WHOLE = (int, np.integer, np.bool_)
@@ -81,21 +84,28 @@ class Bound:
         self.flat.append(array.layout.size)
         self.flat.extend(array.shape)
 
-    def check_written(self, written: set[str]) -> None:
-        """Raises ArgumentError where copying back what the kernel writes would go wrong."""
+    def check_written(self, written: set[str], fn: Func) -> None:
+        """Raises ArgumentError where copying back what the kernel, lowered as `fn`, writes would go
+        wrong."""
         for one in self.imports:
             if one.name not in written:
                 continue
             if not one.view.flags.writeable:
                 raise ArgumentError(
-                    f"argument `{one.name}`: the kernel writes to it, and this numpy array is "
-                    "read-only: pass a copy"
+                    f"argument `{one.name}`: the kernel writes to it{place_of_write(fn, one.name)},"
+                    " and this numpy array is read-only: pass a copy"
+                )
+            if host.overlaps_itself(one.view):
+                raise ArgumentError(
+                    f"argument `{one.name}`: the kernel writes to it{place_of_write(fn, one.name)},"
+                    " and several of its elements are the same memory: pass a copy"
                 )
             for other in self.imports:
                 if other.array is not one.array and host.may_overlap(one.view, other.view):
                     raise ArgumentError(
                         f"arguments `{one.name}` and `{other.name}` overlap in memory, and the "
-                        f"kernel writes to `{one.name}`: pass a copy of one of them"
+                        f"kernel writes to `{one.name}`{place_of_write(fn, one.name)}: pass a copy "
+                        "of one of them"
                     )
 
     def copy_back(self, written: set[str]) -> None:
@@ -108,13 +118,37 @@ class Bound:
         """A copy of the gradient of an argument that is a torch tensor, under a name of its own;
         None if the argument has none."""
         one = next((one for one in self.imports if one.name == argument), None)
-        view = host.view_of_grad(one.owner) if one is not None else None
-        if one is None or view is None:
+        grad = host.make_grad(one.owner) if one is not None else None
+        if one is None or grad is None:
             return None
+        view = host.array_of_torch(grad)
         array = Ndarray(self.runtime, one.array.elem, one.array.shape)
         array.from_numpy(view)
-        self.imports.append(Import(name, view, array, None))
+        self.imports.append(Import(name, view, array, grad))
         return array
+
+
+def place_of_write(fn: Func, name: str) -> str:
+    """Where in the user's files a kernel first writes to an argument, for messages."""
+    from vkchi.compiler import first_write  # slow to load, and seldom needed
+
+    span = first_write(fn, name)
+    return f" at {span.place}" if span is not None else ""
+
+
+def tell_owners(imports: Sequence[Import], written: set[str], fn: Func, *, is_taped: bool) -> None:
+    """Tell torch which tensors a kernel is about to write; a tape knows of leaves itself. Raises
+    ArgumentError where torch does not allow that."""
+    changed = {id(one.array) for one in imports if one.name in written}
+    tensors = [one for one in imports if id(one.array) in changed and host.is_torch(one.owner)]
+    if not tensors:
+        return
+    from vkchi.interop.written import check_leaf, tell_torch
+
+    for one in tensors if not is_taped else ():
+        check_leaf(one.name, one.owner)
+    for one in tensors:
+        tell_torch(one.name, one.owner, f"{fn.name}()", fn.span)
 
 
 class Parameter:
@@ -245,7 +279,7 @@ class ArrayParameter(Parameter):
         if isinstance(arg, Ndarray):
             key: Any = arg.argument_type
         else:
-            view = host.view_of(arg)
+            view = self._view(arg)
             if view is None:
                 hint = ": annotate it with ti.types.ndarray(dtype=...)"
                 what = describe(arg) + (hint if isinstance(arg, StructNdarray) else "")
@@ -257,6 +291,12 @@ class ArrayParameter(Parameter):
         except KeyError:
             t = self._seen[key] = self._array_type(key)
             return t
+
+    def _view(self, arg: Any) -> np.ndarray[Any, Any] | None:
+        try:
+            return host.view_of(arg)
+        except ArgumentError as e:
+            raise self.refuse(str(e)) from None
 
     def _array_type(self, key: Any) -> Array:
         if isinstance(key, Array):

@@ -56,6 +56,96 @@ def test_overlapping_views():
     assert a.tolist() == [6, 10, 7, 12, 11, 20]
 
 
+@ti.kernel
+def increase_all(x: ti.types.ndarray()):
+    for place in ti.grouped(x):
+        x[place] += 1
+
+
+def strided(shape, steps):
+    """A view of numbers, with so many numbers from one element to the next along each axis."""
+    whole = np.zeros(64, np.float32)
+    return np.lib.stride_tricks.as_strided(whole, shape, [4 * step for step in steps])
+
+
+@pytest.mark.parametrize(
+    "shape, steps",
+    [((3, 2), (1, 1)), ((5,), (0,)), ((2, 3), (0, 1)), ((3, 3), (2, 4)), ((4, 3, 2), (3, 2, 10))],
+)
+def test_views_that_overlap_themselves(shape, steps):
+    view = strided(shape, steps)
+    says = r"increase_all\(\): argument `x`: the kernel writes to it at .*test_arguments.py:\d+:9, "
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=says + "and several of its elements are"):
+        increase_all(view)
+    assert not view.any()
+    assert dot(strided((5,), (0,)), np.ones(5, np.float32)) == 0  # reading is fine
+
+
+@pytest.mark.parametrize(
+    "shape, steps",
+    [
+        ((2, 3), (3, 2)),
+        ((3, 3), (3, 2)),
+        ((1, 3), (0, 1)),
+        ((0, 3), (0, 0)),
+        ((2, 3, 2), (1, 2, 6)),
+    ],
+)
+def test_views_whose_elements_lie_among_each_other(shape, steps):
+    view = strided(shape, steps)
+    increase_all(view)
+    assert np.array_equal(view, np.ones(shape))
+
+
+def test_elements_that_share_bytes():
+    view = np.lib.stride_tricks.as_strided(np.zeros(8, np.float32), (3,), (2,))
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="the same memory: pass a copy"):
+        increase(view)
+
+
+def test_expanded_tensors():
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.zeros(1).expand(3), torch.zeros(3, 1).expand(3, 2)):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="the same memory: pass a copy"):
+            increase_all(tensor)
+    tensor = torch.zeros(1, 3).expand(1, 3)
+    increase_all(tensor)
+    assert tensor.tolist() == [[1, 1, 1]]
+
+
+def test_masked_arrays():
+    masked = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0], dtype=np.float32)
+    says = r"argument `x`: a masked numpy array, and kernels know no masks: pass x.filled\(value\)"
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=says):
+        increase(masked)
+    increase(masked.data)
+    assert masked.filled(9).tolist() == [2, 9, 4]
+    x = ti.field(ti.f32, 3)
+    for take in (x.from_numpy, lambda values: x.fill(values[1])):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="know no masks"):
+            take(masked)
+    for make in (ti.Vector, ti.math.vec3, lambda values: ti.Vector([1, 2, 3]) * values):
+        with pytest.raises(TypeError, match="no masks"):
+            make(masked)
+
+
+def test_other_classes_of_arrays(tmp_path):
+    matrix = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32).view(np.matrix)
+    increase_all(matrix)
+    assert matrix.tolist() == [[2, 3], [4, 5]]
+    np.zeros(3, np.float32).tofile(tmp_path / "numbers")
+    mapped = np.memmap(tmp_path / "numbers", np.float32, "r+")
+    increase(mapped)
+    assert mapped.tolist() == [1, 1, 1]
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="is read-only: pass a copy"):
+        increase(np.memmap(tmp_path / "numbers", np.float32, "r"))
+    record = np.dtype([("a", "i4"), ("b", "f4")])
+    others = (np.zeros(3, record), np.zeros(3, record).view(np.recarray), np.array([1, None]))
+    for array in (*others, np.zeros(3, np.complex64), np.zeros(3, "M8[s]"), [1.0, 2.0], 3.0, None):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="argument `x`: "):
+            increase(array)
+
+
 def test_one_memory_seen_as_two_types():
     @ti.kernel
     def mix(x: ti.types.ndarray(ti.f32), y: ti.types.ndarray(ti.i32)):
@@ -113,11 +203,17 @@ def test_arrays_without_axes_and_of_truth_values():
 def test_tensors_that_numpy_cannot_view():
     torch = pytest.importorskip("torch")
     for tensor in (torch.zeros(4, dtype=torch.bfloat16), torch.eye(3).to_sparse()):
-        with pytest.raises(ti.TaichiRuntimeTypeError, match="numpy cannot view"):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="`x`: a tensor .* numpy cannot view"):
             increase(tensor)
-    leaf = torch.zeros(4, requires_grad=True)
-    increase(leaf)
-    assert leaf.tolist() == [1, 1, 1, 1] and leaf.requires_grad
+    complex_numbers = torch.ones(3, dtype=torch.complex64).conj()
+    for tensor in (complex_numbers, complex_numbers.imag, complex_numbers.resolve_conj()):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match="argument `x`: "):
+            increase(tensor)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="`x`: a tensor on the meta device has no"):
+        increase(torch.zeros(3, device="meta"))
+    parameter = torch.nn.Parameter(torch.zeros(3), requires_grad=False)  # of a class of its own
+    increase(parameter)
+    assert parameter.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 3.4028236e38, np.float64(1e39)])

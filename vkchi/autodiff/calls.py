@@ -20,7 +20,7 @@ from vkchi.ir.core import Op, base_of
 from vkchi.ir.names import ADJOINT
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
-from vkchi.signature import Bound, Parameter
+from vkchi.signature import Bound, Import, Parameter
 from vkchi.types import Array
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradi
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
     its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
-    as numpy views, and the names of arrays that it takes for constants."""
+    as numpy views and as they were passed, and the names of arrays that it takes for constants."""
 
     name: str
     plan: Plan
@@ -44,6 +44,7 @@ class Call(NamedTuple):
     numbers: dict[str, int]
     tensors: dict[str, Any]
     hosts: dict[str, Any]
+    imports: tuple[Import, ...]
     constants: frozenset[str]
 
 
@@ -54,7 +55,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
         parameter.bind(arg, bound)
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
-    bound.check_written(plan.written)
+    bound.check_written(plan.written, plan.func)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]
@@ -62,7 +63,10 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     hosts = {one.name: one.view for one in bound.imports}
     arrays = {**plan.fields(args), **bound.arrays}
     numbers = numbers_of(plan, args)
-    return Call(name, plan, given, arrays, numbers, tensors, hosts, frozenset(constants))
+    return Call(
+        name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
+        frozenset(constants),
+    )  # fmt: skip
 
 
 def keep_arguments(

@@ -21,6 +21,7 @@ from vkchi.ir.core import Func
 from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
 from vkchi.shader import REPORTS
+from vkchi.signature import tell_owners
 
 
 class Variant(Program):
@@ -38,6 +39,8 @@ class Variant(Program):
         runtime, plan = self.runtime, self.plan
         with runtime.lock:
             bound = self.bind(call.args, arrays)
+            if call.hosts:
+                tell_owners(call.imports, plan.written, plan.func, is_taped=runtime.is_taped)
             for step in self.steps:
                 if plan.draws:  # each dispatch has streams of its own
                     bound.flat[self.places[SEED_PLACE]] = runtime.next_seed()

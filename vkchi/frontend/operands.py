@@ -152,7 +152,7 @@ def weak(x: Any) -> Weak | None:
         entries = x.entries
         kind = "i" if entries.dtype.kind == "u" else entries.dtype.kind
         return Weak(entries, kind, entries.shape, x.dt)
-    if isinstance(x, np.ndarray) and x.ndim == 0:
+    if isinstance(x, np.ndarray) and x.ndim == 0 and x is not np.ma.masked:
         return weak(x[()])
     return None
 

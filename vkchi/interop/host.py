@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,12 @@ def is_torch(obj: Any) -> bool:
     """Whether obj is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
+
+
+def unrecorded() -> AbstractContextManager[Any]:
+    """While torch records nothing: tensors that require gradients can be written."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.no_grad()
 
 
 def has_grad(obj: Any) -> bool:
@@ -52,15 +59,15 @@ def is_added_to(tensor: Any) -> bool:
         return False
 
 
-def view_of_grad(obj: Any) -> np.ndarray[Any, Any] | None:
-    """The memory of a torch tensor's gradient, which is made if the tensor wants one; None if it
-    does not, and for what is no tensor."""
+def make_grad(obj: Any) -> Any:
+    """A torch tensor's gradient, which is made if the tensor wants one; None if it does not, and
+    for what is no tensor."""
     if not has_grad(obj):
         return None
     grad = grad_of(obj)
     if grad is None:
         grad = obj.grad = obj.detach().clone().zero_()
-    return array_of_torch(grad)
+    return grad
 
 
 def write_grad(tensor: Any, values: Any) -> None:
@@ -77,14 +84,29 @@ def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
     Raises ArgumentError for tensors that are not in host memory.
     """
     if isinstance(obj, np.ndarray):
-        return obj
+        return plain(obj)
     return array_of_torch(obj) if is_torch(obj) else None
+
+
+def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array itself; of a class that numpy derives from arrays, as np.matrix, the same memory
+    without its manners. Raises ArgumentError for masked arrays: their masks would be lost."""
+    if type(array) is np.ndarray:
+        return array
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(
+            "a masked numpy array, and kernels know no masks: pass x.filled(value), or x.data for "
+            "all numbers"
+        )
+    return np.asarray(array)
 
 
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     """A numpy view of a CPU tensor, detached. Raises ArgumentError for one on another device."""
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
+    if tensor.device.type == "meta":
+        raise ArgumentError("a tensor on the meta device has no numbers")
     if tensor.device.type != "cpu":
         raise ArgumentError(
             f"a tensor on {tensor.device} cannot be used directly yet: pass tensor.cpu()"
@@ -103,6 +125,8 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
         value = value.to_numpy()
     elif is_torch(value):
         value = array_of_torch(value)
+    elif isinstance(value, np.ndarray):
+        value = plain(value)
     try:
         values = np.asarray(value)
     except (TypeError, ValueError):
@@ -134,6 +158,25 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
     except RuntimeError:  # numpy's TooHardError
         return True
+
+
+def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
+    """Whether several elements of an array share memory, as in what `np.broadcast_to` gives."""
+    rows = sorted((abs(step), n) for step, n in zip(a.strides, a.shape, strict=True) if n > 1)
+    if a.size == 0:
+        return False
+    reach = a.itemsize  # bytes from the first element to the end of the last, of the axes so far
+    for step, n in rows:
+        if step < reach:
+            break
+        reach += step * (n - 1)
+    else:
+        return False
+    starts = np.zeros((), np.int64)
+    for step, n in rows:  # axes that are interleaved: their elements may be apart all the same
+        starts = (starts[..., None] + step * np.arange(n)).reshape(-1)
+    starts.sort()
+    return bool((np.diff(starts) < a.itemsize).any())
 
 
 def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import cast_numbers
 from vkchi.lang.function import find_traced
-from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.matrix import Matrix, Vector, check_unmasked
 from vkchi.types import CONSTRUCTORS, Following, Scalar, Tensor
 
 
@@ -47,6 +47,7 @@ def flatten(args: Any) -> list[Any]:
     """The numbers in nested sequences, in order."""
     flat: list[Any] = []
     for arg in args:
+        check_unmasked(arg)
         if isinstance(arg, Matrix | np.ndarray):
             arg = (arg.entries if isinstance(arg, Matrix) else arg).reshape(-1).tolist()
         flat.extend(flatten(arg) if isinstance(arg, list | tuple) else [arg])

@@ -44,12 +44,19 @@ class Factories:
     matrix_ndarray: Callable[..., Any]
 
 
+def check_unmasked(values: Any) -> None:
+    """Raises KernelTypeError for a masked numpy array."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise KernelTypeError("vectors and matrices have no masks: pass x.filled(value), or x.data")
+
+
 def _numbers(values: Any) -> Any:
     """A nested sequence of numbers (or vectors) as a numpy array of one or two axes."""
     if isinstance(values, Matrix):
         return np.array(values.entries)
     if isinstance(values, list | tuple):
         values = [v.entries if isinstance(v, Matrix) else v for v in values]
+    check_unmasked(values)
     try:
         a = np.array(values)
     except ValueError:
@@ -190,6 +197,7 @@ class Matrix:
         other = b if a is self else a
         if not isinstance(other, Matrix | list | tuple | np.ndarray | np.generic | int | float):
             return NotImplemented
+        check_unmasked(other)
         shape = np.shape(getattr(other, "entries", other))
         if shape and shape != self.shape:
             text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]

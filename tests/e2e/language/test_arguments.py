@@ -358,3 +358,37 @@ def test_kernel_arg_modify_vec() -> None:
         return w[0] + v[0]
 
     check(k(ti.math.vec3(1, 2, 3)), 11.0)
+
+
+@pytest.mark.ours("masked-arrays")
+def test_masked_arrays() -> None:
+    @ti.kernel
+    def total(x: ti.types.ndarray()) -> ti.f32:
+        s = 0.0
+        for i in x:
+            s += x[i]
+        return s
+
+    x = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0], dtype=np.float32)
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        total(x)
+    check(total(x.filled(0)), 4.0)
+
+
+@pytest.mark.ours("tensors-written", run=False)
+def test_tensors_that_torch_needs() -> None:
+    torch = pytest.importorskip("torch")
+
+    @ti.kernel
+    def clear(x: ti.types.ndarray()):
+        for i in x:
+            x[i] = 0.0
+
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    z = y * y
+    clear(y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        clear(x)

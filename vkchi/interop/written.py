@@ -1,0 +1,96 @@
+"""Tensors that kernels write, as torch is to see it: as if an operation of its own had changed them
+in place, of which it knows no derivative.
+
+Their versions rise, so that torch refuses a gradient by what it had saved of them. Where torch
+records, a leaf that requires a gradient cannot be written, as by any operation in place, and what
+torch knew of how another was computed ends there: a gradient through it is an error. Must not know:
+kernels.
+
+    check_leaf("x", tensor); tell_torch("x", tensor, "step()", span)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from vkchi.errors import ArgumentError, TensorGradientError
+from vkchi.span import Span
+
+
+def is_recorded(tensor: Any) -> bool:
+    """Whether torch records now what is done to a tensor."""
+    import torch
+
+    return bool(tensor.requires_grad and torch.is_grad_enabled())
+
+
+def check_leaf(name: str, tensor: Any) -> None:
+    """Raises ArgumentError where torch refuses to change a tensor in place: a leaf of its graph."""
+    if tensor.is_leaf and is_recorded(tensor):
+        raise refuse(name, "a leaf Variable that requires grad is being used in an in-place "
+                     "operation")  # fmt: skip
+
+
+def refuse(name: str, why: str) -> ArgumentError:
+    """The error for a tensor that must not be written."""
+    return ArgumentError(
+        f"argument `{name}`: the kernel writes to it, and torch says: {why}; call the kernel "
+        f"inside `with torch.no_grad():` or `with ti.ad.Tape(...)`, or pass {name}.detach()"
+    )
+
+
+def tell_torch(name: str, tensor: Any, who: str, span: Span | None) -> None:
+    """Say that a kernel changes a tensor. Raises ArgumentError where torch refuses that, as of one
+    of several views."""
+    if tensor.is_leaf or not is_recorded(tensor):
+        version_raiser()(tensor)
+        return
+    try:
+        kernel_write().apply(tensor, who, span)
+    except RuntimeError as e:
+        raise refuse(name, str(e).rstrip(".")) from None
+
+
+@cache
+def version_raiser() -> Callable[[Any], object]:
+    """What raises a tensor's version."""
+    import torch
+
+    public = getattr(torch.autograd.graph, "increment_version", None)
+    return public if public is not None else raise_version  # torch before 2.1
+
+
+def raise_version(tensor: Any) -> None:
+    """The same, with what every torch has."""
+    import torch
+
+    with torch.no_grad():
+        kernel_write().apply(tensor, "", None)
+
+
+@cache
+def kernel_write() -> Any:
+    """The operation of torch that stands for a kernel's write, in place."""
+    import torch
+
+    class KernelWrite(torch.autograd.Function):  # type: ignore[misc]
+        """Changes nothing: the kernel does."""
+
+        @staticmethod
+        def forward(ctx: Any, tensor: Any, who: str, span: Span | None) -> Any:
+            ctx.mark_dirty(tensor)
+            ctx.who, ctx.span = who, span
+            return tensor
+
+        @staticmethod
+        def backward(ctx: Any, *slopes: Any) -> Any:
+            raise TensorGradientError(
+                f"torch needs the derivative of what {ctx.who} wrote into a tensor, and does not "
+                "know it", ctx.span,
+                help="call the kernel in the forward() of a torch.autograd.Function, whose "
+                "backward() calls its grad(); or inside torch.no_grad(), if there is to be none",
+            )  # fmt: skip
+
+    return KernelWrite
