@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Param, Value, base_of, constant_array, walk
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import WRITES
 from vkchi.types import Array, i32
@@ -93,12 +94,7 @@ def constant_keys(ptr: Value) -> list[int | None]:
         component = ptr.attr if ptr.kind == "member" else None
         ptr = ptr.args[0]
     keys = ptr.args[1:] if isinstance(ptr, Op) and ptr.kind == "elem" else ()
-    return [*map(constant_key, keys), component]
-
-
-def constant_key(v: Value) -> int | None:
-    """An index, if it is constant."""
-    return int(constant_array(v)) if isinstance(v, Op) and v.kind == "const" else None
+    return [*map(constant_int, keys), component]
 
 
 def walk_with(op: Op) -> Iterable[Op]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vkchi.autodiff.memory import constant_key
 from vkchi.autodiff.primal import Activity, Primal
 from vkchi.autodiff.rules import is_smooth
+from vkchi.ir.constants import constant_int
 from vkchi.ir.control import carried_params, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, Trait, kinds_with
@@ -104,7 +104,7 @@ def is_total(ptr: Value) -> bool:
         ptr = ptr.args[0]
     if not isinstance(ptr, Op) or ptr.kind != "elem":
         return False
-    return all(constant_key(v) is not None for v in ptr.args[1:])
+    return all(constant_int(v) is not None for v in ptr.args[1:])
 
 
 def carried(loop: Op, k: int) -> Slots:

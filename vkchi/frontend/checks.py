@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from vkchi.frontend.operands import describe
 from vkchi.frontend.texts import Part, Piece
 from vkchi.frontend.values import ArrayRef, Context
+from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Op, Value, constant_array
 from vkchi.ir.ops import DIVISIONS, REMAINDERS
 from vkchi.types import (
@@ -23,16 +24,6 @@ from vkchi.types import (
     scalar_of,
     with_scalar,
 )
-
-
-def is_constant(v: Value) -> bool:
-    """Whether v is known while compiling."""
-    return isinstance(v, Op) and v.kind == "const"
-
-
-def constant_int(v: Value) -> int | None:
-    """The number that a scalar constant is."""
-    return int(constant_array(v)) if isinstance(v, Op) and v.kind == "const" else None
 
 
 def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:

@@ -102,14 +102,14 @@ def _svd3(m: Any, precision: Precision) -> Triple:
 def polar2(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 2 by 2 matrix: R is orthogonal, P has no negative eigenvalue."""
     rotation = orthogonal_factor2(rescale(m, precision)[0], precision)
-    return polar_with_slopes(m, rotation, _svd2(m, precision), precision)  # type: ignore[no-any-return]
+    return polar_with_slopes(m, rotation, _svd2(m, precision), precision)
 
 
 def polar3(m: Any, precision: Precision) -> tuple[Any, Any]:
     """R, P of a 3 by 3 matrix: R is a rotation, P has one negative eigenvalue where the
     determinant is negative."""
     u, s, v = _svd3(m, precision)
-    return polar_with_slopes(m, u @ v.transpose(), (u, s, v), precision)  # type: ignore[no-any-return]
+    return polar_with_slopes(m, u @ v.transpose(), (u, s, v), precision)
 
 
 # --- eigenvalues ---------------------------------------------------------------------------------

@@ -95,7 +95,9 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
     return tuple(map(in_gradient, found, turned))
 
 
-def polar_with_slopes(m: Any, rotation: Any, found: Triple, precision: Precision) -> Any:
+def polar_with_slopes(
+    m: Any, rotation: Any, found: Triple, precision: Precision
+) -> tuple[Any, Any]:
     """R as found, which is U @ V', and P = V @ S @ V' of m, with derivatives."""
     u, s, v = found
     stretch = v @ s @ v.transpose()

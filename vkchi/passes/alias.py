@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vkchi.errors import InternalError
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
-from vkchi.passes.match import constant_int
 from vkchi.types import Array, Scalar
 
 

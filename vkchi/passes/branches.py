@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from vkchi.ir.constants import constant_int, is_same
 from vkchi.ir.control import carried_params, control_of
 from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.passes.carried import slimmed_op
-from vkchi.passes.match import constant_int, is_same, kind_of
+from vkchi.passes.match import kind_of
 from vkchi.types import Tensor, u1, with_shape
 
 if TYPE_CHECKING:

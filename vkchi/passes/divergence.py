@@ -15,9 +15,9 @@ from collections.abc import Callable
 from functools import reduce
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, has_kind
 from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
-from vkchi.passes.match import constant_int
 from vkchi.span import Span
 
 BARRIERS = frozenset({"barrier"})

@@ -12,26 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.errors import InternalError
+from vkchi.ir.constants import Constant, Number
 from vkchi.ir.core import constant_attr, value_of
 from vkchi.ir.ops import DIVISIONS, ELEMENTWISE, TABLE
-from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+from vkchi.types import Scalar, scalar_of, shape_of
 
-Number = Scalar | Tensor
-
-
-class Constant(NamedTuple):
-    """A number type and the bits of a value of it, as `const` ops hold them."""
-
-    type: Number
-    attr: Any
-
-
-# How a row's numpy function takes what the op's attr or type says, besides its arguments.
 _EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {
     "cast": lambda attr, t: {"dtype": scalar_of(t).dtype},
     "bitcast": lambda attr, t: {"dtype": scalar_of(t).dtype},

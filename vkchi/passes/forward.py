@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import is_same
 from vkchi.ir.core import Func, Op, Value
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import Rebuilder
@@ -38,7 +39,6 @@ from vkchi.passes.alias import (
     may_share,
     place_of,
 )
-from vkchi.passes.match import is_same
 from vkchi.types import Ptr, Tensor, Type
 
 Component = int | Value | None

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
+from vkchi.ir.constants import Number, constant, is_power_of_two, is_same, number
 from vkchi.ir.core import Op, Value, constant_attr
 from vkchi.ir.ops import COMMUTATIVE
-from vkchi.passes.fold import Constant, Number
 from vkchi.types import Scalar, Tensor, Type, scalar_of
 
 Env = dict[str, Value]
@@ -148,30 +148,6 @@ def number_attr(text: str, t: Number) -> Any:
     return constant_attr(float(text) if scalar_of(t).kind == "f" else int(text), t)
 
 
-def is_same(a: Value, b: Value) -> bool:
-    """Whether two values are one, or equal constants."""
-    if a is b:
-        return True
-    if type(a) is not Op or type(b) is not Op or a.kind != "const" or b.kind != "const":
-        return False
-    return a.type is b.type and bool(a.attr == b.attr)
-
-
-@lru_cache(maxsize=1024)
-def is_power_of_two(c: Constant) -> bool:
-    """Whether every component is a power of two: positive for integers; for floats one whose
-    reciprocal is a normal number too."""
-    bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
-    scalar = scalar_of(c.type)
-    if scalar.kind != "f":
-        return all(b & (b - 1) == 0 < b < 1 << (scalar.bits - 1) for b in bits)
-    mantissa = {16: 10, 32: 23, 64: 52}[scalar.bits]
-    top = (1 << (scalar.bits - 1 - mantissa)) - 2
-    exponents = [(b >> mantissa) & (top + 1) for b in bits]
-    exact = all(b & ((1 << mantissa) - 1) == 0 for b in bits)
-    return exact and all(0 < e < top for e in exponents)
-
-
 def matcher(node: Node) -> Matcher:
     """The function that matches a value with a node, binding its letters."""
     if is_number(node):
@@ -209,29 +185,6 @@ def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
         return all(m(a, env) for m, a in zip(operands, v.args, strict=True))
 
     return match
-
-
-def number(v: Value) -> Number:
-    """The type of a value that is a number or a tensor of numbers."""
-    assert isinstance(v.type, Scalar | Tensor)
-    return v.type
-
-
-def constant(v: Value) -> Constant:
-    """The constant that a `const` op holds."""
-    assert isinstance(v, Op)
-    return Constant(number(v), v.attr)
-
-
-def constant_int(v: Value) -> int | None:
-    """The number of an integer constant; None for other values."""
-    if type(v) is not Op or v.kind != "const":
-        return None
-    t = v.type
-    if not isinstance(t, Scalar) or t.kind not in "iu":
-        return None
-    bits: int = v.attr
-    return bits - (1 << t.bits) if t.kind == "i" and bits >> (t.bits - 1) else bits
 
 
 def kind_of(t: Type) -> str:

@@ -27,10 +27,11 @@ Must not know: subgroup sizes but by Caps.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from vkchi.caps import Caps
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
@@ -80,12 +81,7 @@ class Claim(NamedTuple):
 
 
 def _key_of(v: Value) -> object:
-    return (v.type, v.attr) if is_const(v) else v
-
-
-def is_const(v: Value) -> TypeGuard[Op]:
-    """Whether v is a `const`."""
-    return isinstance(v, Op) and v.kind == "const"
+    return (v.type, v.attr) if is_constant(v) else v
 
 
 class Sum(NamedTuple):
@@ -214,13 +210,13 @@ class _Reducer:
         place = self.rebuilder.map.get(claim.base, claim.base)
         for p in claim.path:
             rest = [self.outside(b, x) for x in p.args[1:]]
-            fixed = p.kind != "elem" or all(is_const(x) for x in rest)
+            fixed = p.kind != "elem" or all(is_constant(x) for x in rest)
             place = b.emit(p.kind, place, *rest, attr=p.attr if fixed else None, name=p.name)
         b.emit(claim.atomic.kind, place, as_type(b, v, claim.atomic.args[1].type))
 
     def outside(self, b: Builder, v: Value) -> Value:
         """A value from outside the loop; constants are made again."""
-        if is_const(v):
+        if is_constant(v):
             return b.emit("const", attr=v.attr, type=v.type)
         return self.rebuilder.map.get(v, v)
 
@@ -294,7 +290,7 @@ def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
         assert isinstance(place, Op)
         if place.kind not in PLACES:
             return None
-        if any(v in defined and not is_const(v) for v in place.args[1:]):
+        if any(v in defined and not is_constant(v) for v in place.args[1:]):
             return None
         path.append(place)
         place = place.args[0]

@@ -21,11 +21,12 @@ from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder, infer_type
+from vkchi.ir.constants import constant
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.passes import branches, structure
 from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
-from vkchi.passes.match import Rule, compile_row, constant, kind_of
+from vkchi.passes.match import Rule, compile_row, kind_of
 from vkchi.passes.rules import ROWS, Float, Row
 from vkchi.types import Type
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant, constant_int, is_power_of_two
 from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
 from vkchi.ir.ops import COUNTED, PER_INVOCATION, REMAINDERS
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.match import constant, constant_int, is_power_of_two
 from vkchi.types import Scalar, Type, u32, u64
 
 ROUND_DOWN = {"truncdiv": "floordiv", "rem": "mod", "floordiv": "floordiv", "mod": "mod"}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vkchi.ir.constants import constant_int, is_same
 from vkchi.ir.core import Op, Value
-from vkchi.passes.match import Maker, constant_int, is_same
+from vkchi.passes.match import Maker
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
 
 Args = Sequence[Value]

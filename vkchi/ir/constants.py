@@ -1,0 +1,76 @@
+"""Constants of the IR as what they are: a number type and bits.
+
+Owns: reading `const` ops, comparing them. Must not know: what ops compute.
+
+    >>> constant_int(op)                    # %c3 = const 3 : i32
+    3
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeGuard
+
+from vkchi.ir.core import Op, Value
+from vkchi.types import Scalar, Tensor, scalar_of
+
+Number = Scalar | Tensor
+
+
+class Constant(NamedTuple):
+    """A number type and the bits of a value of it, as `const` ops hold them."""
+
+    type: Number
+    attr: Any
+
+
+def is_constant(v: Value) -> TypeGuard[Op]:
+    """Whether a value is known while compiling."""
+    return type(v) is Op and v.kind == "const"
+
+
+def number(v: Value) -> Number:
+    """The type of a value that is a number or a tensor of numbers."""
+    assert isinstance(v.type, Scalar | Tensor)
+    return v.type
+
+
+def constant(v: Value) -> Constant:
+    """The constant that a `const` op holds."""
+    assert isinstance(v, Op)
+    return Constant(number(v), v.attr)
+
+
+def constant_int(v: Value) -> int | None:
+    """The number of an integer constant; None for other values."""
+    if not is_constant(v):
+        return None
+    t = v.type
+    if not isinstance(t, Scalar) or t.kind not in "iu":
+        return None
+    bits: int = v.attr
+    return bits - (1 << t.bits) if t.kind == "i" and bits >> (t.bits - 1) else bits
+
+
+def is_same(a: Value, b: Value) -> bool:
+    """Whether two values are one, or equal constants."""
+    if a is b:
+        return True
+    if not is_constant(a) or not is_constant(b):
+        return False
+    return a.type is b.type and bool(a.attr == b.attr)
+
+
+@lru_cache(maxsize=1024)
+def is_power_of_two(c: Constant) -> bool:
+    """Whether every component is a power of two: positive for integers; for floats one whose
+    reciprocal is a normal number too."""
+    bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
+    scalar = scalar_of(c.type)
+    if scalar.kind != "f":
+        return all(b & (b - 1) == 0 < b < 1 << (scalar.bits - 1) for b in bits)
+    mantissa = {16: 10, 32: 23, 64: 52}[scalar.bits]
+    top = (1 << (scalar.bits - 1 - mantissa)) - 2
+    exponents = [(b >> mantissa) & (top + 1) for b in bits]
+    exact = all(b & ((1 << mantissa) - 1) == 0 for b in bits)
+    return exact and all(0 < e < top for e in exponents)
