@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vkchi.bound import Bound
 from vkchi.errors import KernelSyntaxError
 from vkchi.fields.storage import Storage
 from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.struct import Struct, members_of
-from vkchi.signature import ANNOTATIONS, Bound, Parameter, describe, parameter_of
+from vkchi.signature import ANNOTATIONS, Parameter, describe, parameter_of
 from vkchi.structs import ArgPackType, StructType
 from vkchi.types import ndarray
 

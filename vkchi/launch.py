@@ -14,6 +14,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from vkchi.bound import Bound, tell_owners
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.lang.struct import build
@@ -28,7 +29,7 @@ from vkchi.shader import (
     split_groups,
     without_wraps,
 )
-from vkchi.signature import Bound, Parameter, tell_owners
+from vkchi.signature import Parameter
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:

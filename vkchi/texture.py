@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vkchi.bound import Bound
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape
 from vkchi.fields.storage import Storage
@@ -22,7 +23,7 @@ from vkchi.interop import host
 from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
-from vkchi.signature import ANNOTATIONS, Bound, Parameter, axes_text, describe
+from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe
 from vkchi.types import SCALARS, Scalar, with_shape
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler gradients",)
 L6 = (
-    "kernel keys launch signature groups autodiff.calls autodiff.taints autodiff.tape "
+    "kernel keys launch bound signature groups autodiff.calls autodiff.taints autodiff.tape "
     "autodiff.custom autodiff.plan autodiff.direction autodiff.check autodiff.keeper "
     "autodiff.variants autodiff.copies autodiff.overwrites autodiff.checkpoints "
     "autodiff.validation autodiff.second autodiff.stale autodiff.tensors "

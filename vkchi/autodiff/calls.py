@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
 from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
+from vkchi.bound import Bound, Import
 from vkchi.device import Buffer
 from vkchi.errors import GradientError, GradientWarning
 from vkchi.fields.storage import Storage
@@ -20,7 +21,7 @@ from vkchi.ir.core import Op, base_of
 from vkchi.ir.names import ADJOINT
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
-from vkchi.signature import Bound, Import, Parameter
+from vkchi.signature import Parameter
 from vkchi.types import Array
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.regions import Footprint
+from vkchi.bound import Bound
 from vkchi.caps import Caps
 from vkchi.compiler import Built
 from vkchi.errors import DeviceError
@@ -28,7 +29,6 @@ from vkchi.options import Options
 from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
 from vkchi.shader import SEED, compile_count
-from vkchi.signature import Bound
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
 Arrays = Mapping[str, Storage]

@@ -14,6 +14,7 @@ from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.autodiff.taints import missing_dual
+from vkchi.bound import tell_owners
 from vkchi.compiler import Built, used_sites
 from vkchi.errors import GradientError
 from vkchi.gradients import build_forward, put_in_place
@@ -21,7 +22,6 @@ from vkchi.ir.core import Func
 from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
 from vkchi.shader import REPORTS
-from vkchi.signature import tell_owners
 
 
 class Variant(Program):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import KernelTypeError
-from vkchi.lang.elementwise import cast_numbers
+from vkchi.lang.elementwise import cast_numbers, check_unmasked
 from vkchi.lang.function import find_traced
-from vkchi.lang.matrix import Matrix, Vector, check_unmasked
+from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import CONSTRUCTORS, Following, Scalar, Tensor
 
 

@@ -30,6 +30,12 @@ def entries_of(x: Any) -> Any:
     return getattr(x, "entries", x)
 
 
+def check_unmasked(values: Any) -> None:
+    """Raises KernelTypeError for a masked numpy array."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise KernelTypeError("vectors and matrices have no masks: pass x.filled(value), or x.data")
+
+
 def evaluate(f: Callable[..., Any], *args: Any) -> Any:
     """f of the numbers in args, given back as what was given. Raises KernelTypeError."""
     try:

@@ -26,7 +26,7 @@ from vkchi.errors import (
     KernelTypeError,
 )
 from vkchi.lang import linear
-from vkchi.lang.elementwise import cast_numbers, evaluate
+from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
 from vkchi.lang.function import Function, python_function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
@@ -42,12 +42,6 @@ class Factories:
     matrix_field: Callable[..., Any]
     vector_ndarray: Callable[..., Any]
     matrix_ndarray: Callable[..., Any]
-
-
-def check_unmasked(values: Any) -> None:
-    """Raises KernelTypeError for a masked numpy array."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise KernelTypeError("vectors and matrices have no masks: pass x.filled(value), or x.data")
 
 
 def _numbers(values: Any) -> Any:
