@@ -169,7 +169,8 @@ class KernelOverflowWarning(RuntimeWarning):
 
 
 class GradientWarning(RuntimeWarning):
-    """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient."""
+    """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient; or it is
+    not known whether a gradient is right."""
 
 
 class Unsupported(VkchiError, NotImplementedError):

@@ -26,7 +26,6 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
-    from vkchi.autodiff.races import FoundRaces
 
 
 LOADS = frozenset({"load"})
@@ -365,21 +364,15 @@ def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
     )  # fmt: skip
 
 
-def find_races(call: Call, gradients: Gradients) -> FoundRaces:
-    """What iterations of a kernel read and others change."""
-    from vkchi.autodiff.races import FoundRaces  # most programs have no gradients
-
-    found = FoundRaces()
-    found.look(call, gradients.names)
-    return found
-
-
 def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
 
     Raises GradientError where it needs what the kernel itself overwrites, and where it would do
     nothing for want of gradients.
     """
+    from vkchi.autodiff.races import FoundRaces  # most programs have no gradients
+    from vkchi.autodiff.races import check as check_race
+
     check_numbers(name, plan, args)
     call = describe_call(name, plan, args)
     check_tensors(call)
@@ -389,8 +382,8 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     if history is not None:
         history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
-    races = find_races(call, gradients)
+    race = FoundRaces().look(call, gradients.names, made.made.func)
     gradients.fetch()
-    races.check(call, gradients.arrays)
+    check_race(race, gradients.arrays)
     made.launch(call.args, memory, gradients.arrays)
     gradients.bring_back()

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from vkchi.autodiff.arguments import check_alone, check_array, numbers_like
-from vkchi.autodiff.calls import companion, describe_call, usable
+from vkchi.autodiff.calls import companion, describe_call, usable, whole
 from vkchi.autodiff.overwrites import Index, blank
-from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.races import check as check_race
 from vkchi.autodiff.recording import Recording
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
@@ -46,7 +46,7 @@ class FwdMode(Recording):
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
         self.runtime: Runtime = current()
-        self.is_new, self.races = True, FoundRaces()
+        self.is_new = True
         super().__init__()
 
     def __enter__(self) -> FwdMode:
@@ -76,9 +76,10 @@ class FwdMode(Recording):
         duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
         found = plan_forward(call, duals, self.title)
         self.check(call, frozenset(duals))
-        self.races.look(call, frozenset(duals))
+        race = self.races.look(call, frozenset(duals), None)
         result = found.run(call, args, duals)
-        self.races.check(call, duals)
+        self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
+        check_race(race, duals)
         self.note(call, found.escapes, found.active.stores, {})
         return result
 

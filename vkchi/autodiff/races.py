@@ -1,365 +1,289 @@
-"""Parallel loops whose iterations read what others change: what they find depends on the order of
-iterations, and a gradient, which computes it again, may find something else.
+"""Parallel loops whose iterations meet, where a gradient hangs on it: what one finds, or whose
+value stays, depends on the order of iterations. A gradient, which does the kernel again, may come
+to something else, and gives what stands in an element to everyone who stored there.
 
-Owns: `find_pairs`, the reads and writes of a kernel's loops that may meet in two iterations, as far
-as their indices tell; `mark` and `trace`, the kernels that note which iterations change anything,
-and who reads and who changes every element; and `Races`, which tries them on copies. What is found
-is certain: an element that one iteration read and another one changed. To add 0 changes nothing,
-nor to store what stands there already if it has no derivative or was read there; and what is read
-by an iteration that changes nothing does not count: so it is where a `select` or a factor of 0
-leaves out every other element.
-
-Must not know: tapes.
+Owns: `Races` of a kernel, which looks at calls; `FoundRaces` of a tape. A call is free of races if
+- indices keep its iterations apart (`races.meetings`), or the ranges of this call do;
+- or a trial says so, of what decides which elements they come to (`races.noted.slimmed`). It is not
+  repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has written
+  to since;
+- or a trial of the whole kernel on copies of what it writes does: there values count.
+Where neither can be told, `GradientWarning` says so. Of a race, only what matters is refused: what
+the gradient does again, or an element through which a derivative flows now. Must not know: tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import Call, copy_of
-from vkchi.autodiff.memory import for_each_element
+from vkchi.autodiff.calls import Call, copy_of, leaves_of, whole
 from vkchi.autodiff.plan import Program
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach, name_under
-from vkchi.autodiff.refusals import runs_once
+from vkchi.autodiff.refusals import depends_on_order, is_adjoint
 from vkchi.autodiff.regions import Box, Footprint, Ranges, element_of, may_meet
-from vkchi.autodiff.rules import is_smooth
-from vkchi.autodiff.sweep import place_in
-from vkchi.autodiff.watched import flag_type
-from vkchi.autodiff.wild import Spread
 from vkchi.compiler import build
-from vkchi.errors import DeviceError, GradientError
+from vkchi.errors import DeviceError, GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.gradients import prepare
-from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
-from vkchi.ir.ops import WRITES, Effect, effect_of
-from vkchi.ir.rebuild import rebuild
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.names import ADJOINT
+from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.launch import Plan
-from vkchi.passes.alias import Place, place_of
-from vkchi.passes.alias import may_meet as components_meet
-from vkchi.passes.demote import Survey
-from vkchi.types import Array, Ptr, Scalar, Tensor, cell_of, i32
+from vkchi.races.meetings import Meeting, find_meetings
+from vkchi.races.noted import MET, Group, Noted, Style, grouped, note, slimmed
+from vkchi.types import Scalar, Tensor, i32
 
-MARKS = 1 << 18
-NOBODY, LAST = -1, (1 << 31) - 1  # who reads or changes an element first and last, as yet
-CELLS, MET = (".first", ".last"), ".met"
-
-
-class Pair(NamedTuple):
-    """Reads and writes of one array in one loop, each of one line."""
-
-    loop: Op
-    reads: dict[Op, None]
-    writes: dict[Op, None]
+MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 
 
 class Race(NamedTuple):
-    """A pair that met, and the names of the arrays that depend on what was read."""
+    """A group that met, and the names of the arrays that a derivative must flow to for it to
+    matter."""
 
-    pair: Pair
+    group: Group
     reaches: frozenset[str]
 
 
-class Who(NamedTuple):
-    """Which iterations did an op: per element, the least and the greatest index."""
-
-    first: Param
-    last: Param
+# --- what matters --------------------------------------------------------------------------------
 
 
-# --- what may meet -------------------------------------------------------------------------------
+class Matters:
+    """Which meetings in a kernel matter to its derivatives by the arrays `names`: `gradient` is
+    what runs in reverse mode, None in forward mode."""
+
+    def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
+        self.fn, self.active = fn, Activity(fn, names)
+        self.reach = Reach(fn)
+        self.again = {
+            (op.kind == "load", op.span)
+            for op in (walk(gradient.body) if gradient is not None else ())
+            if op.kind in ("load", *WRITES) and is_again(base_of(op.args[0]), op)
+        }
+
+    def reaches(self, m: Meeting) -> frozenset[str]:
+        """The arrays that a derivative must flow to for it to matter; none if it does not."""
+        found: set[str] = set()
+        if self.is_strict(m):
+            found |= self._flow(self._readers(m))
+            if m.root in self.active.sources:
+                found.add(name_of(m.root))
+        elif m.first in self.active:
+            found |= self._flow(frozenset({m.first}))
+        if self.is_done_again(m):
+            is_read = m.first.kind == "load"
+            seeds = frozenset[Value]({m.first}) if is_read else self._readers(m)
+            found |= depending(self.fn, self.reach, seeds) & self.active.stores.keys()
+        return frozenset(found)
+
+    def _readers(self, m: Meeting) -> frozenset[Value]:
+        """What may read what was written."""
+        return self.reach.readers(m.first) | self.reach.readers(m.second)
+
+    def _flow(self, seeds: frozenset[Value]) -> set[str]:
+        return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
+
+    def is_strict(self, m: Meeting) -> bool:
+        """Whether derivatives hang on who wrote last, even where all write the same."""
+        writes = [op for op in (m.first, m.second) if op.kind in WRITES]
+        is_active = any(op.args[1] in self.active for op in writes)
+        return len(writes) == 2 and m.root in self.active.roots and is_active
+
+    def is_done_again(self, m: Meeting) -> bool:
+        """Whether the gradient does again what came of it."""
+        if m.first.kind == "load":
+            return (True, m.first.span) in self.again
+        return any((False, op.span) in self.again for op in (m.first, m.second))
 
 
-def find_pairs(fn: Func, names: frozenset[str]) -> list[Pair]:
-    """The pairs, on arrays of these names, that may meet in two iterations, and whose reads count:
-    what they give is put into memory again."""
-    found: dict[tuple[object, ...], Pair] = {}
-    reach = Reach(fn)
-    for loop, read, write in accesses_of(fn, names):
-        if reach.flow(frozenset({read})):
-            key = (loop, base_of(read.args[0]), read.span, write.span)
-            pair = found.setdefault(key, Pair(loop, {}, {}))
-            pair.reads[read] = pair.writes[write] = None
-    return list(found.values())
-
-
-def accesses_of(fn: Func, names: frozenset[str]) -> Iterator[tuple[Op, Op, Op]]:
-    """Loops, with a read and a write in them that may meet."""
-    for loop in fn.body.ops:
-        if loop.kind != "parallel" or runs_once(loop):
-            continue
-        (region,) = loop.regions
-        if region.params[0].type is not i32 or waits(loop):
-            continue
-        survey = Survey(region.ops, region.params[0])
-        for op in walk(region):
-            root = base_of(op.args[0]) if op.kind == "load" else None
-            if not isinstance(root, Param) or root.name not in names or not is_smooth(op):
-                continue
-            place = place_of(op.args[0])
-            for write in survey.writes.get(root, ()):
-                if not are_apart(survey, place, write.place):
-                    yield loop, op, write.op
-
-
-def waits(loop: Op) -> bool:
-    """Whether iterations wait for each other, so that there is an order."""
-    return any(effect_of(op.kind) is Effect.SYNC for op in walk(loop.regions[0]))
-
-
-def are_apart(survey: Survey, a: Place, b: Place) -> bool:
-    """Whether two places of an array are never the same in two iterations."""
-    if not components_meet(a.component, b.component):
-        return True
-    axes = list(zip(a.indices, b.indices, strict=True))
-    if survey.tells_iteration([i.root for i, j in axes if i == j and i.root is not None]):
-        return True
-    return any(
-        i.root is j.root and i.offset != j.offset and (i.root is None or survey.is_steady(i.root))
-        for i, j in axes
-    )
-
-
-# --- who meets -----------------------------------------------------------------------------------
-
-
-class Traced(NamedTuple):
-    """The kernel that puts the number of a pair that met, from 1, into `met`. `cells` are the
-    parameters of what it notes, by name, with the arrays that they are like; `marks` those of the
-    iterations that change anything, by loop."""
-
-    func: Func
-    cells: dict[str, Param]
-    marks: dict[Op, Param]
-
-
-def mark(fn: Func, marks: Mapping[Op, Param], sparing: Container[Op]) -> Func:
-    """The Func that sets the marks of the iterations that change anything. It reports nothing."""
-    inside = {op: loop for loop in marks for op in walk(loop.regions[0]) if op.kind in WRITES
-              and isinstance(base_of(op.args[0]), Param)}  # fmt: skip
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op in inside:
-            place = mark_of(b, marks, inside[op])
-            for changed in changes(b, op, args, sparing):
-                one, zero = b.const(1, i32), b.const(0, i32)
-                value = one if changed is None else b.emit("select", changed, one, zero)
-                b.emit("atomic_max", place, value)
-        return () if effect_of(op.kind) is Effect.REPORT else None
-
-    new = rebuild(fn, visit)
-    return Func(f"{fn.name}.marked", (*fn.params, *marks.values()), new.body, fn.span)
-
-
-def mark_of(b: Builder, marks: Mapping[Op, Param], loop: Op) -> Value:
-    """The place of an iteration's mark; iterations that are far apart share one."""
-    index = loop.regions[0].params[0]
-    return b.emit("elem", marks[loop], b.emit("and", index, b.const(MARKS - 1, i32)))
-
-
-def trace(fn: Func, pairs: Sequence[Pair], sparing: Container[Op]) -> Traced:
-    """The Func that notes who reads and who changes what. It reports nothing."""
-    who: dict[Op, list[Who]] = {}
-    cells: dict[str, Param] = {}
-    loops: dict[Op, Op] = {}
-    both: list[tuple[Who, Who]] = []
-    for pair in pairs:
-        made = [new_who(ops, cells) for ops in (pair.reads, pair.writes)]
-        both.append((made[0], made[1]))
-        for ops, one in zip((pair.reads, pair.writes), made):
-            for op in ops:
-                loops[op] = pair.loop
-                who.setdefault(op, []).append(one)
-    marks = {loop: Param(Array.of(i32, 1), f".marks.{k}")
-             for k, loop in enumerate(dict.fromkeys(loops.values()))}  # fmt: skip
-    met = Param(cell_of(i32), MET)
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if effect_of(op.kind) is Effect.REPORT:
-            return ()
-        for one in who.get(op, ()):
-            parts = list(changes(b, op, args, sparing))
-            if op.kind == "load":
-                marked = b.emit("load", mark_of(b, marks, loops[op]))
-                parts = [b.emit("ne", marked, b.const(0, i32))] * len(parts)
-            note(b, args[0], parts, one, loops[op].regions[0].params[0])
-        if op is fn.body.ops[-1]:
-            for k, (read, write) in enumerate(both):
-                compare(b, read, write, met, k + 1)
-        return None
-
-    new = rebuild(fn, visit)
-    own = (p for two in both for one in two for p in one)
-    params = (*fn.params, *own, *marks.values(), met)
-    return Traced(Func(f"{fn.name}.traced", params, new.body, fn.span), cells, marks)
-
-
-def new_who(ops: Iterable[Op], cells: dict[str, Param]) -> Who:
-    """What notes who does these ops."""
-    root = base_of(next(iter(ops)).args[0])
-    assert isinstance(root, Param)
-    number = len(cells)
-    first, last = (Param(flag_type(root), f"{end}.{number}") for end in CELLS)
-    cells[first.name] = cells[last.name] = root
-    return Who(first, last)
-
-
-def note(b: Builder, ptr: Value, parts: Sequence[Value | None], who: Who, index: Value) -> None:
-    """Note an iteration at a place, for the components of which that is said (None: surely)."""
-    places = [place_in(b, ptr, param, lambda v: v) for param in who]
-    for place, kind, none in zip(places, ("atomic_min", "atomic_max"), (LAST, NOBODY)):
-        assert isinstance(place.type, Ptr)
-        for k, part in enumerate(parts):
-            is_tensor = isinstance(place.type.elem, Tensor)
-            target = b.emit("member", place, attr=k) if is_tensor else place
-            number = index if part is None else b.emit("select", part, index, b.const(none, i32))
-            b.emit(kind, target, number)
-
-
-def changes(
-    b: Builder, op: Op, args: tuple[Value, ...], sparing: Container[Op]
-) -> Iterator[Value | None]:
-    """For every component, whether an op changes it; None for sure."""
-    ptr = op.args[0].type
-    assert isinstance(ptr, Ptr)
-    t = ptr.elem
-    assert isinstance(t, Scalar | Tensor)
-    old = None
-    if op in sparing:
-        old = b.emit("load", args[0]) if op.kind == "store" else b.const(0, t)
-    if not isinstance(t, Tensor):
-        yield None if old is None else b.emit("ne", old, args[1])
-        return
-    for k in range(t.size):
-        if old is None:
-            yield None
-        else:
-            yield b.emit("ne", *(b.emit("extract", v, attr=k) for v in (old, args[1])))
-
-
-def find_sparing(fn: Func, names: frozenset[str]) -> set[Op]:
-    """The writes that may leave a place as it is, with its derivative."""
-    active = Activity(fn, names)
-    loads: dict[Value, list[Op]] = {}
-    for op in walk(fn.body):
-        if op.kind == "load":
-            loads.setdefault(base_of(op.args[0]), []).append(op)
-    found = {op for op in walk(fn.body) if op.kind == "atomic_add"}
-    for op in walk(fn.body):
-        if op.kind == "store":
-            same = {x for x in loads.get(base_of(op.args[0]), ()) if is_same_place(x, op)}
-            if op.args[1] not in active or op.args[1] in Spread(fn, same).values:
-                found.add(op)
+def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
+    """The arrays that something is put into which depends on these values in whatever way: that, or
+    whether, or where."""
+    found: set[str] = set()
+    before: frozenset[Value] | None = None
+    while seeds != before:
+        before, walker = seeds, Depending(fn, seeds)
+        for op in walker.writes:
+            if isinstance(base_of(op.args[0]), Param):
+                found.add(name_under(op))
+            seeds |= reach.readers(op)
     return found
 
 
-def is_same_place(a: Op, b: Op) -> bool:
-    """Whether two accesses of an array are of the same element, in an iteration."""
-    return place_of(a.args[0]).indices == place_of(b.args[0]).indices
+class Depending:
+    """What depends on some values: other values, and `writes`. Memory is not followed."""
+
+    def __init__(self, fn: Func, seeds: frozenset[Value]) -> None:
+        self.values: set[Value] = set(seeds)
+        self.writes: set[Op] = set()
+        before = -1
+        while before != len(self.values):
+            before = len(self.values)
+            self._visit(fn.body, is_decided=False)
+
+    def _visit(self, region: Region, *, is_decided: bool) -> None:
+        for op in region.ops:
+            inner = [v for r in op.regions for v in r.yielded]
+            is_used = not self.values.isdisjoint((*op.args, *inner))
+            if op.kind in WRITES and (is_decided or is_used):
+                self.writes.add(op)
+            if is_used or (is_decided and (op.kind in WRITES or op.regions)):
+                self.values.update(op.results)
+                if op.kind in LOOPS:
+                    self.values.update(p for r in op.regions for p in r.params)
+            tests = op.regions[0].yielded if op.kind == "while" else op.args[:2]
+            for inner_region in op.regions:
+                decided = is_decided or not self.values.isdisjoint(tests)
+                self._visit(inner_region, is_decided=decided)
 
 
-def compare(b: Builder, read: Who, write: Who, met: Param, number: int) -> None:
-    """Put the number into `met` if an element was read by one iteration and changed by another."""
+def is_again(root: Value, op: Op) -> bool:
+    """Whether an access of a gradient's does again what the kernel did: it is to the kernel's own
+    memory, or to a copy."""
+    return ADJOINT not in name_of(root) and not is_adjoint(root)
 
-    def look(*keys: Value) -> None:
-        found = [b.emit("load", b.emit("elem", p, *keys)) for p in (*read, *write)]
-        t = found[0].type
-        size = t.size if isinstance(t, Tensor) else 1
-        for k in range(size):
-            parts = [b.emit("extract", v, attr=k) if isinstance(t, Tensor) else v for v in found]
-            b.emit("atomic_max", b.emit("elem", met), clash(*parts))
 
-    def clash(r0: Value, r1: Value, w0: Value, w1: Value) -> Value:
-        zero = b.const(0, i32)
-        is_both = b.emit("and", b.emit("ge", r1, zero), b.emit("ge", w1, zero))
-        is_one = b.emit("eq", b.emit("min", r0, w0), b.emit("max", r1, w1))
-        return b.emit("select", b.emit("and", is_both, b.emit("not", is_one)),
-                      b.const(number, i32), zero)  # fmt: skip
-
-    for_each_element(b, read.first, look)
+def name_of(root: Value) -> str:
+    """The name of memory, if it has one."""
+    return getattr(root, "name", "") or ""
 
 
 # --- trying it -----------------------------------------------------------------------------------
 
 
-class Trial(NamedTuple):
-    """What is run on copies."""
+class Trial:
+    """A kernel that notes who meets, and its cells. `needs` are the arrays that decide what it
+    finds, `numbers` the arguments; None if more than those do."""
 
-    traced: Traced
-    marking: Program
-    tracing: Program
+    def __init__(self, call: Call, made: Noted) -> None:
+        plan, self.cells = call.plan, made.cells
+        runtime = self.runtime = plan.runtime
+        built = build(made.func, runtime.options, runtime.device.caps)
+        self.program = Program(plan, made.func, built, call.args)
+        self.writes = frozenset(n for d in built.dispatches for n in d.writes) & plan.written
+        ops = list(walk(made.func.body))
+        used = used_in(made.func.body)
+        draws = any(op.kind == "random" and op in used for op in ops)
+        self.is_certain = not (draws or depends_on_order(made.func))
+        self.needs = sorted(self.program.reads & call.arrays.keys())
+        given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
+        self.numbers: list[str] | None = sorted(p.name for p in given if p in used)
+        if not (self.is_certain and numbers_of(call).keys() >= set(self.numbers)):
+            self.numbers = None
+        self.memory: dict[str, Storage] = {}
+
+    def key(self, call: Call) -> tuple[Any, ...] | None:
+        """What decides what it finds, besides arrays."""
+        if self.numbers is None:
+            return None
+        shapes, numbers = tuple([a.shape for a in call.arrays.values()]), numbers_of(call)
+        return (shapes, *(numbers[name] for name in self.numbers))
+
+    def run(self, call: Call) -> int:
+        """The number of a group that met, from 1; 0 for none. Raises DeviceError where there is no
+        memory for it."""
+        with self.runtime.lock:
+            own = {name: self._cells(name, call) for name in self.cells}
+            met = own[MET] = Storage(self.runtime, i32, ())
+            copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
+            given = {**call.arrays, **copies, **own}
+            self.program.launch(self.program.bind(call.args, given))
+            return int(met.read(()))
+
+    def _cells(self, name: str, call: Call) -> Storage:
+        """Cells that are clear: each run leaves them so."""
+        root, first = self.cells[name]
+        t = self.program.types[name]
+        shape = call.arrays[name_of(root)].shape if isinstance(root, Param) else ()
+        old = self.memory.get(name)
+        if old is None or old.shape != shape:
+            old = self.memory[name] = Storage(self.runtime, t.elem, shape, t.layout)
+            old.fill(first)
+        return old
+
+
+def numbers_of(call: Call) -> dict[str, float]:
+    """The numbers among the arguments, by name."""
+    leaves = leaves_of(call.plan, call.args)
+    return {p.name: arg for p, arg in leaves if isinstance(arg, int | float)}
+
+
+class Trials(NamedTuple):
+    """Those of some groups: of what decides where they come to, and of all that they do; which are
+    made when they are needed."""
+
+    groups: list[Group]
+    places: Trial
+    values: list[Trial]
 
 
 class Races:
-    """What may meet in a kernel, by its arrays of these names, which have gradients."""
+    """What may meet in a kernel, as derivatives by these arrays see it: all, or what matters to
+    them. `gradient` is what runs in reverse mode."""
 
-    def __init__(self, plan: Plan, names: frozenset[str]) -> None:
-        self.plan, self.names = plan, names
-        self.fn = prepare(plan.func, names)
-        self.pairs = find_pairs(self.fn, names)
-        self.calls = 0
-        self.has_met = False
-        self.footprint = Footprint(self.fn, (), ())
-        self.trials: dict[tuple[int, ...], Trial] = {}
+    def __init__(
+        self, plan: Plan, names: frozenset[str], gradient: Func | None, *, all_: bool
+    ) -> None:
+        self.plan = plan
+        fn = self.fn = prepare(plan.func, names)
+        found = find_meetings(fn)
+        matters = Matters(fn, names, gradient) if found else None
+        self.reaches: dict[Meeting, frozenset[str]] = {}
+        self.strict: set[Meeting] = set()
+        for m in found:
+            assert matters is not None
+            reaches = matters.reaches(m)
+            if reaches or all_:
+                self.reaches[m] = reaches
+                if matters.is_strict(m):
+                    self.strict.add(m)
+        self.active = matters.active if matters is not None else ()
+        self.meetings = sorted(self.reaches, key=self._rank)
+        self.footprint = Footprint(fn, (), ())
+        self.trials: dict[tuple[int, ...], Trials] = {}
+        self.known: dict[tuple[Trial, Any], int] = {}
 
-    def is_due(self) -> bool:
-        """Whether to look this time: at the 1st, 2nd, 4th, 8th call and so on; every time, once a
-        race was found."""
-        self.calls += 1
-        return self.has_met or self.calls & (self.calls - 1) == 0
-
-    def find(self, call: Call) -> Race | None:
-        """A race in this call; None if there is none."""
-        near = self.near(call)
-        if not near:
-            return None
-        if near not in self.trials:
-            self.trials[near] = self.new_trial(call, [self.pairs[k] for k in near])
-        number = self.try_(call, self.trials[near])
-        if not number:
-            return None
-        self.has_met = True
-        pair = self.pairs[near[number - 1]]
-        return Race(pair, frozenset(Reach(self.fn).flow(frozenset(pair.reads))))
+    def _rank(self, m: Meeting) -> tuple[bool, bool]:
+        """Of several that meet in a call, the one of the highest rank is told."""
+        return bool(self.reaches[m]), m.first.kind == "load"
 
     def near(self, call: Call) -> tuple[int, ...]:
-        """The pairs that may meet with the numbers of a call."""
+        """The meetings that may be with the numbers of a call."""
         shapes = tuple([(name, array.shape) for name, array in call.arrays.items()])
         ranges = self.footprint.ranges(call.numbers, shapes)
-        boxes = [[[box_of(op, ranges) for op in ops] for ops in pair[1:]] for pair in self.pairs]
-        return tuple(
-            k for k, (a, b) in enumerate(boxes) if any(may_meet(x, y) for x in a for y in b)
-        )
+        return tuple(k for k, m in enumerate(self.meetings) if is_near(m, ranges))
 
-    def new_trial(self, call: Call, pairs: Sequence[Pair]) -> Trial:
-        """The kernels that find which of these pairs meet."""
-        sparing = find_sparing(self.fn, self.names)
-        made = trace(self.fn, pairs, sparing)
-        marking = mark(self.fn, made.marks, sparing)
-        return Trial(made, self.program(call, marking), self.program(call, made.func))
+    def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
+        """The trials of some meetings."""
+        if near not in self.trials:
+            groups = grouped([self.meetings[k] for k in near], self.strict)
+            places = Trial(call, slimmed(self.fn, groups, Style(knows_values=False)))
+            self.trials[near] = Trials(groups, places, [])
+        return self.trials[near]
 
-    def program(self, call: Call, fn: Func) -> Program:
-        """A kernel made of the call's."""
-        runtime = self.plan.runtime
-        built = build(fn, runtime.options, runtime.device.caps)
-        return Program(self.plan, fn, built, call.args)
+    def values_of(self, call: Call, trials: Trials) -> Trial:
+        """The trial of all that a kernel does."""
+        if not trials.values:
+            style = Style(knows_values=True, active=self.active)
+            trials.values.append(Trial(call, note(self.fn, trials.groups, style)))
+        return trials.values[0]
 
-    def try_(self, call: Call, trial: Trial) -> int:
-        """The number of a pair that met, from 1; 0 for none."""
-        runtime = self.plan.runtime
-        with runtime.lock:
-            own = {p.name: Storage(runtime, i32, (MARKS,)) for p in trial.traced.marks.values()}
-            for name, root in trial.traced.cells.items():
-                own[name] = new_cells(call, root)
-                own[name].fill(LAST if name.startswith(CELLS[0]) else NOBODY)
-            met = own[MET] = Storage(runtime, i32, ())
-            written = call.arrays.keys() & self.plan.written
-            for program in (trial.marking, trial.tracing):
-                copies = {name: copy_of(call.arrays[name]) for name in written}
-                program.launch(program.bind(call.args, {**call.arrays, **copies, **own}))
-            return int(met.read(()))
+    def race(self, group: Group) -> Race:
+        """The race that a group has run."""
+        those = [m for m in self.meetings if m.first in group.first and m.second in group.second]
+        return Race(group, frozenset().union(*(self.reaches[m] for m in those)))
+
+
+def is_near(m: Meeting, ranges: Ranges) -> bool:
+    """Whether the parts of memory meet that two accesses may touch."""
+    ends = [ranges.of(v) for v in m.loop.args[:2]]
+    if None not in ends and ends[1][1] - ends[0][0] <= 1:  # type: ignore[index]
+        return False
+    if not isinstance(m.root, Param):
+        return True
+    return may_meet(*(box_of(op, ranges) for op in (m.first, m.second)))
 
 
 def box_of(op: Op, ranges: Ranges) -> Box:
@@ -367,56 +291,121 @@ def box_of(op: Op, ranges: Ranges) -> Box:
     return tuple([ranges.of(v) for v in element_of(op.args[0]).args[1:]])
 
 
-def new_cells(call: Call, root: Param) -> Storage:
-    """An integer for each number of an array."""
-    t = flag_type(root)
-    return Storage(call.plan.runtime, t.elem, call.arrays[root.name].shape, t.layout)
-
-
-def races_of(plan: Plan, names: frozenset[str]) -> Races:
-    """What may meet in a kernel, found once."""
-    return plan.once(("races", names), lambda: Races(plan, names))
-
-
 class FoundRaces:
-    """The races of a tape, by kernel."""
+    """Looks at the calls of a tape. What a trial found holds until somebody writes to an array
+    that decided it; `watch` asks to be told of what Python writes, without which nothing of the
+    kind is kept."""
 
-    def __init__(self) -> None:
-        self.races: dict[Plan, Race] = {}
+    def __init__(self, watch: Callable[[Storage], None] | None = None) -> None:
+        self.watch = watch
+        self.known: dict[object, tuple[int, list[Storage]]] = {}
+        self.decided: dict[int, set[object]] = {}  # by arrays
 
-    def look(self, call: Call, names: frozenset[str], *, always: bool = False) -> Race | None:
-        """A race in a call, if this is a time to look; it is noted."""
-        races = races_of(call.plan, names)
-        if not races.pairs or not (races.is_due() or always):
+    def note_written(self, arrays: Iterable[Storage]) -> None:
+        """Something else stands in these arrays now."""
+        for array in arrays if self.decided else ():
+            for key in self.decided.pop(id(array), ()):
+                self.known.pop(key, None)
+
+    def look(
+        self, call: Call, names: frozenset[str], gradient: Func | None, *,
+        all_: bool = False, must: bool = False,
+    ) -> Race | None:  # fmt: skip
+        """A race in a call, of those that matter, or of all. Where there is no memory for a trial
+        it raises DeviceError if it `must` look, and warns else."""
+        of = "forward mode" if gradient is None else gradient.name
+        races = call.plan.once(
+            ("races", of, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
+        )
+        near = races.near(call) if races.meetings else ()
+        if not near:
             return None
+        trials = races.trials_of(call, near)
         try:
-            race = races.find(call)
-        except DeviceError:  # there is no memory for copies
-            if always:
+            number, is_certain = self._try(call, races, trials)
+        except DeviceError:
+            if must:
                 raise
+            warn(call, trials.groups[-1], "there is no memory to try it")
             return None
-        if race is not None:
-            self.races[call.plan] = race
-        return race
+        if not (number or is_certain):
+            warn(call, trials.groups[-1], "that depends on random numbers or counters")
+        return races.race(trials.groups[number - 1]) if number else None
 
-    def check(self, call: Call, adjoints: Mapping[str, Storage]) -> None:
-        """Raises GradientError if a kernel has one, and what comes of it has a derivative now."""
-        race = self.races.get(call.plan)
-        if race is not None:
-            reached = [adjoints[name] for name in race.reaches if name in adjoints]
-            if any(array.to_numpy().any() for array in reached):
-                raise refuse(race)
+    def _try(self, call: Call, races: Races, trials: Trials) -> tuple[int, bool]:
+        """The number of a group that met, from 1, or 0; and whether that holds for the call."""
+        number = self._find(call, races, trials.places)
+        if not number:
+            return 0, trials.places.is_certain
+        values = races.values_of(call, trials)
+        return values.run(call), values.is_certain
+
+    def _find(self, call: Call, races: Races, trial: Trial) -> int:
+        """What a trial finds, or found before."""
+        key = trial.key(call)
+        deciding = [whole(call.arrays[name]) for name in trial.needs]
+        if key is None or (deciding and self.watch is None):
+            return trial.run(call)
+        if not deciding:
+            if (trial, key) not in races.known:
+                if len(races.known) >= MOST_KNOWN:
+                    races.known.clear()
+                races.known[trial, key] = trial.run(call)
+            return races.known[trial, key]
+        place = (trial, key, *map(id, deciding))
+        if place not in self.known:
+            self.known[place] = trial.run(call), deciding
+            for array in deciding:
+                self.decided.setdefault(id(array), set()).add(place)
+                if self.watch is not None:
+                    self.watch(array)
+        return self.known[place][0]
+
+
+def check(race: Race | None, adjoints: Mapping[str, Storage]) -> None:
+    """Raises GradientError for a race on which a derivative hangs now."""
+    if race is not None:
+        reached = [adjoints[name] for name in sorted(race.reaches) if name in adjoints]
+        if any(array.to_numpy().any() for array in reached):
+            raise refuse(race)
+
+
+def warn(call: Call, group: Group, why: str) -> None:
+    """Say once for each kernel that it is not known whether its iterations meet."""
+    one, other = group.first[0].span, group.second[0].span
+    if one is None:
+        return
+    text = (
+        f"{call.name}(): whether several iterations of a loop come to one element of "
+        f"`{name_of(group.root)}` here"
+        + (f" and at {other.place}" if other is not None and other != one else "")
+        + f" is not known, for {why}. If they do, gradients may be wrong; "
+        "ti.ad.Tape(validation=True) does not go on in doubt"
+    )
+    registry = call.plan.once("warned of races", dict[Any, Any])
+    warnings.warn_explicit(text, GradientWarning, one.file, one.line, registry=registry)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
 def refuse(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
     """The error for a race."""
-    read, write = next(iter(race.pair.reads)), next(iter(race.pair.writes))
-    sentence = (
-        f"one iteration reads an element of `{name_under(read)}` that another one of the same loop "
-        "changes: what it finds depends on their order, and so does the gradient"
-    )
+    one, other, name = race.group.first[0], race.group.second[0], name_of(race.group.root)
+    if one.kind == "load":
+        return kind(
+            f"one iteration reads an element of `{name}` that another one of the same loop "
+            "changes: what it finds depends on their order, and so does the gradient",
+            one.span, notes=(("it is changed here", other.span),),
+            help=f"read from a copy of `{name}`, or change it in a loop of its own after this one; "
+            + SERIALLY,
+        )  # fmt: skip
+    notes = (("another one stores here", other.span),) if other.span != one.span else ()
     return kind(
-        sentence, read.span, notes=(("it is changed here", write.span),),
-        help="read from a copy of the array, or change it in a loop of its own after this one; or "
-        "loop serially: ti.loop_config(serialize=True)",
+        f"several iterations of one loop store to the same element of `{name}`: which value stays "
+        "depends on their order, and so does the gradient", one.span, notes=notes,
+        help="add to it (+=), use ti.atomic_max, store in one iteration only, " + SERIALLY,
     )  # fmt: skip

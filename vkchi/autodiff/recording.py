@@ -11,10 +11,11 @@ from threading import get_ident
 from types import MappingProxyType
 from typing import Any
 
-from vkchi.autodiff.calls import Call
+from vkchi.autodiff.calls import Call, whole
 from vkchi.autodiff.copies import copy_floats
 from vkchi.autodiff.keeper import Keeper
 from vkchi.autodiff.overwrites import Index, Overwrites
+from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.regions import Box
 from vkchi.autodiff.taints import Taints
 from vkchi.fields.storage import Access, Storage
@@ -31,6 +32,7 @@ class Recording:
         self.thread = get_ident()
         self.taints, self.overwrites = Taints(), Overwrites()
         self.keeper = Keeper(budget_bytes, self.accessed)
+        self.races = FoundRaces(self.keeper.watch)
 
     def check(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
@@ -55,6 +57,8 @@ class Recording:
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
+        if access.kind != "read":
+            self.races.note_written((whole(array),))
         self.taints.note_access(array, access)
         if self.overwrites.note_access(array, access):
             self.cut(array, access.at)

@@ -1,8 +1,8 @@
 """What has no right gradient, and is refused: derivatives that get lost, and things that happen
 differently each time.
 
-Owns: `check_lost`, `check_bits`, `check_races`, `check_second`, of a kernel; `check_repeatable`, of
-its gradient; `depends_on_order`. Must not know: how gradients are built.
+Owns: `check_lost`, `check_bits`, `check_second`, of a kernel; `check_repeatable`, of its
+gradient; `depends_on_order`. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
-from vkchi.ir.ops import LOOPS, UPDATES, WRITES
+from vkchi.ir.ops import UPDATES
 
 WORDS = {"grad": "gradient", "dual": "derivative"}
 INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
@@ -77,61 +77,11 @@ def check_second(primal: Primal) -> None:
             )  # fmt: skip
 
 
-def check_races(primal: Primal) -> None:
-    """Raises GradientError where every iteration of a loop stores a value of its own, with a
-    derivative, at one and the same place: which of them stays is undefined."""
-    for segment in primal.segments:
-        loop = segment.loop
-        if loop is None or runs_once(loop):
-            continue
-        (region,) = loop.regions
-        varying = find_varying(region)
-        for op in always_done(region):
-            is_one = op.kind == "store" and op.args[0] not in varying
-            is_ours = base_of(op.args[0]) in primal.active.roots if is_one else False
-            if is_ours and primal.home.get(base_of(op.args[0])) is not region:
-                v = op.args[1]
-                if v in varying and v in primal.active:
-                    raise GradientError(
-                        "every iteration stores a value of its own in the same place: which one "
-                        "stays is undefined, and so is the gradient", op.span,
-                        help="add to it (+=), use ti.atomic_max, store in one iteration only, or "
-                        "loop serially if one follows another: ti.loop_config(serialize=True)",
-                    )  # fmt: skip
-
-
 def runs_once(loop: Op) -> bool:
     """Whether a loop is known to have one iteration at most."""
     ends = [v for v in loop.args[:2] if isinstance(v, Op) and v.kind == "const"]
     numbers = [int(constant_array(v)) for v in ends]
     return len(numbers) == 2 and numbers[1] - numbers[0] <= 1
-
-
-def find_varying(region: Region) -> set[Value]:
-    """The values that depend on the index of a parallel loop, whose body this is."""
-    varying: set[Value] = set(region.params)
-    memory: set[Value] = set()  # roots that varying values are put into
-    before = -1
-    while before != len(varying) + len(memory):
-        before = len(varying) + len(memory)
-        for op in walk(region):
-            used = {v for r in op.regions for v in r.yielded} | set(op.args)
-            is_new = op.kind in INVOCATIONS or (op.kind in WRITES and bool(op.results))
-            is_late = op.kind == "load" and base_of(op.args[0]) in memory
-            if is_new or is_late or not varying.isdisjoint(used):
-                varying.update(op.results)
-                varying.update(p for r in op.regions for p in r.params)
-                if op.kind in WRITES:
-                    memory.add(base_of(op.args[0]))
-    return varying
-
-
-def always_done(region: Region) -> Iterator[Op]:
-    """The ops that every iteration does."""
-    for op in region.ops:
-        yield op
-        if op.kind in LOOPS:
-            yield from always_done(op.regions[-1])
 
 
 def lost(name: str, op: Op, reader: Op, need: str = "grad") -> GradientError:

@@ -43,7 +43,7 @@ from vkchi.autodiff.extremes import EXTREMES
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.refusals import check_bits, check_lost, check_races, refuse
+from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes, exchange
 from vkchi.autodiff.sweep import (
@@ -89,7 +89,6 @@ def survey(
     primal = Primal(move_conditions(fn), differentiable, settled)
     check_lost(primal)
     check_bits(primal.fn, primal.active, differentiable)
-    check_races(primal)
     return primal
 
 

@@ -27,7 +27,8 @@ from vkchi.autodiff.calls import (
 from vkchi.autodiff.keeper import Wanted
 from vkchi.autodiff.overwrites import Cut, Index, blank
 from vkchi.autodiff.plan import GradientPlan
-from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.races import Race
+from vkchi.autodiff.races import check as check_race
 from vkchi.autodiff.recording import Recording
 from vkchi.autodiff.tape import clear_all_gradients
 from vkchi.autodiff.variants import plan_forward
@@ -85,8 +86,10 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
 class Entry:
     """A recorded call. `memory` are its arrays and their duals, or copies of what they held."""
 
-    def __init__(self, recorder: Recorder, call: Call, gradients: Gradients) -> None:
-        self.recorder, self.call, self.gradients = recorder, call, gradients
+    def __init__(
+        self, recorder: Recorder, call: Call, gradients: Gradients, race: Race | None
+    ) -> None:
+        self.recorder, self.call, self.gradients, self.race = recorder, call, gradients, race
         duals = {n + DUAL: recorder.dual(call.arrays[n]) for n in gradients.names}
         self.memory = {**call.arrays, **duals}
 
@@ -94,7 +97,7 @@ class Entry:
         """Run the derivative of the call's gradient."""
         made = plan_second(self.call, self.gradients)
         grads = self.gradients.arrays
-        self.recorder.races.check(self.call, grads)
+        check_race(self.race, grads)
         duals = {
             adjoint + DUAL: self.recorder.dual(grads[name])
             for name, adjoint in made.made.adjoints.items()
@@ -111,7 +114,6 @@ class Recorder(Recording):
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[Entry | Cut] = []
-        self.races = FoundRaces()
         self.duals: dict[int, tuple[Storage, Storage]] = {}
 
     def dual(self, array: Storage) -> Storage:
@@ -133,14 +135,15 @@ class Recorder(Recording):
             raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
         made = plan_second(call, gradients)
         self.check(call, gradients.names)
-        self.races.look(call, gradients.names)
-        entry = Entry(self, call, gradients)
+        race = self.races.look(call, gradients.names, made.made.func)
+        entry = Entry(self, call, gradients, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             self.keeper.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.keeper.protect(written, entry.memory, boxes)
+        self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from vkchi.autodiff.calls import Call, Gradients, whole
 from vkchi.autodiff.drawing import drawing_of
 from vkchi.autodiff.keeper import Keeper, Rewritten
-from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.races import Race
+from vkchi.autodiff.races import check as check_race
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.autodiff.stale import History
 from vkchi.errors import ArgumentError, KernelRuntimeError
@@ -28,16 +29,19 @@ if TYPE_CHECKING:
 
 
 class Launch:
-    """A call that can be done again. `results` are copies of what it wrote, kept in limited memory
-    if that depends on the order of iterations: calls after it must find the same each time."""
+    """A call that can be done again. `race` is what its iterations ran,
+    if any was found. `results` are copies of what it wrote, kept in limited memory if that depends
+    on the order of iterations: calls after it must find the same each time."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.draws = call, call.plan.runtime.draws
         self.results: list[Rewritten] = []
+        self.race: Race | None = None
 
     def keep_results(self, keeper: Keeper) -> None:
         """Note what the call wrote, if it would not write the same again."""
-        if not keeper.is_limited or not depends_on_order(self.call.plan.func):
+        is_fixed = self.race is None and not depends_on_order(self.call.plan.func)
+        if is_fixed or not keeper.is_limited:
             return
         written = self.call.plan.written & self.call.arrays.keys()
         arrays = {id(a): a for a in (whole(self.call.arrays[name]) for name in sorted(written))}
@@ -73,15 +77,15 @@ class Skipped(Launch):
 
 class Entry(Launch):
     """A recorded call. `memory` are its arrays, or copies of what they held; `drawn` is what it
-    drew, if its gradient needs that; `races` those found by the tape."""
+    drew, if its gradient needs that."""
 
     needs_end = False
 
     def __init__(
-        self, call: Call, gradients: Gradients, plan: GradientPlan, races: FoundRaces
+        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Race | None
     ) -> None:
         super().__init__(call)
-        self.gradients, self.plan, self.races = gradients, plan, races
+        self.gradients, self.plan, self.race = gradients, plan, race
         self.memory = dict(call.arrays)
         self.drawing = drawing_of(call, plan)
         self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
@@ -96,7 +100,7 @@ class Entry(Launch):
     def run(self) -> None:
         """Add to the adjoints. Raises GradientError if one flows through a race."""
         self.gradients.fetch()
-        self.races.check(self.call, self.gradients.arrays)
+        check_race(self.race, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
         self.plan.launch(self.call.args, memory, self.gradients.arrays)
         self.gradients.bring_back()

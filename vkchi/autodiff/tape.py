@@ -44,7 +44,7 @@ from vkchi.autodiff.leftovers import Leftovers
 from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.overwrites import Cut, Held, Index
 from vkchi.autodiff.primal import Activity, is_smooth_array
-from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.races import Race
 from vkchi.autodiff.races import refuse as refuse_race
 from vkchi.autodiff.recording import Recording
 from vkchi.autodiff.regions import Box
@@ -93,7 +93,6 @@ class Tape(Recording):
         self.history = History()
         self.tensors, self.copies = Tensors(), Copies()
         self.written: dict[int, Storage] = {}
-        self.races = FoundRaces()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.custom: Custom | None = None  # the call that is recorded as a whole now
         self.skipped: str | None = None  # the function that is running and is not differentiated
@@ -216,11 +215,11 @@ class Tape(Recording):
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
         self.tensors.check_call(call, gradients.names)
-        race = self.races.look(call, gradients.names, always=self.validation)
+        race = self.find_race(call, gradients.names, made.made.func)
         if race is not None and self.validation:
             raise refuse_race(race, DataAccessError)
         self.entries += self.keeper.take_rewritten()
-        entry = Entry(call, gradients, made, self.races)
+        entry = Entry(call, gradients, made, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             if is_gradient(call.arrays[key]):
                 entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
@@ -237,6 +236,11 @@ class Tape(Recording):
         self.note(call, made.escapes, stores, boxes, made.bits)
         self.tensors.note_call(call, stores)
         return result
+
+    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | None:
+        """A race in a call: any where it counts, for validation, or since it may be done again."""
+        all_ = self.validation or self.keeper.is_limited
+        return self.races.look(call, names, gradient, all_=all_, must=self.validation)
 
     def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
@@ -286,6 +290,8 @@ class Tape(Recording):
         if not (self.custom or self.skipped) or self.keeper.budget_bytes is None:
             return None
         step = Skipped(describe_call(name, plan, args))
+        if self.keeper.is_limited:
+            step.race = self.races.look(step.call, frozenset(), None, all_=True)
         steps: list[Any] = self.custom.steps if self.custom else self.entries
         steps += [*self.keeper.take_rewritten(), step]
         return step
@@ -306,6 +312,7 @@ class Tape(Recording):
         for name in written & arrays.keys():
             array = whole(arrays[name])
             self.written[id(array)] = array
+        self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
         self.keeper.protect(written, arrays, boxes)
         if self.keeper.is_over and not was_over:
             self.drop_copies()
@@ -354,6 +361,8 @@ class Tape(Recording):
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.history.note_access(array, access)
+        if access.kind != "read":
+            self.races.note_written((whole(array),))
         is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
         if self.state == "recording" and not is_own:
             super().accessed(array, access)

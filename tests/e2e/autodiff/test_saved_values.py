@@ -101,6 +101,7 @@ def two_loops() -> tuple[Any, Any, Callable[[], None]]:
     @ti.kernel
     def run():
         s = 1.0
+        ti.loop_config(serialize=True)
         for _ in range(4):
             s = s * x[0]
         for i in x:

@@ -454,7 +454,7 @@ def test_a_value_of_its_own_stored_by_every_iteration() -> None:
         for i in x:
             loss[None] = x[i]
 
-    refuse("every iteration stores a value of its own in the same place", loss, run)
+    refuse("several iterations of one loop store to the same element of `loss`", loss, run)
 
 
 def test_stored_by_one_iteration() -> None:

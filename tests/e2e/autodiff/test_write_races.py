@@ -1,0 +1,485 @@
+"""Iterations of one loop that write to the same elements: refused where a gradient hangs on it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.traps import check, field, is_near, refuse, slope
+from vkchi.autodiff import races
+from vkchi.errors import DeviceError
+
+STORES = r"several iterations of one loop store to the same element of `\w+`"
+READS = r"one iteration reads an element of `\w+` [^`]*"
+N, BINS = 24, 6
+START = np.linspace(0.1, 1.0, N)
+Program = tuple[Any, list[Callable[[], Any]]]  # the loss, and what computes it
+
+
+def integers(values: Any) -> Any:
+    """A field of integers."""
+    made = ti.field(ti.i32, len(values))
+    made.from_numpy(np.asarray(values, np.int32))
+    return made
+
+
+def last_writer_wins() -> Program:
+    x, y, loss = field(N, values=START), field(BINS), field()
+    bins = integers(np.arange(N) * 5 % BINS)
+
+    @ti.kernel
+    def scatter():
+        for i in x:
+            y[bins[i]] = x[i] * x[i]
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i] * y[i]
+
+    return loss, [scatter, total]
+
+
+def owners_gathered_later() -> Program:
+    x, y, loss = field(N, values=START), field(BINS), field()
+    bins, owner = integers(np.arange(N) * 5 % BINS), integers(np.zeros(BINS))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            owner[bins[i]] = i
+        for i in y:
+            y[i] = x[owner[i]] ** 2
+        for i in y:
+            loss[None] += y[i] * y[i]
+
+    return loss, [run]
+
+
+def flag_by_whoever_finds_it() -> Program:
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def run():
+        found = -1
+        for i in x:
+            if x[i] > 0.3:
+                found = i
+        loss[None] += x[found] ** 2
+
+    return loss, [run]
+
+
+def result_by_whoever_finds_it() -> Program:
+    x, result, loss = field(N, values=START), field(), field()
+
+    @ti.kernel
+    def find():
+        for i in x:
+            if x[i] > 0.3:
+                result[None] = x[i]
+
+    @ti.kernel
+    def total():
+        loss[None] += result[None] ** 2
+
+    return loss, [find, total]
+
+
+def best_so_far() -> Program:
+    x, best, loss, which = field(N, values=START), field(), field(), integers([0])
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if x[i] > best[None]:
+                best[None] = x[i]
+                which[0] = i
+        loss[None] += x[which[0]] ** 2 + best[None]
+
+    return loss, [run]
+
+
+def sum_under_way() -> Program:
+    x, y, loss = field(N, values=START), field(N), field()
+
+    @ti.kernel
+    def run():
+        s = 0.0
+        for i in x:
+            s += x[i]
+            y[i] = s
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    return loss, [run]
+
+
+def short_recurrence() -> Program:
+    x, y, loss = field(N, values=START), ti.field(ti.f32, N), field()
+
+    @ti.kernel
+    def run():
+        for i in range(3):
+            y[i + 1] = ti.sin(y[i]) + 0.3
+        for i in x:
+            loss[None] += x[i] ** 2 * y[i]
+
+    return loss, [run]
+
+
+def recurrence_in_a_variable() -> Program:
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def run():
+        s = 1.0
+        for _ in range(3):
+            s = s * x[0]
+        loss[None] += s
+
+    return loss, [run]
+
+
+def contacts(first: int) -> Program:
+    """Which come about at a call that is no power of two, and go after it."""
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def step(t: ti.i32):
+        for i in range(N - 1):
+            if t == first:
+                d = x[i + 1] - x[i]
+                x[i] += 0.1 * d
+                x[i + 1] -= 0.1 * d
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i] * x[i]
+
+    return loss, [*(lambda t=t: step(t) for t in range(1, 8)), total]
+
+
+PROGRAMS = {
+    last_writer_wins: STORES,
+    owners_gathered_later: STORES,
+    flag_by_whoever_finds_it: STORES,
+    result_by_whoever_finds_it: STORES,
+    best_so_far: f"{READS}|{STORES}",
+    sum_under_way: READS,
+    short_recurrence: READS,
+    recurrence_in_a_variable: f"{READS}|{STORES}",
+    (lambda: contacts(3)): READS,
+    (lambda: contacts(5)): READS,
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_refused(program: Callable[[], Program]) -> None:
+    message = PROGRAMS[program]
+    loss, kernels = program()
+    refuse(message, loss, *kernels)
+    loss, kernels = program()
+    with pytest.raises(ti.TaichiAssertionError, match=message):
+        with ti.ad.Tape(loss, validation=True):
+            for kernel in kernels:
+                kernel()
+
+
+def test_nothing_is_refused_where_no_derivative_flows() -> None:
+    x, y, loss = field(N, values=START), field(BINS), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i % BINS] = x[i]
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    check(x, loss, run, gradient=2 * START)
+
+
+def test_winners_that_stand_in_memory() -> None:
+    """What an earlier kernel left there is read, not done again."""
+    x, loss, owner = field(N, values=START), field(), integers(np.zeros(BINS))
+
+    @ti.kernel
+    def elect():
+        for i in x:
+            owner[i % BINS] = i
+
+    @ti.kernel
+    def gather():
+        for i in range(BINS):
+            loss[None] += x[owner[i]] ** 2
+
+    for memory in None, "1KiB":
+        with ti.ad.Tape(loss, memory=memory):
+            for _ in range(3):
+                elect()
+                gather()
+        won = owner.to_numpy()
+        assert won.max() >= BINS
+        want = np.zeros(N)
+        want[won] = 6 * START[won]
+        is_near(x.grad, want)
+
+
+# --- no races ------------------------------------------------------------------------------------
+
+
+def test_colours_over_many_cells() -> None:
+    """Iterations far apart were once taken for one."""
+    n = 300_000
+    x, b, loss = field(n), field(n), field()
+
+    @ti.kernel
+    def sweep(colour: ti.i32):
+        for i in range(1, n - 1):
+            if i % 3 == colour:
+                x[i] = 0.5 * (x[i - 1] + x[i + 1] + b[i])
+
+    @ti.kernel
+    def total():
+        for i in range(6):
+            loss[None] += x[i] ** 2
+
+    def program(b: Any) -> Any:
+        x = np.zeros(8)
+        for c in range(3):
+            for i in range(1, 7):
+                if i % 3 == c:
+                    x[i] = 0.5 * (x[i - 1] + x[i + 1] + b[i])
+        return (x[:6] ** 2).sum()
+
+    b.fill(1)
+    with ti.ad.Tape(loss):
+        for c in range(3):
+            sweep(c)
+        total()
+    is_near(b.grad.to_numpy()[:8], slope(program, np.ones(8)))
+
+
+def test_colours_by_lists() -> None:
+    x, loss = field(N, values=START), field()
+    cells = integers([*range(0, N, 2), *range(1, N, 2)])
+
+    @ti.kernel
+    def sweep(begin: ti.i32, end: ti.i32):
+        for k in range(begin, end):
+            i = cells[k]
+            x[i] = x[ti.max(i - 1, 0)] * x[ti.min(i + 1, N - 1)] if 0 < i < N - 1 else x[i]
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    def program(x: Any) -> Any:
+        x = x.copy()
+        x[2:-1:2] = x[1:-2:2] * x[3::2]
+        x[1:-1:2] = x[:-2:2] * x[2::2]
+        return (x**2).sum()
+
+    runs = (lambda: sweep(0, N // 2)), (lambda: sweep(N // 2, N)), total
+    check(x, loss, *runs, gradient=slope(program, START))
+
+
+def test_the_same_values() -> None:
+    x, y, loss, flag = field(N, values=START), field(BINS), field(), integers([0])
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i // 4] = x[i // 4] ** 2  # told by the element
+            if x[i] > 0.5:
+                flag[0] = 1
+        for i in y:
+            loss[None] += y[i] * flag[0]
+
+    check(x, loss, run, gradient=np.where(np.arange(N) < BINS, 2 * START, 0))
+
+
+def test_same_numbers_of_different_origin_are_refused() -> None:
+    """What is stored is the same; whose derivative it has is not."""
+    x, y, loss = field(N, values=np.ones(N)), field(BINS), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i % BINS] = x[i]
+        for i in y:
+            loss[None] += y[i]
+
+    refuse(STORES, loss, run)
+
+
+def test_places_that_counters_give() -> None:
+    x, kept, loss, count = field(N, values=START), field(N), field(), integers([0])
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if x[i] > 0.5:
+                k = ti.atomic_add(count[0], 1)
+                kept[k] = x[i] ** 2
+
+    @ti.kernel
+    def total():
+        for k in range(count[0]):
+            loss[None] += kept[k]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(x, loss, run, total, gradient=np.where(START > 0.5, 2 * START, 0))
+
+
+def test_an_extreme_under_its_own_guard() -> None:
+    x, most, loss = field(N, values=START), field(), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if most[None] < x[i]:
+                ti.atomic_max(most[None], x[i])
+        loss[None] += most[None] ** 2
+
+    check(x, loss, run, gradient=np.eye(N)[N - 1] * 2)
+
+
+def test_vectors_that_are_stored_by_component() -> None:
+    v, x, loss = ti.Vector.field(2, ti.f32, BINS, needs_grad=True), field(12), field()
+    x.from_numpy(np.arange(12))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if i % 2 == 0:
+                v[i // 2].x = x[i]
+            else:
+                v[i // 2].y = x[i] ** 2
+        for i in v:
+            loss[None] += v[i].x * v[i].y
+
+    def program(x: Any) -> Any:
+        return (x[::2] * x[1::2] ** 2).sum()
+
+    check(x, loss, run, gradient=slope(program, np.arange(12)))
+
+
+# --- trials --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of kernels that were tried."""
+    made: list[str] = []
+    run = races.Trial.run
+    monkeypatch.setattr(
+        races.Trial, "run", lambda self, call: made.append(call.name) or run(self, call)
+    )
+    return made
+
+
+def test_what_indices_keep_apart_is_not_tried(trials: list[str]) -> None:
+    x, y, loss = field(N, values=START), field(N, N), field()
+
+    @ti.kernel
+    def run(t: ti.i32):
+        for i in x:
+            x[i] = 0.5 * x[i] + y[i, t]
+        for i, j in y:
+            y[i, j] += x[i] * x[j]
+            loss[None] += y[i, j]
+        for i in x:
+            y[i, t + 1] = y[i, t]
+
+    with ti.ad.Tape(loss):
+        for t in range(3):
+            run(t)
+    assert trials == []
+
+
+def test_a_trial_is_repeated_when_what_decides_has_changed(trials: list[str]) -> None:
+    x, loss, near = field(N, values=START), field(), integers(np.arange(N) // 2 * 2)
+
+    @ti.kernel
+    def run():
+        for k in range(N // 2):
+            x[2 * k + 1] *= x[near[2 * k + 1]]
+
+    @ti.kernel
+    def change(v: ti.i32):
+        near[1] = v
+
+    with ti.ad.Tape(loss):
+        for _ in range(3):
+            run()
+        assert trials == ["run"]
+        change(2)
+        run()
+        near[1] = 0
+        run()
+        assert trials == ["run"] * 3
+        near.fill(2)
+        run()
+        run()
+        assert trials == ["run"] * 4
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    refuse(READS, loss, run, (lambda: change(3)), run, total)
+    near.from_numpy(np.arange(N, dtype=np.int32) // 2 * 2)
+    refuse(READS, loss, run, (lambda: change(3)), run, total)
+
+
+def test_what_numbers_decide_is_tried_once_for_each(trials: list[str]) -> None:
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def sweep(colour: ti.i32, rate: ti.f32):
+        for i in range(1, N - 1):
+            if i % 2 == colour:
+                x[i] += rate * (x[i - 1] + x[i + 1] - 2 * x[i])
+
+    for _ in range(2):
+        with ti.ad.Tape(loss):
+            for t in range(6):
+                sweep(t % 2, 0.1 * t)
+    assert trials == ["sweep"] * 2
+
+
+def test_without_memory_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Any, call: Any) -> int:
+        raise DeviceError("out of memory")
+
+    monkeypatch.setattr(races.Trial, "run", fail)
+    loss, kernels = last_writer_wins()
+    with pytest.warns(ti.ad.GradientWarning, match=r"(?s)scatter.*`y`.*validation=True"):
+        with ti.ad.Tape(loss):
+            for kernel in kernels:
+                kernel()
+    with pytest.raises(DeviceError, match="out of memory"):
+        with ti.ad.Tape(loss, validation=True):
+            kernels[0]()
+
+
+def test_places_that_are_drawn_are_told_of() -> None:
+    x, y, loss = field(N, values=START), field(1 << 16), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[ti.cast(ti.random() * (1 << 16), ti.i32)] = x[i]
+
+    with pytest.warns(ti.ad.GradientWarning, match="random numbers"), ti.ad.Tape(loss):
+        run()

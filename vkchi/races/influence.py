@@ -1,0 +1,182 @@
+"""When an access counts, whatever the numbers in memory are: a `select` or a factor of 0 may leave
+out what was read, and what is added.
+
+Owns: `Influence`, of one Func. What is told does not depend on values that other iterations may
+change: a condition or factor that does counts as unknown. Must not know: how races are found.
+
+    x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # the reads count if is_red
+    x[i] += mask[i] * (x[i - 1] - x[i])                             # they count if mask[i] != 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from vkchi.autodiff.primal import find_late
+from vkchi.autodiff.refusals import INVOCATIONS
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Value, base_of, constant_array, walk
+from vkchi.ir.ops import TABLE, WRITES, Effect
+from vkchi.passes.alias import place_of
+from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
+
+NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is
+MOST_STEPS = 1000  # that what was read is followed
+
+
+class When(NamedTuple):
+    """A condition: that `value` is what `wanted` says: True, False, or (None) not 0."""
+
+    value: Value
+    wanted: bool | None
+
+
+class Ending(NamedTuple):
+    """An op that leaves out what was read, unless all these conditions hold."""
+
+    anchor: Op
+    whens: tuple[When, ...]
+
+
+class Influence:
+    """The answers for one Func; `unsteady` are the reads that may find something else in another
+    order of iterations."""
+
+    def __init__(self, fn: Func, unsteady: Iterable[Op]) -> None:
+        ops = list(walk(fn.body))
+        self.late = find_late(fn.body.ops)
+        self.uses: dict[Value, list[Op]] = {}
+        for op in ops:
+            for v in op.args:
+                self.uses.setdefault(v, []).append(op)
+        self.unsteady = self._spread(set(unsteady), ops)
+        own: set[Value] = {op.regions[0].params[0] for op in ops if op.kind == "parallel"}
+        self.varying = self._spread(own | {op for op in ops if op.kind in INVOCATIONS}, ops)
+
+    def _spread(self, found: set[Value], ops: list[Op]) -> set[Value]:
+        """What may depend on these values."""
+        memory: set[Value] = set()
+        before = -1
+        while before != len(found) + len(memory):
+            before = len(found) + len(memory)
+            for op in ops:
+                inner = {v for r in op.regions for v in r.yielded}
+                is_late = op.kind == "load" and base_of(op.args[0]) in memory
+                if is_late or not found.isdisjoint(op.args) or not found.isdisjoint(inner):
+                    found.update(op.results)
+                    found.update(p for r in op.regions for p in r.params)
+                    found.update(v for r in op.regions for x in walk(r) for v in x.results)
+                    if op.kind in WRITES:
+                        memory.add(base_of(op.args[0]))
+                    memory |= {base_of(x.args[0]) for r in op.regions for x in walk(r)
+                               if x.kind in WRITES}  # fmt: skip
+        return found
+
+    # --- reads
+
+    def endings(self, read: Op) -> list[Ending] | None:
+        """The ops that leave out what was read, each unless conditions hold, one on every way that
+        it may take; None if it counts in any case."""
+        found: dict[Ending, None] = {}
+        todo: list[tuple[Value, Ending | None]] = [(read, None)]
+        seen = set(todo)
+        for v, ending in todo:  # grows
+            for op in self.uses.get(v, ()):
+                if not is_pure(op):
+                    if ending is None or len(todo) > MOST_STEPS:
+                        return None
+                    found[ending] = None
+                    continue
+                when = self._left_out(v, op)
+                whens = (*ending.whens, when) if ending is not None and when else (when,)
+                item = (op, ending if when is None else Ending(op, tuple(filter(None, whens))))
+                if item not in seen:
+                    seen.add(item)
+                    todo.append(item)
+        return list(found)
+
+    def _left_out(self, v: Value, op: Op) -> When | None:
+        """The condition under which an op's result depends on an operand; None if always."""
+        if op.kind == "mul" and op.args[0] is not op.args[1]:
+            other = op.args[1] if op.args[0] is v else op.args[0]
+            return When(other, None) if self.is_mask(other) else None
+        if op.kind == "select" and (op.args[1] is v) != (op.args[2] is v):
+            cond = op.args[0]
+            is_ours = cond is not v and cond not in self.unsteady
+            return When(cond, op.args[1] is v) if is_ours else None
+        return None
+
+    def is_mask(self, v: Value) -> bool:
+        """Whether a factor differs between iterations, and is the same in whatever order."""
+        return v in self.varying and v not in self.unsteady
+
+    # --- writes
+
+    def change(self, write: Op) -> When | None:
+        """The condition under which a write changes what it finds; None for always."""
+        v = write.args[1]
+        if write.kind == "atomic_add":
+            return self.not_zero(v)
+        if write.kind != "store" or not isinstance(v, Op):
+            return None
+        if v.kind == "add":
+            for old, more in (v.args, v.args[::-1]):
+                if self.is_old(old, write):
+                    return self.not_zero(more)
+        if v.kind == "sub" and self.is_old(v.args[0], write):
+            return self.not_zero(v.args[1])
+        if v.kind == "select" and v.args[0] not in self.unsteady:
+            is_old = [self.is_old(x, write) for x in v.args[1:]]
+            if is_old[0] != is_old[1]:
+                return When(v.args[0], is_old[1])
+        return None
+
+    def is_old(self, v: Value, write: Op) -> bool:
+        """Whether a value is what the write finds."""
+        if not isinstance(v, Op) or v.kind != "load" or v in self.late:
+            return False
+        return place_of(v.args[0]) == place_of(write.args[0])
+
+    def not_zero(self, v: Value) -> When | None:
+        """The condition under which a value may differ from 0."""
+        while isinstance(v, Op) and v.kind in NEUTRAL and len(v.args) == 1:
+            v = v.args[0]
+        if not isinstance(v, Op):
+            return None
+        if v.kind == "mul":
+            masks = [x for x in v.args if self.is_mask(x)]
+            return When(masks[0], None) if masks else None
+        if v.kind == "select" and v.args[0] not in self.unsteady:
+            is_zero = [is_constant_zero(x) for x in v.args[1:]]
+            if is_zero[0] != is_zero[1]:
+                return When(v.args[0], is_zero[1])
+        return None
+
+
+def is_pure(op: Op) -> bool:
+    """Whether an op does nothing but give a value, which is no place."""
+    return TABLE[op.kind].effect is Effect.PURE and not isinstance(op.type, Ptr)
+
+
+def is_constant_zero(v: Value) -> bool:
+    """Whether a value is the constant 0."""
+    return isinstance(v, Op) and v.kind == "const" and not constant_array(v).any()
+
+
+def emit_when(b: Builder, when: When, get: Callable[[Value], Value]) -> Value:
+    """The condition as a truth value: that it holds for any component."""
+    v = get(when.value)
+    t = v.type
+    assert isinstance(t, Scalar | Tensor)
+    if when.wanted is None and scalar_of(t) is not u1:
+        v = b.emit("ne", v, b.const(0, t))
+    elif when.wanted is False:
+        v = b.emit("not", v)
+    if not isinstance(t, Tensor):
+        return v
+    parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
+    found = parts[0]
+    for part in parts[1:]:
+        found = b.emit("or", found, part)
+    return found

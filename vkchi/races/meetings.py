@@ -1,0 +1,189 @@
+"""Accesses of parallel loops that may meet: two iterations come to one element, and one writes it.
+
+Owns: `find_meetings`, what indices do not keep apart. Two accesses of an array are known to be
+apart if
+- constants in their indices or components differ, or some index is one value of the whole loop,
+  plus different constants;
+- some axes have indices that are computed alike in both, and these tell the iteration: as
+  `demote.Survey` has it, or as the number that `k = ti.atomic_add(count[...], 1)` drew.
+Neither do iterations disturb each other that
+- do the same kind of atomic operation, which commute;
+- store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`.
+Must not know: gradients, launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from vkchi.autodiff.extremes import EXTREMES
+from vkchi.autodiff.refusals import INVOCATIONS, runs_once
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
+from vkchi.ir.ops import TABLE, UPDATES, Effect
+from vkchi.passes.alias import Index, Place, are_distinct, may_share, place_of
+from vkchi.passes.alias import may_meet as components_meet
+from vkchi.passes.demote import Survey, is_alike, is_same_index
+from vkchi.types import Array
+
+
+class Meeting(NamedTuple):
+    """Two accesses of `root` in a loop; `first` reads, if one of them does."""
+
+    loop: Op
+    root: Value
+    first: Op
+    second: Op
+
+
+def find_meetings(fn: Func) -> list[Meeting]:
+    """The accesses that may meet in two iterations of a loop."""
+    used = used_in(fn.body)
+    loops = [op for op in fn.body.ops if op.kind == "parallel" and not runs_once(op)]
+    return [m for loop in loops for m in meetings_in(loop, used)]
+
+
+def meetings_in(loop: Op, used: set[Value]) -> Iterator[Meeting]:
+    """Those of one loop."""
+    (region,) = loop.regions
+    sites = Sites(region)
+    for root in sites.writes:
+        if is_own(root, sites):
+            continue
+        places = sites.places(root, used)
+        if sites.are_private(list(places.values())):
+            continue
+        for k, (a, p) in enumerate(places.items()):
+            for b, q in list(places.items())[k:]:
+                if may_disturb(sites, a, b) and not sites.are_apart(p, q):
+                    first, second = (b, a) if b.kind == "load" else (a, b)
+                    yield Meeting(loop, root, first, second)
+
+
+def is_own(root: Value, sites: Survey) -> bool:
+    """Whether memory is the iteration's own, or its workgroup's."""
+    return isinstance(root, Op) and (root.kind != "local" or root in sites.loops)
+
+
+def may_disturb(sites: Sites, a: Op, b: Op) -> bool:
+    """Whether two accesses of one element leave something else if their order changes."""
+    if a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING):
+        return False
+    return not (a.kind == b.kind == "store" and sites.agree(a, b))
+
+
+COMMUTING = UPDATES - {"atomic_exchange"}
+GREATER = {"gt": 0, "ge": 0, "lt": 1, "le": 1}  # which operand of a comparison
+
+
+def is_pure(op: Op) -> bool:
+    """Whether an op only gives a value or a place."""
+    return TABLE[op.kind].effect is Effect.PURE
+
+
+class Sites(Survey):
+    """The accesses of a loop's body."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__(region.ops, region.params[0])
+        self.loads: dict[Value, list[Op]] = {}
+        self.uses: dict[Value, list[Op]] = {}
+        for op in walk(region):
+            for v in op.args:
+                self.uses.setdefault(v, []).append(op)
+            if op.kind == "load":
+                self.loads.setdefault(base_of(op.args[0]), []).append(op)
+
+    def places(self, root: Value, used: set[Value]) -> dict[Op, Place]:
+        """Where the root is written, and read for something."""
+        reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
+        return {op: place_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
+
+    def is_guard(self, read: Op) -> bool:
+        """Whether a read only leaves out an extreme that would change nothing, as in
+        `if v > most[None]: ti.atomic_max(most[None], v)`: what it finds does not matter."""
+        (test, *others) = self.uses.get(read, [read])
+        (branch, *more) = self.uses.get(test, [test])
+        if others or more or branch.kind != "if" or branch.results or test.kind not in GREATER:
+            return False
+        arms = [[op for op in r.ops if op.kind != "load" and not is_pure(op)]
+                for r in branch.regions]  # fmt: skip
+        if [len(arm) for arm in arms] != [2, 1] or arms[0][0].kind not in EXTREMES:
+            return False
+        extreme = arms[0][0]
+        k = GREATER[test.kind] if extreme.kind == "atomic_max" else 1 - GREATER[test.kind]
+        is_ours = place_of(extreme.args[0]) == place_of(read.args[0])
+        same = self.is_same_value(test.args[k], extreme.args[1])
+        return is_ours and same and test.args[1 - k] is read
+
+    def is_same_value(self, v: Value, w: Value) -> bool:
+        """Whether two values of one iteration are the same: one, or read at one place that nobody
+        writes to."""
+        if v is w or not (isinstance(v, Op) and isinstance(w, Op) and v.kind == w.kind == "load"):
+            return v is w
+        root = base_of(v.args[0])
+        is_fixed = not any(may_share(root, other) for other in self.writes)
+        return is_fixed and place_of(v.args[0]) == place_of(w.args[0])
+
+    def are_private(self, places: Sequence[Place]) -> bool:
+        """Whether axes that all places have in common tell the iteration."""
+        axes = zip(*(place.indices for place in places))
+        return self.keeps_apart([
+            axis[0] for axis in axes if all(is_same_index(i, axis[0]) for i in axis)
+        ])  # fmt: skip
+
+    def are_apart(self, a: Place, b: Place) -> bool:
+        """Whether two places of an array are never the same in two iterations."""
+        if not components_meet(a.component, b.component):
+            return True
+        pairs = list(zip(a.indices, b.indices, strict=True))
+        if self.keeps_apart([i for i, j in pairs if is_same_index(i, j)]):
+            return True
+        return any(are_distinct((i,), (j,)) and self.is_fixed_index(i) for i, j in pairs)
+
+    def is_fixed_index(self, i: Index) -> bool:
+        """Whether an index is the same in all iterations."""
+        return i.root is None or self.is_steady(i.root)
+
+    def keeps_apart(self, indices: Sequence[Index]) -> bool:
+        """Whether these indices differ in any two iterations."""
+        values = [i.root for i in indices if i.root is not None]
+        return self.tells_iteration(values) or any(self.is_ticket(v, values) for v in values)
+
+    def is_ticket(self, v: Value, told: Sequence[Value]) -> bool:
+        """Whether v is what a counter gave, one that only counts up and that `told` tell."""
+        if not isinstance(v, Op) or v.kind != "atomic_add":
+            return False
+        root = base_of(v.args[0])
+        if any(other is not root and may_share(other, root) for other in self.writes):
+            return False
+        counts = (constant_int(w.op.args[1]) for w in self.writes[root] if w.op.kind != "store")
+        is_counter = all(w.op.kind == "atomic_add" for w in self.writes[root])
+        if not is_counter or not all(n is not None and n > 0 for n in counts):
+            return False
+        place = place_of(v.args[0])
+        return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
+
+    def agree(self, a: Op, b: Op) -> bool:
+        """Whether two stores to one element certainly store the same."""
+        v, w = a.args[1], b.args[1]
+        if not is_alike(v, w):
+            return False
+        pairs = zip(place_of(a.args[0]).indices, place_of(b.args[0]).indices)
+        told = {i.root for i, j in pairs if is_same_index(i, j) and i.root is not None}
+        return self.is_told(v, told)
+
+    def is_told(self, v: Value, told: set[Value]) -> bool:
+        """Whether a value is the same wherever the values `told` are."""
+        if v in told or self.is_steady(v):
+            return True
+        if not isinstance(v, Op) or v.type is None:
+            return False
+        if v.kind == "load":
+            root = base_of(v.args[0])
+            if any(may_share(root, other) for other in self.writes):
+                return False
+        elif TABLE[v.kind].effect is not Effect.PURE or v.kind in INVOCATIONS:
+            return False
+        return all(isinstance(x.type, Array) or self.is_told(x, told) for x in v.args)

@@ -1,0 +1,378 @@
+"""A kernel that notes which iterations come to which elements, and finds those that meet.
+
+Owns: `note`, which adds to a Func, for every group of accesses that may meet, cells for each number
+of their array: the least and the greatest iteration that read it, changed it, or stored there, and
+the least and greatest number that was stored. A loop after each parallel loop compares them, puts
+the greatest number of a group that met, from 1, into `met`, and clears the cells.
+`slimmed` leaves of such a Func what decides which elements it comes to.
+
+Two iterations meet in an element if
+- one reads it, and what it reads counts (`influence`), and another one changes what it finds;
+- both store to it: different numbers, or, in a group that is strict, whatever numbers;
+- one stores, another one does an atomic operation; or they do different kinds of those.
+Adding 0 is no change, nor is storing what stands there; where a derivative hangs on it, only if it
+is so whatever the numbers are. Must not know: launches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from vkchi.autodiff.memory import for_each_element
+from vkchi.autodiff.sweep import as_i32, place_in
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.pipeline import load_pass
+from vkchi.races.influence import Influence, When, emit_when
+from vkchi.races.meetings import Meeting
+from vkchi.types import (
+    Array,
+    Layout,
+    Ptr,
+    Scalar,
+    Tensor,
+    Type,
+    cell_of,
+    f32,
+    i32,
+    row_major,
+    scalar_of,
+    u32,
+    u64,
+    with_scalar,
+)
+
+NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
+LEAST = -(1 << 31)
+MET, CELLS = ".met", ".cells."
+READS, CHANGES, STORES = "reads", "changes", "stores"
+
+
+class Group(NamedTuple):
+    """Accesses of one root in one loop, the first ones of one line and the second ones too;
+    `is_strict` says that it counts who stores, even where all store the same."""
+
+    loop: Op
+    root: Value
+    first: tuple[Op, ...]
+    second: tuple[Op, ...]
+    is_strict: bool
+
+
+def grouped(meetings: Sequence[Meeting], strict: Container[Meeting] = ()) -> list[Group]:
+    """The meetings by lines."""
+    found: dict[tuple[object, ...], list[Meeting]] = {}
+    for m in meetings:
+        kinds = (m.first.kind, m.second.kind)
+        key = (m.loop, m.root, m.first.span, m.second.span, kinds, m in strict)
+        found.setdefault(key, []).append(m)
+    return [
+        Group(those[0].loop, those[0].root, tuple(dict.fromkeys(m.first for m in those)),
+              tuple(dict.fromkeys(m.second for m in those)), those[0] in strict)
+        for those in found.values()
+    ]  # fmt: skip
+
+
+class Cells(NamedTuple):
+    """What is noted of some ops: who came, and what they stored, word by word."""
+
+    who: tuple[Param, Param]
+    words: tuple[tuple[Param, Param], ...] = ()
+
+    @property
+    def params(self) -> Iterator[tuple[Param, int]]:
+        """All of them, with what stands there at first."""
+        yield from zip(self.who, (LAST, NOBODY))
+        for pair in self.words:
+            yield from zip(pair, (LAST, LEAST))
+
+
+class Noted(NamedTuple):
+    """The Func, the roots of its cells and what stands in them at first, by name."""
+
+    func: Func
+    cells: dict[str, tuple[Value, int]]
+
+
+class Style(NamedTuple):
+    """`knows_values`: what is stored is compared. `writes`: the arrays that it writes to, all if
+    None. `active`: values with derivatives. `reports`: whether it does."""
+
+    knows_values: bool
+    writes: Container[Value] | None = None
+    active: Container[Value] = ()
+    reports: bool = False
+
+
+def note(fn: Func, groups: Sequence[Group], style: Style) -> Noted:
+    """The Func that finds which of these groups meet."""
+    return Noting(fn, groups, style).make()
+
+
+class Noting:
+    """Builds one such Func."""
+
+    def __init__(self, fn: Func, groups: Sequence[Group], style: Style) -> None:
+        self.fn, self.groups, self.style = fn, groups, style
+        reads = [op for g in groups for op in g.first if op.kind == "load"]
+        self.influence = Influence(fn, reads)
+        self.roots: dict[str, tuple[Value, int]] = {}
+        self.params: list[Param] = []
+        self.pools: defaultdict[object, list[Param]] = defaultdict(list)
+        self.turns: defaultdict[object, int] = defaultdict(int)
+        self.made: dict[tuple[object, ...], Cells] = {}
+        self.at: dict[Op, list[tuple[Op, Cells, str, tuple[When, ...], Op]]] = {}
+        self.met = Param(cell_of(i32), MET)
+        self.sides = [self._sides(g) for g in groups]
+        self.loops = {g.loop for g in groups}
+        self.used = used_in(fn.body)
+        self.rebuilder = Rebuilder(self.visit)
+
+    def make(self) -> Noted:
+        """The whole."""
+        body = self.rebuilder.region(self.fn.body)
+        params = (*self.fn.params, *self.params, self.met)
+        return Noted(Func(f"{self.fn.name}.noted", params, body, self.fn.span), self.roots)
+
+    # --- cells
+
+    def _sides(self, g: Group) -> tuple[Cells, Cells]:
+        """The cells of both sides of a group."""
+        if g.first[0].kind == "load":
+            return self._cells(g, g.first, READS), self._cells(g, g.second, CHANGES)
+        return self._cells(g, g.first, STORES), self._cells(g, g.second, STORES)
+
+    def _cells(self, g: Group, ops: tuple[Op, ...], role: str) -> Cells:
+        key = (g.loop, g.root, ops, role)
+        if key not in self.made:
+            has_words = role == STORES and self.style.knows_values and ops[0].kind == "store"
+            count = words_in(element_type(g.root)) if has_words else 0
+            pairs = [(self._param(g, LAST), self._param(g, NOBODY))]
+            pairs += [(self._param(g, LAST), self._param(g, LEAST)) for _ in range(count)]
+            cells = self.made[key] = Cells(pairs[0], tuple(pairs[1:]))
+            for op in ops:
+                self._note_at(op, cells, role, g.loop)
+        return self.made[key]
+
+    def _param(self, g: Group, first: int) -> Param:
+        """New cells of a loop; those of other loops are used again."""
+        turn = self.turns[g.loop, g.root, first]
+        self.turns[g.loop, g.root, first] += 1
+        pool = self.pools[g.root, first]
+        if turn == len(pool):
+            param = Param(cells_type(g.root), f"{CELLS}{len(self.roots)}")
+            pool.append(param)
+            self.params.append(param)
+            self.roots[param.name] = (g.root, first)
+        return pool[turn]
+
+    def _note_at(self, op: Op, cells: Cells, role: str, loop: Op) -> None:
+        """Plan where an access is noted, and when."""
+        endings = self.influence.endings(op) if role == READS else None
+        if endings is None:
+            when = self.influence.change(op) if role == CHANGES else None
+            self.at.setdefault(op, []).append((op, cells, role, (when,) if when else (), loop))
+            return
+        for ending in endings:
+            self.at.setdefault(ending.anchor, []).append((op, cells, role, ending.whens, loop))
+
+    # --- ops
+
+    def get(self, v: Value) -> Value:
+        """What stands for a value."""
+        return self.rebuilder.map.get(v, v)
+
+    def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """Note what an op does; leave out what is not to be done."""
+        if effect_of(op.kind) is Effect.REPORT and not self.style.reports:
+            return ()
+        for access, cells, role, whens, loop in self.at.get(op, ()):
+            self._emit(b, access, cells, role, whens, loop)
+        if op in self.loops:
+            self.rebuilder.keep(op, args)
+            self._compare(b, op)
+            return ()
+        root = base_of(op.args[0]) if op.kind in WRITES else None
+        writes = self.style.writes
+        if not isinstance(root, Param) or writes is None or root in writes:
+            return None
+        return [b.emit("load", args[0])] if op in self.used else op.results and [args[1]]
+
+    def _emit(
+        self, b: Builder, op: Op, cells: Cells, role: str, whens: tuple[When, ...], loop: Op
+    ) -> None:
+        """Note the iteration at the place of an access."""
+        index = b.emit("sub", self.get(loop.regions[0].params[0]), self.get(loop.args[0]))
+        conditions = [emit_when(b, when, self.get) for when in whens]
+        parts = self._changed(b, op) if role == CHANGES and not whens else None
+        for param, kind, none in zip(cells.who, ("atomic_min", "atomic_max"), (LAST, NOBODY)):
+            for k, place in enumerate(self._places(b, op, param)):
+                number = as_i32(b, index)
+                for c in (*conditions, *(parts[k : k + 1] if parts else ())):
+                    number = b.emit("select", c, number, b.const(none, i32))
+                b.emit(kind, place, number)
+        for k, pair in enumerate(cells.words):
+            for param, kind in zip(pair, ("atomic_min", "atomic_max")):
+                words = words_of(b, self.get(op.args[1]))
+                for place, component in zip(self._places(b, op, param), words):
+                    b.emit(kind, place, component[k])
+
+    def _changed(self, b: Builder, op: Op) -> list[Value] | None:
+        """For every component, whether a write changes it, as far as values tell."""
+        v = op.args[1]
+        if not self.style.knows_values or v in self.style.active:
+            return None
+        if op.kind not in ("store", "atomic_add"):
+            return None
+        new, t = self.get(v), v.type
+        assert isinstance(t, Scalar | Tensor)
+        old = b.emit("load", self.get(op.args[0])) if op.kind == "store" else b.const(0, t)
+        if not isinstance(t, Tensor):
+            return [b.emit("ne", old, new)]
+        return [b.emit("ne", *(b.emit("extract", x, attr=k) for x in (old, new)))
+                for k in range(t.size)]  # fmt: skip
+
+    def _places(self, b: Builder, op: Op, param: Param) -> Iterator[Value]:
+        """The cells of what an access comes to, a number each."""
+        root = base_of(op.args[0])
+        array: Value = param if isinstance(root, Param) else b.emit("elem", param)
+        place = place_in(b, op.args[0], array, self.get)
+        assert isinstance(place.type, Ptr)
+        if not isinstance(place.type.elem, Tensor):
+            yield place
+            return
+        for k in range(place.type.elem.size):
+            yield b.emit("member", place, attr=k)
+
+    # --- who met
+
+    def _compare(self, b: Builder, loop: Op) -> None:
+        """Look at all cells of a loop, and clear them."""
+        ours = [(k, g) for k, g in enumerate(self.groups) if g.loop is loop]
+        for root in dict.fromkeys(g.root for _, g in ours):
+            those = [k for k, g in ours if g.root is root]
+            used = dict.fromkeys(
+                pair for k in those for cells in self.sides[k] for pair in cells.params
+            )
+            for_each_element(b, next(iter(used))[0], self._look(b, those, list(used)))
+
+    def _look(
+        self, b: Builder, those: list[int], used: list[tuple[Param, int]]
+    ) -> Callable[..., None]:
+        def look(*keys: Value) -> None:
+            found: dict[Param, Value] = {}
+            for param, first in used:
+                place = b.emit("elem", param, *keys)
+                found[param] = b.emit("load", place)
+                t = found[param].type
+                assert isinstance(t, Scalar | Tensor)
+                b.emit("store", place, b.const(first, t))
+            number = self._greatest(b, those, found)
+            with b.region() as hit:
+                b.emit("atomic_max", b.emit("elem", self.met), number)
+                b.emit("yield")
+            with b.region() as miss:
+                b.emit("yield")
+            b.if_(b.emit("gt", number, b.const(0, i32)), hit, miss)
+
+        return look
+
+    def _greatest(self, b: Builder, those: list[int], found: Mapping[Param, Value]) -> Value:
+        """The greatest number of a group that met in an element, or 0."""
+        number: Value = b.const(0, i32)
+        t = next(iter(found.values())).type
+        for k in range(t.size if isinstance(t, Tensor) else 1):
+            parts = {p: b.emit("extract", v, attr=k) if isinstance(t, Tensor) else v
+                     for p, v in found.items()}  # fmt: skip
+            for g in those:
+                is_met = self._have_met(b, g, parts)
+                number = b.emit("select", is_met, b.const(g + 1, i32), number)
+        return number
+
+    def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
+        """Whether the two sides of a group met."""
+        group, (one, other) = self.groups[number], self.sides[number]
+        lows, highs = zip(*([parts[p] for p in cells.who] for cells in (one, other)))
+        zero = b.const(0, i32)
+        is_both = b.emit("and", *(b.emit("ge", v, zero) for v in highs))
+        is_met = b.emit("and", is_both, b.emit("ne", b.emit("min", *lows), b.emit("max", *highs)))
+        if group.is_strict or not (one.words and other.words):
+            return is_met
+        differs: Value | None = None
+        for mine, theirs in zip(one.words, other.words):
+            low = b.emit("min", parts[mine[0]], parts[theirs[0]])
+            word = b.emit("ne", low, b.emit("max", parts[mine[1]], parts[theirs[1]]))
+            differs = word if differs is None else b.emit("or", differs, word)
+        assert differs is not None
+        return b.emit("and", is_met, differs)
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def element_type(root: Value) -> Scalar | Tensor:
+    """What an element of some memory is."""
+    t = root.type
+    assert isinstance(t, Array | Ptr)
+    elem = t.elem
+    assert isinstance(elem, Scalar | Tensor)
+    return elem
+
+
+def cells_type(root: Value) -> Array:
+    """An array of an integer for each number of some memory."""
+    elem, t = with_scalar(element_type(root), i32), root.type
+    if not isinstance(t, Array):
+        return cell_of(elem)
+    if t.shape is None:
+        return Array.of(elem, t.ndim)
+    plain = row_major(t.shape, t.scalars_per_element)
+    origin = t.layout.origin if t.layout is not None else ()
+    return Array.of(elem, t.ndim, t.shape, Layout(*plain[:3], origin))
+
+
+def words_in(t: Type) -> int:
+    """How many integers of 32 bits a number takes."""
+    return 2 if scalar_of(t).bits == 64 else 1
+
+
+def words_of(b: Builder, v: Value) -> list[list[Value]]:
+    """For every component, its bits as integers of 32 bits."""
+    t = v.type
+    parts = [b.emit("extract", v, attr=k) for k in range(t.size)] if isinstance(t, Tensor) else [v]
+    return [words_of_number(b, part) for part in parts]
+
+
+def words_of_number(b: Builder, v: Value) -> list[Value]:
+    """The bits of a number."""
+    t = scalar_of(v.type)
+    if t.bits == 64:
+        bits = v if t is u64 else b.emit("bitcast", v, type=u64)
+        high = b.emit("shr", bits, b.const(32, u64))
+        return [b.emit("bitcast", b.emit("cast", x, type=u32), type=i32) for x in (bits, high)]
+    if t.kind == "f":
+        v = v if t.bits == 32 else b.emit("cast", v, type=f32)
+    return [b.emit("bitcast" if t.bits == 32 or t.kind == "f" else "cast", v, type=i32)
+            if t is not i32 else v]  # fmt: skip
+
+
+# --- what decides --------------------------------------------------------------------------------
+
+
+def slimmed(fn: Func, groups: Sequence[Group], style: Style) -> Noted:
+    """The Func that finds which of these groups may meet whatever is stored: it only does what
+    decides which elements it comes to."""
+    needed: set[Value] = set()
+    while True:
+        made = note(fn, groups, style._replace(knows_values=False, writes=needed))
+        func = load_pass("dce")(made.func)
+        loaded = {base_of(op.args[0]) for op in walk(func.body) if op.kind == "load"}
+        written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
+        more = {root for root in loaded & written if isinstance(root, Param)} - needed
+        if not more:
+            return made._replace(func=func)
+        needed |= more
