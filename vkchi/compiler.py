@@ -23,6 +23,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
 from vkchi.passes.grid import host_count, plan_grid
 from vkchi.passes.pipeline import optimise
+from vkchi.passes.shallow import keep_shallow
 from vkchi.shader import REPORTS as REPORT_ARRAY
 from vkchi.shader import Count, Shader, without_wraps
 from vkchi.sites import Site
@@ -58,6 +59,7 @@ def compile_kernel(
     what the device lacks."""
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
+    lowered = lowered._replace(func=keep_shallow(lowered.func))
     clock.tick("lower")
     show("ir", lowered.func)
     built = build(lowered.func, options, caps)

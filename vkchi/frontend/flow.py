@@ -15,7 +15,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from vkchi.errors import KernelTypeError
+from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.operands import common_scalar, describe, name_of, operand, own_type, weak
@@ -39,6 +39,7 @@ from vkchi.ir.ops import TABLE, Effect
 from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 
 GoOn = Callable[[], None]
+MOST_NESTED = 1_000  # regions; each takes some 7 Python frames, of lower.RECURSION_LIMIT
 CHEAP_OPS = 12  # more, and a branch beats computing both sides
 
 
@@ -53,6 +54,13 @@ class Arm(NamedTuple):
 
 def run_region(cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any]) -> Arm:
     """Open a region, lower into it, and put the variables back to what they were before."""
+    if len(cx.frames) >= MOST_NESTED:
+        raise cx.fail(
+            f"more than {MOST_NESTED:,} branches nest here: an `elif` stands in the `else` before "
+            "it, and so does what follows `if ...: continue` (or `break`, or `return`)",
+            kind=KernelSyntaxError,
+            help="part them by an `if` in their middle, or look up in a field what depends on them",
+        )
     cx.frames.append({})
     with cx.b.region(*params) as region:
         value = lower()

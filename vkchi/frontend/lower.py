@@ -38,7 +38,7 @@ from vkchi.structs import StructType
 from vkchi.types import Array, Scalar, Tensor, Type, cell_of
 
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
-RECURSION_LIMIT = 8000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
+RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 
 
 class Lowered(NamedTuple):
@@ -84,7 +84,7 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
     note = annotations_of(fn, cx.act.source).get("return")
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
-    with cx.b.region() as body, _deep_recursion():
+    with cx.b.region() as body, _deep_recursion(cx):
         cx.act.returns, leaves = declare_returns(cx, returns)
         lower_block(cx, cx.act.source.node.body)
         check_returned(cx, returns)
@@ -96,13 +96,15 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def _deep_recursion(cx: Lowering) -> Iterator[None]:
     old = sys.getrecursionlimit()
     sys.setrecursionlimit(max(old, RECURSION_LIMIT))
     try:
         yield
     except RecursionError:
-        raise KernelSyntaxError("an expression of this kernel is nested too deeply") from None
+        raise cx.fail(
+            "expressions, branches or calls nest too deeply here", kind=KernelSyntaxError
+        ) from None
     finally:
         sys.setrecursionlimit(old)
 

@@ -55,7 +55,8 @@ def _may_leave(source: Source, n: ast.stmt) -> bool:
     if isinstance(n, ast.Return | ast.Break | ast.Continue):
         return True
     if isinstance(n, ast.If):
-        return any(may_leave(source, s) for s in [*n.body, *n.orelse])
+        # A list, not a generator: chains of `elif` nest, and generators nest on C's stack.
+        return True in [may_leave(source, s) for s in (*n.body, *n.orelse)]
     if isinstance(n, ast.For | ast.While):
         return returns(source, n)
     return False

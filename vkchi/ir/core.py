@@ -120,10 +120,15 @@ class Program:
 def walk(region: Region) -> Iterator[Op]:
     """Every op of the region and of the regions inside, in program order, an op before its own
     regions' ops."""
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from walk(inner)
+    stack = [iter(region.ops)]
+    while stack:
+        for op in stack[-1]:
+            yield op
+            if op.regions:
+                stack += [iter(inner.ops) for inner in reversed(op.regions)]
+                break
+        else:
+            stack.pop()
 
 
 def used_in(region: Region) -> set[Value]:
@@ -138,13 +143,7 @@ def find_parallel(fn: Func) -> Op | None:
 
 def has_kind(region: Region, kinds: Container[str]) -> bool:
     """Whether an op of one of these kinds stands in the region or in the regions inside."""
-    for op in region.ops:
-        if op.kind in kinds:
-            return True
-        for inner in op.regions:
-            if has_kind(inner, kinds):
-                return True
-    return False
+    return any(op.kind in kinds for op in walk(region))
 
 
 def params_under(values: Iterable[Value]) -> set[Param]:

@@ -72,9 +72,13 @@ class Needs:
         self.owners: dict[Value, tuple[Op, int]] = {}  # region parameter -> loop, slot (-1: index)
         self.writers: dict[Value, list[Op]] = {}  # private place -> what only writes it
         self.work: list[Op] = []
+        self.wanted: list[tuple[Op, int]] = []  # control ops, and which results of them
         self.scan(fn.body, None)
-        while self.work:
-            self.spread(self.work.pop())
+        while self.work or self.wanted:
+            if self.wanted:
+                self.spread_result(*self.wanted.pop())
+            else:
+                self.spread(self.work.pop())
 
     def scan(self, region: Region, parent: Op | None) -> None:
         """Note where ops and parameters stand, and what is needed for itself."""
@@ -141,10 +145,13 @@ class Needs:
 
     def need_result(self, op: Op, k: int) -> None:
         """A result of an `if`, or a carried value of a loop."""
-        if op.results[k] in self.values:
-            return
-        self.values.add(op.results[k])
-        self.need_op(op)
+        if op.results[k] not in self.values:
+            self.values.add(op.results[k])
+            self.need_op(op)
+            self.wanted.append((op, k))
+
+    def spread_result(self, op: Op, k: int) -> None:
+        """What a needed result makes needed."""
         if is_loop(op):
             self.need(first_values(op)[k])
         for region in bodies_of(op):

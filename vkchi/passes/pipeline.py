@@ -62,6 +62,7 @@ ENTRIES: dict[str, Entry] = {
     "stride": Entry("stride:stride", "caps"),
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
+    "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
 # On the whole kernel, before it is cut into dispatches.
