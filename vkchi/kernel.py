@@ -45,6 +45,7 @@ class Kernel:
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
+        keep_typed_source(fn)
         self._is_method = looks_like_method(fn)
         self._signer: Signer | None = None
         self._signature = inspect.signature(fn)
@@ -181,6 +182,15 @@ def show_element(storage: Storage) -> Any:
     return ElementHook.value(storage.read(()))
 
 
+def keep_typed_source(fn: FunctionType) -> None:
+    """Read the syntax of a function that was typed, or made of a text, while that is still to be
+    had; files keep theirs."""
+    if fn.__code__.co_filename.startswith("<"):
+        from vkchi.frontend.source import keep_source  # not before it is needed
+
+        keep_source(fn)
+
+
 class Func:
     """A function that kernels inline. Python cannot call it."""
 
@@ -189,6 +199,7 @@ class Func:
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
+        keep_typed_source(fn)
         if fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
             from vkchi.frontend.inline import signature_of  # not before it is needed: 0.1 s
 

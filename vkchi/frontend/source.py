@@ -12,15 +12,19 @@ import ast
 import inspect
 import linecache
 import tokenize
+from itertools import count
 from types import CodeType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.typed import SHARED, find_lines
 from vkchi.span import Span
 
-# By file, for code objects compare by content without it; as long as the code lives.
-_PARSED: dict[str, WeakKeyDictionary[CodeType, Source]] = {}
+# By identity, as long as the code lives: code objects compare by what they do, and annotations of
+# variables do nothing.
+_NUMBERS = count(1)
+_PARSED: dict[int, tuple[ref[CodeType], Source]] = {}
 
 
 class Source:
@@ -29,9 +33,9 @@ class Source:
     __slots__ = ("_is_ascii", "_lines", "_shift", "file", "memo", "name", "node")
 
     def __init__(
-        self, code: CodeType, node: ast.FunctionDef, lines: list[str], first_line: int
+        self, code: CodeType, node: ast.FunctionDef, lines: list[str], first_line: int, file: str
     ) -> None:
-        self.file, self.name, self.node = code.co_filename, code.co_name, node
+        self.file, self.name, self.node = file, code.co_name, node
         self.memo: dict[Any, Any] = {}
         self._lines = lines
         self._shift = first_line - 2  # one line stands before the text when it is parsed
@@ -54,11 +58,22 @@ def source_of(fn: FunctionType) -> Source:
     """The function's syntax. Raises KernelSyntaxError for coroutines, and functions whose text
     cannot be found; a lambda's only where it cannot be told from another on its line."""
     code = fn.__code__
-    of_file = _PARSED.setdefault(code.co_filename, WeakKeyDictionary())
-    found = of_file.get(code)
-    if found is None:
-        found = of_file[code] = _parse(fn, code)
-    return found
+    found = _PARSED.get(id(code))
+    if found is None or found[0]() is not code:
+        number = id(code)
+        source = _parse(fn, code)
+        found = _PARSED[number] = ref(code, lambda _: _PARSED.pop(number, None)), source
+    return found[1]
+
+
+def keep_source(fn: FunctionType) -> None:
+    """Read the syntax of a function that stands in no file now, while Python surely has its text:
+    the next thing typed may have the same name. What goes wrong is told where it is needed."""
+    if fn.__code__.co_filename.startswith("<"):
+        try:
+            source_of(fn)
+        except KernelSyntaxError:
+            pass
 
 
 def span_of_code(code: CodeType) -> Span:
@@ -70,7 +85,7 @@ def span_of_code(code: CodeType) -> Span:
 def _parse(fn: FunctionType, code: CodeType) -> Source:
     if code.co_name == "<lambda>":
         return _parse_lambda(fn, code)
-    lines = _read_block(fn, code)
+    lines, file = _read_block(fn, code)
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
     try:
         tree = ast.parse(opening + "".join(lines))
@@ -84,15 +99,12 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
         )
     if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
         raise _changed(code)
-    return Source(code, node, lines, code.co_firstlineno)
+    return Source(code, node, lines, code.co_firstlineno, file)
 
 
 def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     """A lambda as the function that returns its expression. The whole file is parsed."""
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, fn.__globals__)
-    if not lines:
-        raise _unavailable(code)
+    lines, file = _read_lines(fn, code)
     try:
         tree = ast.parse("\n" + "".join(lines))
     except SyntaxError:
@@ -109,7 +121,7 @@ def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     found = max(lambdas, key=lambda n: (n.lineno, n.col_offset))  # the inner one of two
     body = ast.copy_location(ast.Return(found.body), found.body)
     node = ast.FunctionDef(code.co_name, found.args, [body], decorator_list=[])
-    return Source(code, ast.copy_location(node, found), lines, first_line=1)
+    return Source(code, ast.copy_location(node, found), lines, 1, file)
 
 
 def _may_be(n: ast.Lambda, code: CodeType) -> bool:
@@ -126,10 +138,24 @@ def _may_be(n: ast.Lambda, code: CodeType) -> bool:
     return all(begin <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)
 
 
-def _read_block(fn: FunctionType, code: CodeType) -> list[str]:
-    """The lines of the definition, decorators first, as they stand in the file."""
-    linecache.checkcache(code.co_filename)  # a reloaded module has a new text
-    lines = linecache.getlines(code.co_filename, fn.__globals__)
+def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
+    """(lines, file) of all that the function stands in. What was typed becomes a file of its own
+    for messages. Raises KernelSyntaxError where the text is not to be had."""
+    file = code.co_filename
+    linecache.checkcache(file)  # a reloaded module has a new text
+    lines = [] if file in SHARED else linecache.getlines(file, fn.__globals__)
+    if not lines and file.startswith("<"):
+        lines = find_lines(code)
+        file = f"<{file.strip('<>')}-{next(_NUMBERS)}>"
+        linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+    if not lines:
+        raise _unavailable(code)
+    return lines, file
+
+
+def _read_block(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
+    """(lines, file): the definition, decorators first, as it stands in its file."""
+    lines, file = _read_lines(fn, code)
     block: list[str] = []
     if code.co_firstlineno <= len(lines):
         try:
@@ -138,14 +164,25 @@ def _read_block(fn: FunctionType, code: CodeType) -> list[str]:
             raise _changed(code) from None
     if not block:
         raise _unavailable(code)
-    return block
+    return block, file
+
+
+_HELP = {
+    "<stdin>": "write it to a file and run that: Python does not keep what is piped into it, nor "
+    "lines typed at a prompt without a history",
+    "<string>": "define it in a file or a notebook cell; for exec() of a text, name it, "
+    "compile(text, name, 'exec'), and tell Python's linecache: "
+    "linecache.cache[name] = (len(text), None, text.splitlines(True), name)",
+}
 
 
 def _unavailable(code: CodeType) -> KernelSyntaxError:
+    is_file = not code.co_filename.startswith("<")
+    away = "its file is not there, or is no text: kernels need the .py file beside a .pyc"
     return KernelSyntaxError(
         f"the source of {code.co_name}() is not available, and kernels are compiled from it",
         span_of_code(code),
-        help="define it in a file or a notebook cell, not through exec() or eval()",
+        help=away if is_file else _HELP.get(code.co_filename, _HELP["<string>"]),
     )
 
 

@@ -1,0 +1,192 @@
+"""The text of code that stands in no file: typed at a prompt, given to `python -c`, piped in.
+
+Owns: where Python still has such text (the command line, a file that is standard input, the
+histories of readline and IPython, linecache), and the proof that a text is the code's: compiled, it
+gives the same instructions, names, constants and lines. What does not is not taken, so a kernel
+never means something else than what was typed. Must not know: syntax trees.
+
+    >>> find_lines(fn.__code__)      # `@ti.kernel` typed at the prompt
+    ['@ti.kernel\\n', 'def f():\\n', '    pass\\n']
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import os
+import re
+import stat
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from itertools import combinations_with_replacement
+from types import CodeType
+from typing import Any
+
+# Names under which different texts are compiled; what linecache has of them may be another's.
+SHARED = ("<stdin>", "<string>", "<timed exec>", "<console>")
+_CLOSING_LINES = 8  # most lines of brackets behind a function's last instruction
+_HEAD_LINES = 60  # most lines from a statement's first to the `def`
+_CELLS = 50
+_PAIRED = 40  # lines of functions in which two dropped lines are looked for
+_TAKES_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+def find_lines(code: CodeType) -> list[str]:
+    """The lines of which number `co_firstlineno` is the function's first; empty if unknown."""
+    for text in _texts(code):
+        lines = lines_in(text, code)
+        if lines:
+            return lines
+    return []
+
+
+def lines_in(text: str, code: CodeType) -> list[str]:
+    """The lines of a text, moved so that the code stands in its line; empty if it is not there."""
+    try:
+        whole = compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = next((inner for inner in _nested(whole) if is_same(inner, code)), None)
+    if found is None:
+        return []
+    lines = text.splitlines(keepends=True)
+    shift = found.co_firstlineno - code.co_firstlineno
+    return lines[shift:] if shift >= 0 else ["\n"] * -shift + lines
+
+
+def is_same(a: CodeType, b: CodeType) -> bool:
+    """Whether two code objects do the same, in lines that lie alike."""
+    if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
+        return False
+    return _offsets(a) == _offsets(b) and len(a.co_consts) == len(b.co_consts) and all(
+        is_same(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType)
+        else type(x) is type(y) and repr(x) == repr(y)
+        for x, y in zip(a.co_consts, b.co_consts)
+    )  # fmt: skip
+
+
+_FUTURES = annotations.compiler_flag  # of what `from __future__` brings, this alone says something
+_PARTS = (
+    "co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_code",
+    "co_names", "co_varnames", "co_freevars", "co_cellvars",
+)  # fmt: skip
+
+
+def _offsets(code: CodeType) -> list[int]:
+    first = code.co_firstlineno
+    return [0 if line is None else line - first for _, _, line in code.co_lines()]
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Every code object inside one, the last one first: a later definition hides an earlier."""
+    for x in reversed(code.co_consts):
+        if isinstance(x, CodeType):
+            yield x
+            yield from _nested(x)
+
+
+# --- where texts may be --------------------------------------------------------------------------
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    file = code.co_filename
+    yield "".join(linecache.getlines(file))
+    yield "".join(getattr(linecache, "_getlines_from_code", lambda code: [])(code))  # Python 3.13
+    if file == "<string>":
+        yield given_on_command_line(sys.orig_argv)
+    if file in ("<stdin>", "<console>"):
+        yield redirected_to(0)
+        yield from typed_statements(code, _readline_history())
+    if file == "<timed exec>":
+        yield from _magic_cells()
+
+
+def given_on_command_line(argv: list[str]) -> str:
+    """The program after `-c` in Python's own arguments; empty if there is none."""
+    words = iter(argv[1:])
+    for word in words:
+        if word in _TAKES_VALUE:
+            next(words, None)
+        elif not word.startswith("-") or word == "-":
+            return ""
+        elif not word.startswith("--"):
+            flags, found, rest = word[1:].partition("c")
+            if found and not re.search("[WXm]", flags):
+                return rest or next(words, "")
+    return ""
+
+
+def redirected_to(descriptor: int) -> str:
+    """The text of the file that was opened as standard input; empty for pipes and terminals."""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        data = os.pread(descriptor, status.st_size, 0)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return io.TextIOWrapper(io.BytesIO(data), encoding).read()
+    except (OSError, SyntaxError, ValueError, AttributeError):
+        return ""
+
+
+def _readline_history() -> list[str]:
+    """What was typed, oldest first, where the prompt has a history."""
+    readline: Any = sys.modules.get("readline")
+    if readline is None:
+        return []
+    count = readline.get_current_history_length()
+    return [readline.get_history_item(k) or "" for k in range(1, count + 1)]
+
+
+def typed_statements(code: CodeType, history: list[str]) -> Iterator[str]:
+    """The statements in a history that may have given the code, latest first. A history has no
+    empty lines, and one line in place of equal ones that follow each other."""
+    begins = re.compile(rf"\s*def\s+{re.escape(code.co_name)}\b")
+    need = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+    for at in range(len(history) - 1, -1, -1):
+        if not begins.match(history[at]):
+            continue
+        for start in range(at, max(-1, at - _HEAD_LINES), -1):
+            if not history[start][:1].isspace():
+                yield from _variants(history[start : start + need + _CLOSING_LINES], need)
+
+
+def _variants(lines: list[str], need: int) -> Iterator[str]:
+    """The statement of at least `need` lines that begins here, with lines said again where the
+    history may have dropped them."""
+    for dropped in range(3 if need <= _PAIRED else 2):
+        for again in combinations_with_replacement(range(min(need, len(lines))), dropped):
+            yield from _closed(_with_again(lines, again), need)
+
+
+def _with_again(lines: list[str], again: Iterable[int]) -> list[str]:
+    lines = list(lines)
+    for k in sorted(again, reverse=True):
+        lines.insert(k, lines[k])
+    return lines
+
+
+def _closed(lines: list[str], need: int) -> Iterator[str]:
+    """The first so many lines that are whole, `need` at least."""
+    for count in range(min(need, len(lines)), len(lines) + 1):
+        text = "\n".join(lines[:count]) + "\n"
+        try:
+            compile(text, "<typed>", "exec", 0, True)
+        except (SyntaxError, ValueError):
+            continue
+        yield text
+        return
+
+
+def _magic_cells() -> Iterator[str]:
+    """The bodies of the latest cells that begin with a magic such as %%time, latest first."""
+    get = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    shell = get()
+    if shell is None:
+        return
+    manager = shell.history_manager
+    for cell in [getattr(manager, "_i00", ""), *reversed(manager.input_hist_raw[-_CELLS:])]:
+        head, _, body = cell.lstrip().partition("\n")
+        if head.startswith("%%"):
+            yield shell.transform_cell(body)
