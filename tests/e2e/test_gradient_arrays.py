@@ -63,3 +63,15 @@ def test_members_that_are_no_floats_have_no_gradients() -> None:
     assert f.grad.keys == ["m", "v"]
     made = ti.ndarray(cell, 3, needs_grad=True)
     assert made.kind.grad is None and made.m.grad is not None
+
+
+def test_gradients_that_are_not_there_can_be_looked_at() -> None:
+    x, v = ti.field(ti.f32, 4), ti.Vector.field(3, ti.f32, (2, 3))
+    cells = ti.types.struct(a=ti.f32, b=ti.i32).field(shape=3)
+    for gradient, shape in ((x.grad, (4,)), (v.dual, (2, 3)), (cells.grad, (3,))):
+        assert hasattr(gradient, "shape") and gradient.shape == shape
+        assert str(gradient) and repr(gradient) and not hasattr(gradient, "else")
+        with pytest.raises(ti.TaichiRuntimeError, match="has no (gradient|dual)"):
+            gradient.to_numpy()
+    assert (v.grad.n, v.grad.dtype, v.get_scalar_field(0).grad.shape) == (3, ti.f32, (2, 3))
+    assert ti.field(ti.i32, 4).grad is None and x.grad.grad is None

@@ -276,6 +276,13 @@ def check_leaves(call: Call) -> None:
             )  # fmt: skip
 
 
+def make_grads(call: Call) -> None:
+    """Give the call's tensors that have no `.grad` yet one, of zeros, as Taichi does: whether or
+    not a derivative will come there."""
+    for tensor in call.tensors.values():
+        host.make_grad(tensor)
+
+
 def check_aliases(call: Call) -> None:
     """Raises GradientError where two parameters are one array that the kernel writes, or that it
     takes to be two."""

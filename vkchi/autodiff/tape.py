@@ -32,6 +32,7 @@ from vkchi.autodiff.calls import (
     is_gradient,
     keep_arguments,
     leaves_of,
+    make_grads,
     plan_gradient,
     usable,
     whole,
@@ -210,6 +211,7 @@ class Tape(Recording):
         if call.hosts:
             call = self.copies.share(call)
         check_leaves(call)
+        make_grads(call)
         gradients = Gradients(call)
         made = plan_gradient(call, gradients)
         made.reserve(call.args, call.arrays)

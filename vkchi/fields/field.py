@@ -9,6 +9,8 @@ field tree that it is placed in (`snode`), when it is first used. Must not know:
 from __future__ import annotations
 
 import copy
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
@@ -42,6 +44,7 @@ class Field(Storage):
     is_soa = False
     is_copy = False
     _is_quick = _is_direct = False
+    _primal: Callable[[], Field | None] = staticmethod(lambda: None)  # whose companion it is
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         self.describe(runtime, elem, None)
@@ -98,6 +101,11 @@ class Field(Storage):
         return self.node.tree if self.node is not None and not self.is_copy else None
 
     @property
+    def has_place(self) -> bool:  # type: ignore[override]
+        """Whether it was placed."""
+        return self.node is not None
+
+    @property
     def has_memory(self) -> bool:
         """Whether its tree is laid out, and not destroyed."""
         tree = self.tree
@@ -145,7 +153,7 @@ class Field(Storage):
         if found is None:
             cls = PENDING.get(type(self), type(self))
             found = cls(self.runtime, self.elem, f"{self.name}.{kind}")
-            found.kind = kind
+            found.kind, found._primal = kind, weakref.ref(self)
             self.companions[kind] = found
             known = {"grad": self.runtime.gradients, "dual": self.runtime.duals}
             known[kind].add(found)
@@ -220,6 +228,9 @@ class ComponentField(ScalarField):
         self.arrange(whole.shape, Layout(layout.axes, (0,), layout.size - start, layout.origin))
         part = Window(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
         self.attach(part, is_own=False)
+
+    def _primal(self) -> Field | None:
+        return self.component_of[0]._primal()
 
     @property
     def watch(self) -> Any:  # type: ignore[override]
@@ -337,6 +348,9 @@ class Pending(Field):
     def __getattr__(self, name: str) -> Any:
         if name not in LATER:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        primal = self._primal()
+        if name == "shape" and self.node is None and primal is not None:
+            return primal.shape  # a gradient that is not there can be looked at
         self.settle()
         return vars(self)[name]
 

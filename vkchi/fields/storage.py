@@ -116,6 +116,8 @@ class Storage:
         elif self.runtime.tape is not None:
             self.runtime.tape.met(self, access)
 
+    has_place = True  # whether it has contents, or will have when first used
+
     @property
     def has_memory(self) -> bool:
         """Whether it has contents at all."""

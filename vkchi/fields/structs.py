@@ -161,7 +161,8 @@ class StructArrays:
         return type(self)(self.__vkchi_type__, arrays)
 
     def __str__(self) -> str:
-        return str(self.to_numpy())
+        first = self._first()
+        return str(self.to_numpy() if first.has_place else first)
 
 
 # What an array of structs has of its first member: all members are alike in it.

@@ -465,3 +465,32 @@ def test_gradients_of_tensors_add_up() -> None:
             second(y, loss)
         is_near(x.grad, count * 8 * X)
         is_near(y.grad, count * 4 * X)
+
+
+def test_tapes_give_tensors_gradients() -> None:
+    torch = pytest.importorskip("torch")
+
+    @ti.kernel
+    def add_up(x: ti.types.ndarray(), unused: ti.types.ndarray(), loss: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] ** 2 * x[i] + 0.0 * unused[i]
+
+    @ti.kernel
+    def copy(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i]
+
+    x, unused, loss = tensor(X), tensor(X), tensor(0.0)
+    constant, copied = tensor(X, requires_grad=False), tensor(X, requires_grad=False)
+    with ti.ad.Tape(loss):
+        add_up(x, unused, loss)
+        assert not x.grad.any() and not loss.grad.any()  # there, and zero
+        add_up(constant, unused, loss)
+        copy(constant, copied)
+    is_near(x.grad, 3 * X**2)
+    is_near(unused.grad, 0 * X)
+    assert constant.grad is None and copied.grad is None
+    copy(x.grad, copied)  # gradients are tensors like any
+    assert torch.equal(copied, x.grad)
+    copy(constant, x.grad)
+    assert torch.equal(constant, x.grad)
