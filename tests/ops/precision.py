@@ -125,13 +125,10 @@ def _tanh(f: Format, x: Any, r: Any) -> Any:
     return np.where(np.isfinite(error), error, np.inf)
 
 
-def _folded(f: Format, a: Any, b: Any, r: Any) -> Any:
-    """a - b * floor(a / b), and the like for rem: undefined where the quotient's error decides."""
-    quotient = a / b
-    away = np.abs(quotient - np.round(quotient))
-    is_clear = (away > 4 * f.ulp(quotient)) & (np.abs(quotient) >= f.tiny)
-    error = 2 * f.ulp(a) + 2 * f.ulp(b)
-    return np.where(is_clear & np.isfinite(_div(f, a, b, quotient)), error, np.inf)
+def _floordiv(f: Format, a: Any, b: Any, r: Any) -> Any:
+    """Exact where the type holds the quotient; as imprecise as `/` beyond."""
+    is_held = (np.abs(r) < 2.0 ** (f.digits + 1)) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b)
+    return np.where(is_held, 0, _div(f, a, b, r))
 
 
 ROWS: dict[str, Row] = {
@@ -140,9 +137,9 @@ ROWS: dict[str, Row] = {
     "log2": lambda f, x, r: np.where(x > 0, f.log_error(x, r), np.inf),
     "sin": _sine, "cos": _sine, "tan": _tan, "asin": _arc_sine, "acos": _arc_sine,
     "atan": _arc, "atan2": _arc2, "sinh": _hyperbolic, "cosh": _hyperbolic, "tanh": _tanh,
-    "mod": _folded, "rem": _folded,
+    "floordiv": _floordiv,
 }  # fmt: skip
-ROUNDED = frozenset({"add", "sub", "mul", "cast"}) | frozenset(ROWS)
+ROUNDED = frozenset({"add", "sub", "mul", "cast", "mod"}) | frozenset(ROWS)
 
 
 def allowed_error(kind: str, t: Scalar, args: list[Any], exact: Any) -> Any:

@@ -9,24 +9,25 @@ import pytest
 from tests.ops.cases import build_func, signatures
 from vkchi.caps import FULL
 from vkchi.errors import InternalError
-from vkchi.passes import f64_math
+from vkchi.passes import f64_math, quotient
 from vkchi.shader import Grid
 from vkchi.spirv import arith, emit
 from vkchi.spirv.tools import find_tool, validate
-from vkchi.types import Scalar, f64, u1
+from vkchi.types import Scalar, u1
 
 GRID = Grid("exact", 64, ("dim", "out", 0), True)
 SHAPES = ((), (3,), (2, 3))
 SIGNATURES = list(signatures())
 # What GLSL.std.450 does not have in 64 bits, or devices get wrong; legalize expands it before.
-NOT_IN_F64 = frozenset(f64_math.FUNCTIONS)
+EXPANDED = {(kind, "f64") for kind in f64_math.FUNCTIONS}
+EXPANDED |= {(kind, name) for kind in quotient.FUNCTIONS for name in ("f16", "f32", "f64")}
 
 needs_validator = pytest.mark.skipif(find_tool("spirv-val") is None, reason="no spirv-val")
 
 
 def types_of(kind: str) -> list[tuple[Scalar, ...]]:
     found = [types for name, types in SIGNATURES if name == kind]
-    return [types for types in found if not (kind in NOT_IN_F64 and types[0] is f64)]
+    return [types for types in found if (kind, types[0].name) not in EXPANDED]
 
 
 @needs_validator
@@ -42,9 +43,9 @@ def test_elementwise(kind: str) -> None:
     assert not messages, "\n".join(messages)
 
 
-@pytest.mark.parametrize("kind", sorted(NOT_IN_F64))
-def test_what_has_no_f64_is_refused(kind: str) -> None:
-    types = next(ts for name, ts in SIGNATURES if name == kind and ts[0] is f64)
+@pytest.mark.parametrize(("kind", "name"), sorted(EXPANDED))
+def test_what_must_be_expanded_is_refused(kind: str, name: str) -> None:
+    types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
     with pytest.raises(InternalError, match="legalize"):
         emit(build_func(kind, types), GRID, FULL, kind)
 
@@ -53,9 +54,11 @@ def test_every_row_has_every_type_that_its_signature_takes() -> None:
     """One instruction or formula for each; `u1` rows are in SIMPLE alone."""
     lacking = []
     for kind, types in SIGNATURES:
+        t = types[0]
         if kind in ("select", "cast", "bitcast", "stop_grad", "frozen", "in_gradient"):
             continue
-        t = types[0]
+        if (kind, t.name) in EXPANDED and kind in quotient.FUNCTIONS:
+            continue
         simple = (kind, t.kind) in arith.SIMPLE
         formula = f"{kind}.{t.name}" in arith.FORMULAS or f"{kind}.{t.kind}" in arith.FORMULAS
         if not (simple or (t is not u1 and (formula or (kind, t.kind) in arith.GLSL))):

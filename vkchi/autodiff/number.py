@@ -90,6 +90,10 @@ class Number:
     def __ne__(self, other: Operand) -> Number:  # type: ignore[override]
         return self._with("ne", other)
 
+    def floordiv(self, other: Operand) -> Number:
+        """The quotient rounded down."""
+        return self._with("floordiv", other)
+
     def pow(self, other: Operand) -> Number:
         """Power of floats."""
         return self._with("pow", other)

@@ -146,6 +146,12 @@ def _pow_exponent(s: Site) -> Number:
     return s.out * is_zero.where(s.x + 1, s.x).call("log")
 
 
+def _truncated(x: Number, y: Number) -> Number:
+    """The whole quotient that belongs to `rem`."""
+    whole = x.call("abs").floordiv(y.call("abs"))
+    return whole * x.call("sign") * y.call("sign")
+
+
 _FIRST = Choice(lambda s: s.out == s.x)
 _SECOND = Choice(lambda s: s.out != s.x)
 
@@ -160,8 +166,8 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "sub": (ONE, MINUS),
     "mul": (lambda s: s.y, lambda s: s.x),
     "div": (Steep(lambda s: 1 / s.y), Steep(lambda s: -s.out / s.y)),
-    "mod": (ONE, lambda s: -(s.x / s.y).call("floor")),
-    "rem": (ONE, lambda s: -(s.x / s.y).call("trunc")),
+    "mod": (ONE, lambda s: -s.x.floordiv(s.y)),
+    "rem": (ONE, lambda s: -_truncated(s.x, s.y)),
     "neg": (MINUS,),
     "abs": (lambda s: s.x.call("sign"),),
     "min": (_FIRST, _SECOND),

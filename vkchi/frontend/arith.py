@@ -114,7 +114,7 @@ def _direct_kind(op: str, t: Type) -> str:
         return ""
     kind = scalar_of(t).kind
     if kind == "f":
-        return rule.on_floats if op != "//" else ""
+        return rule.on_floats
     return rule.on_ints if kind in "iu" and rule.takes in ("number", "bits") else ""
 
 
@@ -177,10 +177,7 @@ def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
     elem = _result_scalar(cx, op, rule, a, b)
     t = with_shape(elem, joint_shape(cx, op, a, b))
     kind = rule.on_floats if elem.kind == "f" else rule.on_ints
-    x, y = as_type(cx, a, t), as_type(cx, b, t)
-    if kind == "floordiv" and elem.kind == "f":
-        return cx.b.emit("floor", cx.b.emit("div", x, y))
-    return emit_op(cx, kind, x, y)
+    return emit_op(cx, kind, as_type(cx, a, t), as_type(cx, b, t))
 
 
 def emit_op(cx: Context, kind: str, x: Value, y: Value) -> Value:

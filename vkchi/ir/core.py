@@ -193,7 +193,8 @@ def constant_array(op: Op) -> Any:
     """The numpy value of a `const` op: a scalar, or an array of the tensor's shape."""
     t = op.type
     if isinstance(t, Tensor):
-        return np.array([value_of(bits, t.elem) for bits in op.attr], t.elem.dtype).reshape(t.shape)
+        own = np.dtype(np.bool_ if t.elem.kind == "b" else f"u{t.elem.bits // 8}")
+        return np.array(op.attr, own).view(t.elem.dtype).reshape(t.shape)
     assert isinstance(t, Scalar)
     return value_of(op.attr, t)
 

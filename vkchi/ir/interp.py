@@ -56,6 +56,7 @@ SIZE_LIMIT = 1 << 26  # numbers in one array; an example, a test, not a simulati
 AXES_LIMIT = 32  # of numpy before 2.0
 _MASK = 0xFFFFFFFF
 
+Compute = Callable[[str, Sequence[Any], Any, Type], Any]  # as `evaluate`
 Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
 
 
@@ -73,10 +74,14 @@ class _Stopped(Exception):
 
 
 def run(
-    code: Func | Program, args: Mapping[str, Any], reports: list[Report] | None = None
+    code: Func | Program,
+    args: Mapping[str, Any],
+    reports: list[Report] | None = None,
+    compute: Compute = evaluate,
 ) -> dict[str, Any]:
     """Run, changing the arrays of `args` in place; every array by name, temporaries included.
-    What the code reports is appended to `reports`.
+    What the code reports is appended to `reports`. `compute` stands in for `evaluate`, to see what
+    becomes of code on a device that computes otherwise, within what Vulkan allows.
 
     Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
     cannot run.
@@ -88,7 +93,7 @@ def run(
             for p in fn.params:
                 if p.name not in bound:
                     bound[p.name] = _bind(p, args)
-            _Dispatch(fn, bound, [] if reports is None else reports).run()
+            _Dispatch(fn, bound, [] if reports is None else reports, compute).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
 
 
@@ -219,8 +224,10 @@ def first_state(seed: int, index: int) -> int:
 class _Dispatch:
     """One Func being run. `env` holds the values defined so far."""
 
-    def __init__(self, fn: Func, bound: Mapping[str, Any], reports: list[Report]) -> None:
-        self.fn, self.reports = fn, reports
+    def __init__(
+        self, fn: Func, bound: Mapping[str, Any], reports: list[Report], compute: Compute
+    ) -> None:
+        self.fn, self.reports, self.compute = fn, reports, compute
         self.steps = 0
         self.seed = int(bound.get(SEED, 0))
         self.env: dict[Value, Any] = {}
@@ -327,7 +334,7 @@ class Invocation:
         act = _ACTS.get(op.kind)
         if act is not None:
             return act(self, op, args)
-        return evaluate(op.kind, args, op.attr, op.type)
+        return self.dispatch.compute(op.kind, args, op.attr, op.type)
 
     def if_(self, op: Op) -> Steps:
         """The region that the condition chooses."""

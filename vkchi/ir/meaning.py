@@ -15,15 +15,33 @@ import numpy as np
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """Quotient rounded down, as Python's `//`. By zero: 0 here, anything on a device."""
+    """Quotient rounded down, as Python's `//`. Of integers by zero: 0 here, anything on a device.
+
+    Of floats: the largest whole number not above the exact quotient, then rounded to the type; by
+    zero, and where an operand is infinite, the floor of what `/` gives.
+    """
+    if a.dtype.kind == "f":
+        return _floordiv_floats(a, b)
     safe = np.where(b == 0, np.ones_like(b), b)
     return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, safe)).astype(a.dtype)
 
 
+def _floordiv_floats(a: Any, b: Any) -> Any:
+    if a.dtype.itemsize < 8:
+        # No quotient of two floats of 24 bits is so near to a whole number that 53 bits, rounded,
+        # would meet it: where it is below 2**28, it is away by 2**-24 at least.
+        return np.floor(a.astype(np.float64) / b.astype(np.float64)).astype(a.dtype)
+    is_plain = np.isfinite(a) & np.isfinite(b) & (b != 0)
+    return np.where(is_plain, np.floor_divide(a, b), np.floor(a / b)).astype(a.dtype)
+
+
 def mod(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the divisor; for floats `a - b * floor(a / b)`."""
+    """Remainder with the sign of the divisor: `a - b * floor(a / b)`, rounded once; a zero is +0.
+    Of floats by zero, and where an operand is infinite: NaN."""
     if a.dtype.kind == "f":
-        return (a - b * np.floor(a / b)).astype(a.dtype)
+        left = np.fmod(a, b)
+        moved = np.where((left != 0) & ((left < 0) != (b < 0)), left + b, left + a.dtype.type(0))
+        return np.where(np.isfinite(b), moved, a.dtype.type(np.nan)).astype(a.dtype)
     safe = np.where(b == 0, np.ones_like(b), b)
     return np.where(b == 0, np.zeros_like(a), np.mod(a, safe)).astype(a.dtype)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import KernelTypeError
+from vkchi.ir import meaning
 from vkchi.lang.function import Function, python_function
 from vkchi.types import Scalar, cook
 
@@ -93,10 +94,11 @@ sign = _elementwise("sign", _sign, "-1.0, 0.0 or 1.0; a float for integers too."
 
 
 def _mod(x: Any, y: Any) -> Any:
-    return x - y * np.floor(np.true_divide(x, y))
+    whole = np.result_type(x, y, np.float32)
+    return meaning.mod(*np.broadcast_arrays(*(np.asarray(v, whole) for v in (x, y))))[()]
 
 
-mod = _elementwise("mod", _mod, "x - y * floor(x / y), in floats.")
+mod = _elementwise("mod", _mod, "x - y * floor(x / y), in floats: the remainder with y's sign.")
 
 
 @python_function

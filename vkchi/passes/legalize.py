@@ -25,11 +25,11 @@ from typing import NamedTuple
 from vkchi.caps import Caps
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.core import Func, Op, Param, Value, constant_array, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes import f32_math, subgroups
+from vkchi.passes import f32_math, quotient, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
 from vkchi.span import Span
@@ -280,10 +280,28 @@ def expand_f32(b: Builder, op: Op, args: Args) -> Value:
     return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
+def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
+    """A whole quotient or remainder of floats."""
+    return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
+
+
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
     """A function of f16 by that of f32."""
     wide = [Num(b, v).cast(f32) for v in args]
     return wide[0].op(op.kind, *wide[1:]).cast(scalar_of(args[0].type)).v
+
+
+def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:
+    """The same of f16 by way of f32, which holds what comes of it."""
+    wide = [widen(b, v) for v in args]
+    return quotient.FUNCTIONS[op.kind](*wide).cast(scalar_of(args[0].type)).v
+
+
+def widen(b: Builder, v: Value) -> Num:
+    """A float as f32, a constant as a constant."""
+    if isinstance(v, Op) and v.kind == "const":
+        return Num(b, b.const(constant_array(v), with_scalar(v.type, f32)))
+    return Num(b, v).cast(f32)
 
 
 def count_wide(b: Builder, op: Op, args: Args) -> Value:
@@ -311,6 +329,7 @@ INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
 NAMES = " ".join(FUNCTIONS)
+QUOTIENTS = " ".join(quotient.FUNCTIONS)
 ROUGH = " ".join(f32_math.FUNCTIONS)
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
@@ -339,6 +358,9 @@ ROWS: tuple[Row, ...] = (
     Row(NAMES, "f64", "never", expand_f64),
     Row(ROUGH, "f32", "never", expand_f32),
     Row(NAMES, "f16", "never", expand_f16),
+    Row(QUOTIENTS, "f64", "int64", refuse_function),
+    Row(QUOTIENTS, "f32 f64", "never", expand_quotient),
+    Row(QUOTIENTS, "f16", "never", expand_quotient_f16),
     Row("popcnt clz", "i64 u64", "never", count_wide),
     Row("popcnt clz", "i8 u8 i16 u16", "never", count_narrow),
     Row(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),

@@ -35,7 +35,6 @@ OPCODES: dict[str, tuple[int, int, int, int]] = {
     "mul": (spec.OpIMul, spec.OpIMul, spec.OpFMul, 0),
     "div": (0, 0, spec.OpFDiv, 0),
     "truncdiv": (spec.OpSDiv, 0, 0, 0),
-    "rem": (0, 0, spec.OpFRem, 0),
     "neg": (spec.OpSNegate, spec.OpSNegate, spec.OpFNegate, 0),
     "and": (spec.OpBitwiseAnd, spec.OpBitwiseAnd, 0, spec.OpLogicalAnd),
     "or": (spec.OpBitwiseOr, spec.OpBitwiseOr, 0, spec.OpLogicalOr),
@@ -224,13 +223,6 @@ def _clz(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
 # --- floats ----------------------------------------------------------------------------------
 
 
-def _mod_f(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
-    a, b = args
-    t_id = em.type_id(t)
-    whole = em.glsl(Glsl.Floor, t_id, em.op(spec.OpFDiv, t_id, a, b))
-    return em.op(spec.OpFSub, t_id, a, em.op(spec.OpFMul, t_id, b, whole))
-
-
 def _sign_f(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
     """By comparisons, so that NaN gives 0; FSign leaves it open."""
     t_id, truth, zero = em.type_id(t), em.type_id(u1), em.const(t, 0)
@@ -316,7 +308,7 @@ def _extreme(kind: str) -> Formula:
 # "op.kind" or "op.type" -> formula.
 FORMULAS: dict[str, Formula] = {
     "floordiv.i": _floordiv_i, "floordiv.u": _div_u, "truncdiv.u": _div_u,
-    "mod.i": _mod_i, "mod.u": _mod_u, "mod.f": _mod_f, "rem.i": _rem_i, "rem.u": _mod_u,
+    "mod.i": _mod_i, "mod.u": _mod_u, "rem.i": _rem_i, "rem.u": _mod_u,
     "shl.i": _shift(spec.OpShiftLeftLogical), "shl.u": _shift(spec.OpShiftLeftLogical),
     "shr.i": _shift(spec.OpShiftRightArithmetic), "shr.u": _shift(spec.OpShiftRightLogical),
     "min.i": _extreme("min"), "min.u": _extreme("min"),

@@ -1,0 +1,250 @@
+"""`//`, `%` and C's remainder of floats, from integers: right on devices that divide inexactly.
+
+Vulkan lets a quotient of f32 be off by 2.5 units in the last place (one of f64 need only be as good
+as one of f32), so that 41.0 / 41.0 may lie below 1, and floor(a / b) one below what it should be.
+Here a division only guesses; what decides is the remainder, computed with integers and so exact.
+
+Let |a| = m * 2**ea, |b| = d * 2**eb, with whole m < 2**24 and 2**23 <= d < 2**24 (f64: 53 bits).
+Then |a| mod |b| = (m * 2**left mod d) * 2**eb for left = ea - eb >= 0, and |a| itself for left < 0.
+The loop computes it as one does on paper, with digits of STEP = 19 bits: of m * 2**t, t <= 19,
+
+    guess = m * 2**t * (1 / d)    as floats, toward zero
+    rest = m * 2**t - guess * d   as integers of 32 bits, wrapping
+
+- The quotient q = m * 2**t / d is below 2**20 (m < 2d in the first turn, then m < d). 1 / d is off
+  by 2.5 units, the product by one more, in all less than q * 2**-21.1, which is less than 1/2; and
+  less than 1 if each were twice as far off. So the guess is at most 1 away from the whole quotient.
+- So the true rest lies in [-d, 2d), which 32 bits hold: that intermediate results wrap does not
+  matter. Adding or subtracting d once makes it right.
+
+Nothing hangs on whether a device contracts `x * y + z` to a fused operation, since nothing is added
+to a product that is rounded; nor on how it treats subnormal numbers, but for those that come in or
+go out. (GLSL's fma would be no help: Vulkan lets it round twice.) Dividing by a constant power of
+two is exact as it is, and stays one multiplication.
+
+Must not know: when it is used (legalize.py).
+
+    floordiv(Num(b, x), Num(b, y)).v
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vkchi.ir.core import Op, Param, constant_array
+from vkchi.passes.formula import Num, where
+from vkchi.types import Scalar, Tensor, f32, f64, i32, i64
+
+STEP = 19
+
+
+class Format(NamedTuple):
+    """A binary float format: the integer type of its width, bits of the fraction, the bias."""
+
+    elem: Scalar
+    word: Scalar
+    digits: int
+    bias: int
+
+    @property
+    def hidden(self) -> int:
+        """The bit above the fraction, which is not stored."""
+        return 1 << self.digits
+
+    @property
+    def fraction(self) -> int:
+        """The bits that are stored."""
+        return self.hidden - 1
+
+    @property
+    def infinity(self) -> int:
+        """The bits of infinity; above it are those of NaNs."""
+        return (2 * self.bias + 1) << self.digits
+
+    def power(self, exponent: Num) -> Num:
+        """2 to a whole power, of a normal number."""
+        return ((exponent + self.bias) << self.digits).bits(self.elem)
+
+
+FORMATS = {f32: Format(f32, i32, 23, 127), f64: Format(f64, i64, 52, 1023)}
+
+
+class Parts(NamedTuple):
+    """Operands taken apart. `size_a`, `size_b` are the bits without signs; the others as above."""
+
+    size_a: Num
+    size_b: Num
+    m: Num
+    d: Num
+    eb: Num
+    left: Num
+
+
+def take_apart(a: Num, b: Num, f: Format) -> Parts:
+    """The whole numbers and exponents of two floats; of zero and what is not finite, anything."""
+    size_a, size_b = (x.bits(f.word) & ~least(f) for x in (a, b))
+    m, ea = whole_part(size_a, f)
+    raw, eb = whole_part(size_b, f)
+    scaled = raw.cast(f.elem).bits(f.word)  # exact, and a normal number also of a subnormal one
+    d = (scaled & f.fraction) | f.hidden
+    eb = eb + (scaled >> f.digits) - (f.bias + f.digits)
+    return Parts(size_a, size_b, m, d, eb, ea - eb)
+
+
+def least(f: Format) -> int:
+    """The bit of the sign, as an integer."""
+    return -(1 << (f.word.bits - 1))
+
+
+def whole_part(size: Num, f: Format) -> tuple[Num, Num]:
+    """m and e of m * 2**(e - bias - digits)."""
+    field = size >> f.digits
+    is_normal = field > 0
+    hidden = where(is_normal, size.number(f.hidden), 0)
+    return (size & f.fraction) | hidden, where(is_normal, field, 1)
+
+
+def divide(parts: Parts, left: Num, f: Format) -> tuple[Num, Num]:
+    """The whole quotient of m * 2**left and d, modulo the word, and the remainder; 0 and m where
+    left is negative."""
+    b, word = left.b, left.v.type
+    inverse = 1.0 / ((parts.d & f.fraction) | (f.bias << f.digits)).bits(f.elem)  # of 1 to 2
+    first = (left.number(0).v, parts.m.v, left.v)
+    names = ("quotient", "rest", "left")
+    seen = [Param(word, name) for name in names]
+    with b.region(*seen) as cond:
+        b.emit("yield", any_of(Num(b, seen[2]) >= 0).v)
+    carried = [Param(word, name) for name in names]
+    with b.region(*carried) as body:
+        quotient, rest, due = (Num(b, v) for v in carried)
+        b.emit("yield", *[x.v for x in turn(quotient, rest, due, parts.d, inverse, f)])
+    made = b.while_(first, cond, body).results
+    return Num(b, made[0]), Num(b, made[1])
+
+
+def turn(
+    quotient: Num, rest: Num, left: Num, d: Num, inverse: Num, f: Format
+) -> tuple[Num, Num, Num]:
+    """One turn of the loop: a digit of the quotient. Components that are done stay as they are."""
+    is_due = left >= 0
+    t = where(is_due, left.op("min", STEP), 0)
+    guess = ((rest.cast(f.elem) * f.power(t - f.digits)) * inverse).cast(f.word)
+    new = (rest << t) - guess * d
+    low, high = new < 0, new >= d
+    new = where(low, new + d, where(high, new - d, new))
+    guess = where(low, guess - 1, where(high, guess + 1, guess))
+    return (
+        where(is_due, (quotient << t) + guess, quotient),
+        where(is_due, new, rest),
+        left - STEP,
+    )
+
+
+def any_of(truths: Num) -> Num:
+    """Whether some component is true."""
+    if isinstance(truths.v.type, Scalar):
+        return truths
+    return truths.cast(i32).op("sum").op("ne", 0)
+
+
+def has_no_quotient(parts: Parts, f: Format, *, of_infinity: bool) -> Num:
+    """Where an operand is not finite or the divisor zero; a divisor may be infinite if so said."""
+    largest = f.infinity + 1 if of_infinity else f.infinity
+    return (parts.size_a >= f.infinity) | (parts.size_b >= largest) | parts.size_b.equals(0)
+
+
+def remainder(a: Num, b: Num, f: Format, *, of_infinity: bool) -> tuple[Num, Num]:
+    """|a| modulo |b|, and where that is zero; NaN where there is no quotient."""
+    parts = take_apart(a, b, f)
+    bad = has_no_quotient(parts, f, of_infinity=of_infinity)
+    _, rest = divide(parts, where(bad, -1, parts.left), f)
+    exponent = parts.eb - (f.bias + f.digits)  # of a subnormal number no power of two is normal
+    half = exponent >> 1
+    size = rest.cast(f.elem) * f.power(half) * f.power(exponent - half)
+    size = where(parts.left < 0, abs(a), size)
+    return where(bad, math.nan, size), rest.equals(0)
+
+
+def negative(x: Num, f: Format) -> Num:
+    """Whether the sign bit is set."""
+    return x.bits(f.word) < 0
+
+
+def floordiv(a: Num, b: Num) -> Num:
+    """The quotient rounded down; the floor of what `/` gives by zero and of what is not finite.
+    Quotients beyond what the type holds exactly are as precise as `/`."""
+    if is_power_of_two(b):
+        return over_power(a, b)
+    f = format_of(a)
+    parts = take_apart(a, b, f)
+    rough = has_no_quotient(parts, f, of_infinity=False) | (parts.left > f.digits + 1)
+    whole, rest = divide(parts, where(rough, -1, parts.left), f)
+    signs_differ = negative(a, f) ^ negative(b, f)
+    up = where(signs_differ & ~rest.equals(0), whole + 1, whole).cast(f.elem)
+    return where(rough, (a / b).op("floor"), where(signs_differ, -up, up))
+
+
+def mod(a: Num, b: Num) -> Num:
+    """The remainder with the divisor's sign."""
+    if is_power_of_two(b):
+        return modulo_power(a, b)
+    f = format_of(a)
+    size, is_zero = remainder(a, b, f, of_infinity=False)
+    signed = where(negative(a, f), -size, size)
+    moved = where(negative(a, f) ^ negative(b, f), signed + b, signed)
+    return where(is_zero, abs(size), moved)
+
+
+def rem(a: Num, b: Num) -> Num:
+    """The remainder with the dividend's sign."""
+    f = format_of(a)
+    size, _ = remainder(a, b, f, of_infinity=True)
+    return where(negative(a, f), -size, size)
+
+
+def format_of(x: Num) -> Format:
+    """The format of a float's type."""
+    t = x.v.type
+    return FORMATS[t if isinstance(t, Scalar) else t.elem]  # type: ignore[attr-defined]
+
+
+# --- by constant powers of two -------------------------------------------------------------------
+
+EXPONENTS = range(-30, 64)  # of powers that have, with their reciprocals, room around them in f32
+
+
+def is_power_of_two(b: Num) -> bool:
+    """Whether every component is a constant power of two, and positive."""
+    if not isinstance(b.v, Op) or b.v.kind != "const":
+        return False
+    parts = [math.frexp(float(x)) for x in constant_array(b.v).reshape(-1)]
+    return all(m == 0.5 and e - 1 in EXPONENTS for m, e in parts)
+
+
+def over_power(a: Num, b: Num) -> Num:
+    """a // b for powers of two: the product with 1 / b is exact, unless it is subnormal, and then a
+    device may take it for zero."""
+    assert isinstance(b.v, Op)
+    powers = constant_array(b.v)
+    if (powers == 1).all():
+        return a.op("floor")
+    assert isinstance(b.v.type, Scalar | Tensor)
+    whole = (a * Num(b.b, b.b.const(1 / powers, b.v.type))).op("floor")
+    return where(a < 0.0, whole.op("min", -1.0), whole) if (powers > 1).any() else whole
+
+
+def modulo_power(a: Num, b: Num) -> Num:
+    """a % b for powers of two. Numbers so large that they are multiples have no remainder, while
+    their quotient may be infinite."""
+    left = a - b * over_power(a, b)
+    assert isinstance(b.v, Op) and isinstance(b.v.type, Scalar | Tensor)
+    powers = constant_array(b.v)
+    if (powers >= 1).all():
+        return left
+    bound = Num(b.b, b.b.const(powers * (2 << format_of(a).digits), b.v.type))
+    return where(abs(a) >= bound, a - a, left)
+
+
+FUNCTIONS: dict[str, Callable[..., Num]] = {"floordiv": floordiv, "mod": mod, "rem": rem}
