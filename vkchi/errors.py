@@ -168,6 +168,10 @@ class KernelOverflowWarning(RuntimeWarning):
     """Debug mode: integer arithmetic of a kernel went beyond its type and wrapped."""
 
 
+class KernelRaceWarning(RuntimeWarning):
+    """Debug mode: what a kernel gives depends on the order in which its iterations ran."""
+
+
 class GradientWarning(RuntimeWarning):
     """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient; or it is
     not known whether a gradient is right."""

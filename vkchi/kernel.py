@@ -128,9 +128,13 @@ class Kernel:
         from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
         from vkchi.launch import Plan
 
+        make = Plan
+        if runtime.options.debug:
+            from vkchi.races.watch import WatchedPlan as make  # 0.1 s
+
         specs = signer.specs(args, key)
         compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
-        return Plan(runtime, compiled, signer.parameters, args, show_element)
+        return make(runtime, compiled, signer.parameters, args, show_element)
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, as functions are

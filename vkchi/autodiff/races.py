@@ -15,15 +15,16 @@ the gradient does again, or an element through which a derivative flows now. Mus
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from vkchi.autodiff.calls import Call, copy_of, leaves_of, whole
 from vkchi.autodiff.plan import Program
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reach import Reach, name_under
 from vkchi.autodiff.refusals import depends_on_order, is_adjoint
-from vkchi.autodiff.regions import Box, Footprint, Ranges, element_of, may_meet
 from vkchi.compiler import build
 from vkchi.errors import DeviceError, GradientError, GradientWarning
 from vkchi.fields.storage import Storage
@@ -32,19 +33,24 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.launch import Plan
+from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import Meeting, find_meetings
+from vkchi.races.nearby import Nearby
 from vkchi.races.noted import MET, Group, Noted, Style, grouped, note, slimmed
 from vkchi.types import Scalar, Tensor, i32
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 
 
-class Race(NamedTuple):
+class Met(NamedTuple):
     """A group that met, and the names of the arrays that a derivative must flow to for it to
     matter."""
 
     group: Group
     reaches: frozenset[str]
+
+
+Race = tuple[Met, ...]  # what met in a call, what matters first; not empty
 
 
 # --- what matters --------------------------------------------------------------------------------
@@ -157,9 +163,10 @@ class Trial:
     """A kernel that notes who meets, and its cells. `needs` are the arrays that decide what it
     finds, `numbers` the arguments; None if more than those do."""
 
-    def __init__(self, call: Call, made: Noted) -> None:
-        plan, self.cells = call.plan, made.cells
+    def __init__(self, call: Call, groups: Sequence[Group], made: Noted) -> None:
+        plan, self.count = call.plan, len(groups)
         runtime = self.runtime = plan.runtime
+        self.cells = CellMemory(runtime, made)
         built = build(made.func, runtime.options, runtime.device.caps)
         self.program = Program(plan, made.func, built, call.args)
         self.writes = frozenset(n for d in built.dispatches for n in d.writes) & plan.written
@@ -172,7 +179,6 @@ class Trial:
         self.numbers: list[str] | None = sorted(p.name for p in given if p in used)
         if not (self.is_certain and numbers_of(call).keys() >= set(self.numbers)):
             self.numbers = None
-        self.memory: dict[str, Storage] = {}
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
         """What decides what it finds, besides arrays."""
@@ -181,27 +187,15 @@ class Trial:
         shapes, numbers = tuple([a.shape for a in call.arrays.values()]), numbers_of(call)
         return (shapes, *(numbers[name] for name in self.numbers))
 
-    def run(self, call: Call) -> int:
-        """The number of a group that met, from 1; 0 for none. Raises DeviceError where there is no
-        memory for it."""
+    def run(self, call: Call) -> frozenset[int]:
+        """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
         with self.runtime.lock:
-            own = {name: self._cells(name, call) for name in self.cells}
-            met = own[MET] = Storage(self.runtime, i32, ())
+            own = self.cells.bind(call.arrays)
+            met = own[MET] = Storage(self.runtime, i32, (self.count,))
             copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
             given = {**call.arrays, **copies, **own}
             self.program.launch(self.program.bind(call.args, given))
-            return int(met.read(()))
-
-    def _cells(self, name: str, call: Call) -> Storage:
-        """Cells that are clear: each run leaves them so."""
-        root, first = self.cells[name]
-        t = self.program.types[name]
-        shape = call.arrays[name_of(root)].shape if isinstance(root, Param) else ()
-        old = self.memory.get(name)
-        if old is None or old.shape != shape:
-            old = self.memory[name] = Storage(self.runtime, t.elem, shape, t.layout)
-            old.fill(first)
-        return old
+            return frozenset(np.flatnonzero(met.to_numpy()).tolist())
 
 
 def numbers_of(call: Call) -> dict[str, float]:
@@ -241,25 +235,19 @@ class Races:
                     self.strict.add(m)
         self.active = matters.active if matters is not None else ()
         self.meetings = sorted(self.reaches, key=self._rank)
-        self.footprint = Footprint(fn, (), ())
+        self.nearby = Nearby(fn, self.meetings)
         self.trials: dict[tuple[int, ...], Trials] = {}
-        self.known: dict[tuple[Trial, Any], int] = {}
+        self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
 
     def _rank(self, m: Meeting) -> tuple[bool, bool]:
-        """Of several that meet in a call, the one of the highest rank is told."""
-        return bool(self.reaches[m]), m.first.kind == "load"
-
-    def near(self, call: Call) -> tuple[int, ...]:
-        """The meetings that may be with the numbers of a call."""
-        shapes = tuple([(name, array.shape) for name, array in call.arrays.items()])
-        ranges = self.footprint.ranges(call.numbers, shapes)
-        return tuple(k for k, m in enumerate(self.meetings) if is_near(m, ranges))
+        """Of several that meet in a call, the first is told."""
+        return not self.reaches[m], m.first.kind != "load"
 
     def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
         """The trials of some meetings."""
         if near not in self.trials:
             groups = grouped([self.meetings[k] for k in near], self.strict)
-            places = Trial(call, slimmed(self.fn, groups, Style(knows_values=False)))
+            places = Trial(call, groups, slimmed(self.fn, groups, Style(knows_values=False)))
             self.trials[near] = Trials(groups, places, [])
         return self.trials[near]
 
@@ -267,28 +255,14 @@ class Races:
         """The trial of all that a kernel does."""
         if not trials.values:
             style = Style(knows_values=True, active=self.active)
-            trials.values.append(Trial(call, note(self.fn, trials.groups, style)))
+            made = note(self.fn, trials.groups, style)
+            trials.values.append(Trial(call, trials.groups, made))
         return trials.values[0]
 
-    def race(self, group: Group) -> Race:
-        """The race that a group has run."""
+    def met(self, group: Group) -> Met:
+        """What a group that met may change."""
         those = [m for m in self.meetings if m.first in group.first and m.second in group.second]
-        return Race(group, frozenset().union(*(self.reaches[m] for m in those)))
-
-
-def is_near(m: Meeting, ranges: Ranges) -> bool:
-    """Whether the parts of memory meet that two accesses may touch."""
-    ends = [ranges.of(v) for v in m.loop.args[:2]]
-    if None not in ends and ends[1][1] - ends[0][0] <= 1:  # type: ignore[index]
-        return False
-    if not isinstance(m.root, Param):
-        return True
-    return may_meet(*(box_of(op, ranges) for op in (m.first, m.second)))
-
-
-def box_of(op: Op, ranges: Ranges) -> Box:
-    """Which part of its array an op may touch."""
-    return tuple([ranges.of(v) for v in element_of(op.args[0]).args[1:]])
+        return Met(group, frozenset().union(*(self.reaches[m] for m in those)))
 
 
 class FoundRaces:
@@ -298,7 +272,7 @@ class FoundRaces:
 
     def __init__(self, watch: Callable[[Storage], None] | None = None) -> None:
         self.watch = watch
-        self.known: dict[object, tuple[int, list[Storage]]] = {}
+        self.known: dict[object, tuple[frozenset[int], list[Storage]]] = {}
         self.decided: dict[int, set[object]] = {}  # by arrays
 
     def note_written(self, arrays: Iterable[Storage]) -> None:
@@ -317,30 +291,30 @@ class FoundRaces:
         races = call.plan.once(
             ("races", of, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
         )
-        near = races.near(call) if races.meetings else ()
+        near = races.nearby.find(call.numbers, call.arrays) if races.meetings else ()
         if not near:
             return None
         trials = races.trials_of(call, near)
         try:
-            number, is_certain = self._try(call, races, trials)
+            numbers, is_certain = self._try(call, races, trials)
         except DeviceError:
             if must:
                 raise
-            warn(call, trials.groups[-1], "there is no memory to try it")
+            warn(call, trials.groups[0], "there is no memory to try it")
             return None
-        if not (number or is_certain):
-            warn(call, trials.groups[-1], "that depends on random numbers or counters")
-        return races.race(trials.groups[number - 1]) if number else None
+        if not (numbers or is_certain):
+            warn(call, trials.groups[0], "that depends on random numbers or counters")
+        return tuple(races.met(trials.groups[k]) for k in sorted(numbers)) or None
 
-    def _try(self, call: Call, races: Races, trials: Trials) -> tuple[int, bool]:
-        """The number of a group that met, from 1, or 0; and whether that holds for the call."""
-        number = self._find(call, races, trials.places)
-        if not number:
-            return 0, trials.places.is_certain
+    def _try(self, call: Call, races: Races, trials: Trials) -> tuple[frozenset[int], bool]:
+        """The numbers of the groups that met, and whether that holds for the call."""
+        numbers = self._find(call, races, trials.places)
+        if not numbers:
+            return numbers, trials.places.is_certain
         values = races.values_of(call, trials)
         return values.run(call), values.is_certain
 
-    def _find(self, call: Call, races: Races, trial: Trial) -> int:
+    def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
         """What a trial finds, or found before."""
         key = trial.key(call)
         deciding = [whole(call.arrays[name]) for name in trial.needs]
@@ -364,10 +338,10 @@ class FoundRaces:
 
 def check(race: Race | None, adjoints: Mapping[str, Storage]) -> None:
     """Raises GradientError for a race on which a derivative hangs now."""
-    if race is not None:
-        reached = [adjoints[name] for name in sorted(race.reaches) if name in adjoints]
+    for met in race or ():
+        reached = [adjoints[name] for name in sorted(met.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):
-            raise refuse(race)
+            raise refuse(met)
 
 
 def warn(call: Call, group: Group, why: str) -> None:
@@ -392,9 +366,9 @@ def warn(call: Call, group: Group, why: str) -> None:
 SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
-def refuse(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
+def refuse(met: Met, kind: type[GradientError] = GradientError) -> GradientError:
     """The error for a race."""
-    one, other, name = race.group.first[0], race.group.second[0], name_of(race.group.root)
+    one, other, name = met.group.first[0], met.group.second[0], name_of(met.group.root)
     if one.kind == "load":
         return kind(
             f"one iteration reads an element of `{name}` that another one of the same loop "

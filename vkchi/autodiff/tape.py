@@ -219,7 +219,7 @@ class Tape(Recording):
         self.tensors.check_call(call, gradients.names)
         race = self.find_race(call, gradients.names, made.made.func)
         if race is not None and self.validation:
-            raise refuse_race(race, DataAccessError)
+            raise refuse_race(race[0], DataAccessError)
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():

@@ -2,8 +2,8 @@
 
 Owns: `note`, which adds to a Func, for every group of accesses that may meet, cells for each number
 of their array: the least and the greatest iteration that read it, changed it, or stored there, and
-the least and greatest number that was stored. A loop after each parallel loop compares them, puts
-the greatest number of a group that met, from 1, into `met`, and clears the cells.
+the least and greatest number that was stored. A loop after each parallel loop compares them, sets
+the elements of `met` of the groups that met to 1, and clears the cells.
 `slimmed` leaves of such a Func what decides which elements it comes to.
 
 Two iterations meet in an element if
@@ -41,6 +41,7 @@ from vkchi.types import (
     i32,
     row_major,
     scalar_of,
+    u1,
     u32,
     u64,
     with_scalar,
@@ -126,7 +127,7 @@ class Noting:
         self.turns: defaultdict[object, int] = defaultdict(int)
         self.made: dict[tuple[object, ...], Cells] = {}
         self.at: dict[Op, list[tuple[Op, Cells, str, tuple[When, ...], Op]]] = {}
-        self.met = Param(cell_of(i32), MET)
+        self.met = Param(Array.of(i32, 1), MET)
         self.sides = [self._sides(g) for g in groups]
         self.loops = {g.loop for g in groups}
         self.used = used_in(fn.body)
@@ -271,27 +272,25 @@ class Noting:
                 t = found[param].type
                 assert isinstance(t, Scalar | Tensor)
                 b.emit("store", place, b.const(first, t))
-            number = self._greatest(b, those, found)
-            with b.region() as hit:
-                b.emit("atomic_max", b.emit("elem", self.met), number)
-                b.emit("yield")
-            with b.region() as miss:
-                b.emit("yield")
-            b.if_(b.emit("gt", number, b.const(0, i32)), hit, miss)
+            for k in those:
+                self._tell(b, k, found)
 
         return look
 
-    def _greatest(self, b: Builder, those: list[int], found: Mapping[Param, Value]) -> Value:
-        """The greatest number of a group that met in an element, or 0."""
-        number: Value = b.const(0, i32)
+    def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
+        """Note that a group met in an element, in any component, if it did."""
         t = next(iter(found.values())).type
+        is_met: Value = b.const(0, u1)
         for k in range(t.size if isinstance(t, Tensor) else 1):
             parts = {p: b.emit("extract", v, attr=k) if isinstance(t, Tensor) else v
                      for p, v in found.items()}  # fmt: skip
-            for g in those:
-                is_met = self._have_met(b, g, parts)
-                number = b.emit("select", is_met, b.const(g + 1, i32), number)
-        return number
+            is_met = b.emit("or", is_met, self._have_met(b, number, parts))
+        with b.region() as hit:
+            b.emit("store", b.emit("elem", self.met, b.const(number, i32)), b.const(1, i32))
+            b.emit("yield")
+        with b.region() as miss:
+            b.emit("yield")
+        b.if_(is_met, hit, miss)
 
     def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
         """Whether the two sides of a group met."""

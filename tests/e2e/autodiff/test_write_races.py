@@ -205,6 +205,21 @@ def test_nothing_is_refused_where_no_derivative_flows() -> None:
     check(x, loss, run, gradient=2 * START)
 
 
+def test_a_race_without_a_derivative_hides_no_other() -> None:
+    x, z, loss = field(N, values=START), field(N), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i % 3] += 0.5 * x[2]
+        for i in z:
+            z[i // 2] += z[i // 3] + 1
+        for i in x:
+            loss[None] += x[i]
+
+    refuse(READS, loss, run)
+
+
 def test_winners_that_stand_in_memory() -> None:
     """What an earlier kernel left there is read, not done again."""
     x, loss, owner = field(N, values=START), field(), integers(np.zeros(BINS))

@@ -1,0 +1,112 @@
+"""Debug mode: kernels whose iterations meet warn, and name both lines.
+
+Owns: `WatchedPlan`, the plan of a kernel whose indices do not keep its iterations apart: it runs in
+a form that notes who meets (`noted`), where values count: what stores the same is no race. Must not
+know: gradients.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.autodiff.calls import Call, describe_call
+from vkchi.autodiff.variants import Variant
+from vkchi.bound import Bound
+from vkchi.compiler import build
+from vkchi.errors import DeviceError, KernelRaceWarning
+from vkchi.fields.storage import Storage
+from vkchi.gradients import prepare
+from vkchi.launch import Plan
+from vkchi.races.cells import CellMemory
+from vkchi.races.meetings import find_meetings
+from vkchi.races.nearby import Nearby
+from vkchi.races.noted import MET, Group, Style, grouped, note
+from vkchi.types import i32
+
+
+class Form(NamedTuple):
+    """A kernel that notes which of these groups meet."""
+
+    groups: list[Group]
+    variant: Variant
+    cells: CellMemory
+
+
+class WatchedPlan(Plan):
+    """A plan whose launches tell of races."""
+
+    def launch(self, args: tuple[Any, ...]) -> Any:
+        """Run the kernel, and warn where its iterations met."""
+        watch = self.once("watch", lambda: Watch(self))
+        if not watch.nearby.meetings:
+            return super().launch(args)
+        with self.runtime.lock:
+            self._check(args)
+            call = describe_call(self.func.name, self, args)
+            form = watch.form(call)
+            try:
+                own = form.cells.bind(call.arrays) if form is not None else {}
+            except DeviceError:  # no memory for so much
+                form = None
+            if form is None:
+                return super().launch(args)
+            met = own[MET] = Storage(self.runtime, i32, (len(form.groups),))
+            result = form.variant.run(call, {**call.arrays, **own})
+            for number in np.flatnonzero(met.to_numpy()):
+                watch.warn(form.groups[number])
+            return result
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """Raises what a launch does before it runs anything."""
+        for life in self.lives:
+            life.check_alive()
+        bound = Bound(self.runtime, self.constants)
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            parameter.bind(arg, bound)
+        for check in self.checks:
+            check(bound.flat)
+
+
+class Watch:
+    """What may meet in a kernel."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.fn = prepare(plan.func, frozenset())
+        self.nearby = Nearby(self.fn, find_meetings(self.fn))
+        self.forms: dict[tuple[int, ...], Form] = {}
+        self.warned: dict[Any, Any] = {}
+
+    def form(self, call: Call) -> Form | None:
+        """The kernel that watches what may meet in a call; None if nothing does."""
+        near = self.nearby.find(call.numbers, call.arrays)
+        if near and near not in self.forms:
+            self.forms[near] = self._make(call, near)
+        return self.forms.get(near)
+
+    def _make(self, call: Call, near: tuple[int, ...]) -> Form:
+        plan, runtime = self.plan, self.plan.runtime
+        groups = grouped([self.nearby.meetings[k] for k in near])
+        made = note(self.fn, groups, Style(knows_values=True, reports=True))
+        built = build(made.func, runtime.options, runtime.device.caps)
+        return Form(groups, Variant(plan, made.func, built, call.args), CellMemory(runtime, made))
+
+    def warn(self, group: Group) -> None:
+        """Say who met, once for each two lines."""
+        one, other = group.first[0].span, group.second[0].span
+        if one is None or other is None:
+            return
+        name, where = getattr(group.root, "name", ""), "" if other == one else f" at {other.place}"
+        if group.first[0].kind == "load":
+            text = f"one iteration reads here an element of `{name}` that another one of the same "
+            text += f"loop changes{where}: what it finds depends on their order"
+        else:
+            text = f"one iteration stores here to an element of `{name}` where another one of the "
+            text += f"same loop puts something else{where}: what stays depends on their order"
+        warnings.warn_explicit(
+            f"{self.plan.func.name}(): {text}", KernelRaceWarning, one.file, one.line,
+            registry=self.warned,
+        )  # fmt: skip
