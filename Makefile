@@ -2,10 +2,11 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo test check conformance bench format clean
+.PHONY: help demo driver test check conformance bench format clean
 
 help:
 	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run both examples"
+	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make check   lint and types alone"
 	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
@@ -17,6 +18,9 @@ demo:
 	@scripts/vulkan-driver
 	$(PY) examples/padding.py --out out
 	$(PY) examples/depthwise_conv.py
+
+driver:
+	@scripts/vulkan-driver --newest
 
 test: check
 	@scripts/vulkan-driver --tests

@@ -3,7 +3,11 @@
     pytest --bless            rewrite the expected files of golden tests; review is the diff
     pytest --validation       load the Khronos validation layer; any message of it fails the session
     pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
+    pytest --hang-limit 600   end a process whose test does not return in so many seconds
 
+`--timeout` of pytest-timeout fails a test that takes too long, by a signal, which waits for native
+code to return; where a driver hangs, `--hang-limit` is what ends it. pytest-xdist then reports the
+test as one that crashed, and goes on with a new worker.
 `VKCHI_DEVICE` chooses the device by a part of its name. vkchi writes every module that it emits
 into `VKCHI_DUMP_SPV`, which is set here before vkchi is imported; at the end of the session each
 distinct module goes through spirv-val, once, in the controller where pytest-xdist is at work.
@@ -12,12 +16,14 @@ distinct module goes through spirv-val, once, in the controller where pytest-xdi
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,11 +47,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vkchi")
     group.addoption("--bless", action="store_true", help="rewrite the expected files of goldens")
     group.addoption("--validation", action="store_true", help="run under the validation layer")
+    group.addoption("--hang-limit", type=float, default=0, help="seconds until a hang is ended")
     group.addoption("--no-spirv-val", action="store_true", help="do not validate emitted SPIR-V")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment in the controller; the workers of pytest-xdist inherit it."""
+    if config.getoption("--hang-limit"):
+        config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
     if hasattr(config, "workerinput"):
         return
     os.environ.setdefault("VKCHI_CACHE", "0")  # a stored shader is not emitted, so not validated
@@ -121,6 +130,30 @@ class SpirvCheck:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.write_line(f"spirv-val: {self.validated} distinct modules checked")
+
+
+class HangGuard:
+    """Ends the process where a test does not return, after saying which and where it stands."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.stderr = os.dup(2)  # the terminal; tests run with another in its place
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        timer = threading.Timer(self.limit_s, self.end, (item.nodeid,))
+        timer.daemon = True
+        timer.start()
+        yield
+        timer.cancel()
+
+    def end(self, name: str) -> None:
+        text = (
+            f"\n{name} did not return in {self.limit_s:.0f} s; its process is ended. It stands:\n"
+        )
+        os.write(self.stderr, text.encode())
+        faulthandler.dump_traceback(self.stderr)
+        os._exit(1)
 
 
 def validate_module(path: Path) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_buffer():
     physical = vk.vkEnumeratePhysicalDevices(instance)[0]
     device = vk.vkCreateDevice(physical, vk.VkDeviceCreateInfo(pQueueCreateInfos=[queue]), None)
     vk.vkCreateBuffer(device, vk.VkBufferCreateInfo(size=SIZE, usage=32), None)
+"""
+IS_SLOW = """
+import time
+def test_before(): pass
+def test_slow(): time.sleep(60)
+def test_after(): pass
+"""
+HANGS_IN_NATIVE_CODE = """
+import ctypes, signal
+def test_before(): pass
+def test_hang():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    ctypes.CDLL(None).pause()
+def test_after(): pass
 """
 IS_SILENT = "def test_nothing():\n    pass\n"
 
@@ -81,3 +96,72 @@ def test_a_clean_session_passes(tmp_path: Path) -> None:
     run = run_session(tmp_path, IS_SILENT)
     assert run.returncode == 0, run.stdout
     assert "1 passed" in run.stdout
+
+
+needs_timeout = pytest.mark.skipif(find_spec("pytest_timeout") is None, reason="no pytest-timeout")
+
+
+@needs_timeout
+def test_a_slow_test_is_named_with_its_limit(tmp_path: Path) -> None:
+    run = run_session(tmp_path, IS_SLOW, "--timeout=1", "--hang-limit=30")
+    assert run.returncode == 1, run.stdout
+    assert "FAILED test_one.py::test_slow - Failed: Timeout (>1.0s)" in run.stdout
+    assert "1 failed, 2 passed" in run.stdout
+
+
+@needs_timeout
+def test_a_hang_in_native_code_is_ended_and_named(tmp_path: Path) -> None:
+    limits = ("--timeout=1", "--hang-limit=2", "-n", "1")
+    run = run_session(tmp_path, HANGS_IN_NATIVE_CODE, *limits)
+    assert run.returncode == 1, run.stdout
+    assert "test_one.py::test_hang did not return in 2 s; its process is ended" in run.stderr
+    assert "in test_hang" in run.stderr
+    assert "crashed while running 'test_one.py::test_hang'" in run.stdout
+    assert "1 failed, 2 passed" in run.stdout
+
+
+FAKE_PYTHON = """#!/bin/bash
+echo "$*" >>"$LOG"
+case "$*" in *"$SLOW"*) sleep 30;; esac
+"""
+FAKE_DRIVER = "#!/bin/bash\necho VK_DRIVER_FILES=$2\n"
+
+
+def run_script(folder: Path, slow: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """scripts/test with a Python that does nothing (but sleeps where its arguments say `slow`), and
+    what that was called with."""
+    scripts = folder / "scripts"
+    scripts.mkdir()
+    shutil.copy(ROOT / "scripts" / "test", scripts)
+    for name, text in {"vulkan-driver": FAKE_DRIVER, "python": FAKE_PYTHON}.items():
+        (scripts / name).write_text(text)
+        (scripts / name).chmod(0o755)
+    log = folder / "log"
+    environment = {
+        **os.environ, "PYTHON": str(scripts / "python"), "LOG": str(log), "SLOW": slow,
+        "RUN_LIMIT_S": "2",
+    }  # fmt: skip
+    run = subprocess.run(
+        [str(scripts / "test"), "tests/some"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return run, log.read_text().splitlines()
+
+
+def test_each_test_has_a_limit(tmp_path: Path) -> None:
+    run, calls = run_script(tmp_path, slow="nothing")
+    assert run.returncode == 0, run.stderr
+    assert len(calls) == 4
+    assert all("--timeout=300" in call and "--hang-limit=600" in call for call in calls)
+    assert all(call.endswith("tests/some") for call in calls)
+    assert calls[-1].startswith("-m pytest") and "--numprocesses" not in calls[-1]
+
+
+def test_a_run_that_does_not_end_says_so(tmp_path: Path) -> None:
+    run, calls = run_script(tmp_path, slow="--validation")
+    assert run.returncode == 124
+    assert len(calls) == 2
+    assert "test: the run `device tests on lavapipe, validation layer on` was ended after 2 s" in (
+        run.stderr
+    )
+    assert "RUN_LIMIT_S" in run.stderr
