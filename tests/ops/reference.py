@@ -35,8 +35,8 @@ INTEGER: dict[str, Callable[[int, int, int], int]] = {
     "or": lambda a, b, w: a | b,
     "xor": lambda a, b, w: a ^ b,
     "not": lambda a, b, w: ~a,
-    "shl": lambda a, b, w: a << (b % w),
-    "shr": lambda a, b, w: a >> (b % w),
+    "shl": lambda a, b, w: a << b if 0 <= b < w else 0,
+    "shr": lambda a, b, w: a >> (b if 0 <= b < w else w),
     "popcnt": lambda a, b, w: (a & ((1 << w) - 1)).bit_count(),
     "clz": lambda a, b, w: w - (a & ((1 << w) - 1)).bit_length(),
 }

@@ -43,7 +43,18 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.types import Scalar, Tensor, Type, i32, scalar_of, shape_of, u1, with_shape
+from vkchi.types import (
+    Scalar,
+    Tensor,
+    Type,
+    i32,
+    scalar_named,
+    scalar_of,
+    shape_of,
+    u1,
+    with_scalar,
+    with_shape,
+)
 
 __all__ = [
     "binary", "cast", "compare", "components", "constant", "describe", "dtype_of", "is_static",
@@ -177,7 +188,26 @@ def combine(cx: Context, op: str, rule: Rule, a: Operand, b: Operand) -> Value:
     elem = _result_scalar(cx, op, rule, a, b)
     t = with_shape(elem, joint_shape(cx, op, a, b))
     kind = rule.on_floats if elem.kind == "f" else rule.on_ints
-    return emit_op(cx, kind, as_type(cx, a, t), as_type(cx, b, t))
+    x, y = as_type(cx, a, t), as_amount(cx, b, t) if rule.takes == "shift" else as_type(cx, b, t)
+    return emit_op(cx, kind, x, y)
+
+
+def as_amount(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
+    """The amount of a shift of values of type t: as it is, or some amount of its width or more.
+    Raises KernelTypeError for a negative constant."""
+    elem = scalar_of(t)
+    if isinstance(a, Weak):
+        amounts = np.array(a.numbers, object)
+        if (amounts < 0).any():
+            raise cx.fail("the amount of a shift is negative", kind=KernelTypeError)
+        return constant(cx, np.minimum(amounts, elem.bits), t)
+    own = scalar_of(a.type)
+    if own.bits <= elem.bits:
+        return as_type(cx, a, t)
+    word = with_scalar(a.type, scalar_named(f"u{own.bits}"))
+    unsigned = a if a.type is word else cx.b.emit("bitcast", a, type=word)
+    most = (1 << (elem.bits - 1)) - 1  # which all types of this width hold
+    return as_type(cx, cx.b.emit("min", unsigned, cx.b.const(most, word)), t)
 
 
 def emit_op(cx: Context, kind: str, x: Value, y: Value) -> Value:

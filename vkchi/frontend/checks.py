@@ -105,6 +105,14 @@ def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
     cx.reports.emit_unless(cx, ok, "division", parts)
 
 
+def guard_exponent(cx: Context, x: Value, y: Value) -> None:
+    """Fail where the power of an integer is negative."""
+    ok = all_of(cx, [cx.b.emit("ge", y, zero_like(cx, y))])
+    assert ok is not None
+    parts: list[Part] = ["integer to a negative power: ", Piece(x), " to the power ", Piece(y)]
+    cx.reports.emit_unless(cx, ok, "assertion", parts)
+
+
 def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) -> None:
     """Warn where an integer result is not what it would be without a limit."""
     fits, word = OVERFLOWS[kind]

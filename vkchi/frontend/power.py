@@ -8,6 +8,7 @@ Owns: the choice, and the products. Must not know: AST classes.
 from __future__ import annotations
 
 from vkchi.errors import KernelTypeError
+from vkchi.frontend.checks import guard_exponent
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -98,7 +99,29 @@ def constant_power(cx: Context, x: Value, exponent: int) -> Value:
 
 
 def integer_power(cx: Context, x: Value, y: Value) -> Value:
-    """x to the integer power y, wrapping, by squaring in a loop; 1 where y is negative."""
+    """x to the integer power y, wrapping. Of negative powers what `int(x ** y)` is in Python: 0,
+    but for powers of 1 and -1; of 0, which have none, 0 too. Debug mode fails there."""
+    its = y.type
+    assert isinstance(its, Scalar | Tensor)
+    if scalar_of(its).kind == "u":
+        return natural_power(cx, x, y)
+    zero = constant(cx, 0, its)
+    if cx.options.debug:
+        guard_exponent(cx, x, y)
+    negative = cx.b.emit("lt", y, zero)
+    odd = cx.b.emit("and", y, constant(cx, 1, its))  # 1 and -1 to such a power are that again
+    raised = natural_power(cx, x, cx.b.emit("select", negative, odd, y))
+    t = x.type
+    assert isinstance(t, Scalar | Tensor)
+    unit = cx.b.emit("eq", x, constant(cx, 1, t))
+    if scalar_of(t).kind == "i":
+        unit = cx.b.emit("or", unit, cx.b.emit("eq", x, constant(cx, -1, t)))
+    lost = cx.b.emit("and", negative, cx.b.emit("not", unit))
+    return cx.b.emit("select", lost, constant(cx, 0, t), raised)
+
+
+def natural_power(cx: Context, x: Value, y: Value) -> Value:
+    """x to a power that is not negative, wrapping, by squaring in a loop."""
     b, t, its = cx.b, x.type, y.type
     assert isinstance(t, Scalar | Tensor) and isinstance(its, Scalar | Tensor)
     zero, one = constant(cx, 0, its), constant(cx, 1, its)
@@ -112,11 +135,9 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
         result, square, left = carried
         is_odd = b.emit("ne", b.emit("and", left, one), zero)
         multiplied = b.emit("mul", result, square)
-        # A component that is done keeps its result: what is left of it is 0, or negative.
-        is_due = b.emit("and", is_odd, b.emit("gt", left, zero))
         b.emit(
             "yield",
-            b.emit("select", is_due, multiplied, result),
+            b.emit("select", is_odd, multiplied, result),
             b.emit("mul", square, square),
             b.emit("shr", left, one),
         )

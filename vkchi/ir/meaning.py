@@ -60,19 +60,24 @@ def rem(a: Any, b: Any) -> Any:
     return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
 
 
-def shift_amount(b: Any) -> Any:
-    """Shift amounts count modulo the width."""
-    return b & b.dtype.type(b.dtype.itemsize * 8 - 1)
+def is_within(b: Any) -> Any:
+    """Where a shift amount is from 0 to below the width."""
+    return (b >= 0) & (b < b.dtype.itemsize * 8)
 
 
 def shl(a: Any, b: Any) -> Any:
-    """Shift left; the amount counts modulo the width."""
-    return np.left_shift(a, shift_amount(b))
+    """Shift left; 0 for amounts of the width and more, and negative ones."""
+    shifted = np.left_shift(a, np.where(is_within(b), b, np.zeros_like(b)))
+    return np.where(is_within(b), shifted, np.zeros_like(a))
 
 
 def shr(a: Any, b: Any) -> Any:
-    """Shift right, keeping the sign of signed types; the amount counts modulo the width."""
-    return np.right_shift(a, shift_amount(b))
+    """Shift right, keeping the sign of signed types; for amounts of the width and more, and
+    negative ones, what is left of all bits shifted out: 0, or -1 of a negative number."""
+    all_but_one = b.dtype.type(b.dtype.itemsize * 8 - 1)
+    shifted = np.right_shift(a, np.where(is_within(b), b, all_but_one))
+    is_lost = ~is_within(b) & (a.dtype.kind == "u")
+    return np.where(is_lost, np.zeros_like(a), shifted)
 
 
 def invert(a: Any) -> Any:

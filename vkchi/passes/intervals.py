@@ -409,7 +409,9 @@ def _shift(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if b.lo != b.hi:
         return Fact(0, a.hi, a.ups) if op.kind == "shr" and a.lo >= 0 else top(t)
-    k = b.lo & (t.bits - 1)
+    k = b.lo if 0 <= b.lo < t.bits else t.bits
+    if op.kind == "shl" and k == t.bits:
+        return Fact(0, 0)
     if op.kind == "shl":
         return Fact(a.lo << k, a.hi << k)
     if a.lo < 0:

@@ -6,8 +6,8 @@ Must not know: tensors, memory, control flow.
 
 Rules that the formulas keep: OpSRem and OpSMod are not used, since Vulkan leaves them undefined for
 negative operands (specification, appendix "Precision and Operation of SPIR-V Instructions"); shift
-amounts are masked unless known to be in range; instructions that Vulkan limits to 32 bits are put
-together for other widths; of f64, only what GLSL.std.450 has in 64 bits exists.
+amounts are brought into range unless known to be in it; instructions that Vulkan limits to 32 bits
+are put together for other widths; of f64, only what GLSL.std.450 has in 64 bits exists.
 
     arith.apply(em, "floordiv", i32, a, b)        # the id of the quotient
 """
@@ -162,12 +162,23 @@ def _mod_u(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
 
 
 def _shift(opcode: int) -> Formula:
+    """SPIR-V leaves amounts of the width and more undefined: 0 then, or the sign everywhere. Taken
+    for unsigned, negative amounts are such too."""
+    keeps_sign = opcode == spec.OpShiftRightArithmetic
+
     def formula(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
         a, amount = args
-        bits = em.known(amount)
-        if bits is None or bits >= t.bits:
-            amount = em.op(spec.OpBitwiseAnd, em.type_id(t), amount, em.const(t, t.bits - 1))
-        return em.op(opcode, em.type_id(t), a, amount)
+        t_id, bits = em.type_id(t), em.known(amount)
+        last = em.const(t, t.bits - 1)
+        if bits is not None and bits < t.bits:
+            return em.op(opcode, t_id, a, amount)
+        if bits is not None:
+            return em.op(opcode, t_id, a, last) if keeps_sign else em.const(t, 0)
+        within = em.op(spec.OpULessThan, em.type_id(u1), amount, em.const(t, t.bits))
+        if keeps_sign:
+            return em.op(opcode, t_id, a, em.op(spec.OpSelect, t_id, within, amount, last))
+        shifted = em.op(opcode, t_id, a, em.op(spec.OpBitwiseAnd, t_id, amount, last))
+        return em.op(spec.OpSelect, t_id, within, shifted, em.const(t, 0))
 
     return formula
 
