@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from vkchi.runtime import current_config
 from vkchi.unsupported import MODULES, reason_for, refuse
 
 # Modules of ours that Taichi has under another name.
@@ -30,14 +31,20 @@ SAME = {
 # Modules of Taichi's that are no files here: their names are looked up in vkchi and `types`.
 _LANG = """
     _ndarray _ndrange _texture any_array common_ops enums exception expr field impl
-    kernel_impl matrix_ops mesh misc ops runtime_ops snode util
+    kernel_arguments kernel_impl matrix_ops mesh misc ops runtime_ops snode util
 """
 _TYPES = """
     annotations compound_types ndarray_type primitive_types texture_type utils
 """
+_PRIVATE = """
+    _lib _lib.core _logging _snode _snode.fields_builder _snode.snode_tree algorithms._algorithms
+    linalg.matrixfree_cg linalg.sparse_cg linalg.sparse_matrix linalg.sparse_solver
+    math._complex math.mathimpl
+"""
 WITHOUT_FILE = frozenset(
     [f"lang.{name}" for name in _LANG.split()]
     + [f"types.{name}" for name in _TYPES.split()]
+    + _PRIVATE.split()
     + list(MODULES)
 )
 
@@ -56,11 +63,17 @@ MOVED = {
     ),
     **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
     "Format": "formats",
+    **dict.fromkeys(("extension", "is_extension_supported"), "core"),
 }
 
 # Public modules that are loaded with vkchi.
 AT_ONCE = ("experimental", "lang", "math", "simt", "types")
 
+_CORE = """
+    with_amdgpu with_cuda with_dx11 with_dx12 with_metal with_opengl with_vulkan is_arch_supported
+    get_host_arch_list host_arch arch_name arch_from_name arch_uses_llvm real_types integer_types
+    all_types get_runtime in_python_scope in_taichi_scope
+"""
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {
     "MatrixType": ("types", "Tensor"),
@@ -72,6 +85,14 @@ RENAMED = {
     "to_pytorch_type": ("interop.dtypes", "to_pytorch_type"),
     "to_taichi_type": ("interop.dtypes", "to_taichi_type"),
     "has_pytorch": ("interop.dtypes", "has_pytorch"),
+    "DataType": ("types", "Scalar"),
+    "Arch": ("runtime", "Arch"),
+    "Kernel": ("kernel", "Kernel"),
+    "Func": ("kernel", "Func"),
+    "StructType": ("structs", "StructType"),
+    "ArgPackType": ("structs", "ArgPackType"),
+    "current_cfg": ("runtime", "current_config"),
+    **{name: ("core", name) for name in _CORE.split()},
 }
 NAME = "vkchi"
 
@@ -83,13 +104,16 @@ def find(path: str) -> Any:
         return importlib.import_module(f"{NAME}.{path}")
     if path in MOVED:
         return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), name)
+    if path == "cfg":
+        return current_config()
     if name.startswith("__") or not module or module in MODULES:
         raise refuse(path)
     if name in RENAMED:
         place, original = RENAMED[name]
         return getattr(importlib.import_module(f"{NAME}.{place}"), original)
-    for place in (NAME, f"{NAME}.types"):
-        found = vars(sys.modules[place]).get(name)
+    parent = module.rpartition(".")[0]
+    for place in (NAME, f"{NAME}.types", f"{NAME}.{parent}"):
+        found = vars(sys.modules.get(place, object)).get(name)
         if found is not None:
             return found
     for public in (name, f"types.{name}"):
@@ -152,10 +176,12 @@ class Finder:
 def install() -> None:
     """Let `import` find the modules of the tables."""
     for alias, name in SAME.items():
-        sys.modules[f"{NAME}.{alias}"] = importlib.import_module(f"{NAME}.{name}")
+        module = sys.modules[f"{NAME}.{alias}"] = importlib.import_module(f"{NAME}.{name}")
+        module.__dict__.setdefault("__path__", [])
     for name in WITH_FILE:
         module = importlib.import_module(f"{NAME}.{name}")
         module.__dict__.setdefault("__path__", [])
+        module.__dict__.pop("annotations", None)  # of __future__: Taichi has a module of that name
         module.__dict__["__getattr__"] = lambda attr, name=name: find(f"{name}.{attr}")
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

@@ -118,6 +118,10 @@ class DeclarationError(ArgumentError, KernelSyntaxError):
     """A field is declared in a way that there is not; a SyntaxError for Taichi."""
 
 
+class OptionError(ArgumentError, AttributeError):
+    """`ti.cfg` has no such option, or none that can be assigned."""
+
+
 class UnknownOptionError(ArgumentError, KeyError):
     """`ti.init` was given an option that there is not."""
 

@@ -82,9 +82,24 @@ class ScalarNdarray(Ndarray):
 class VectorNdarray(Ndarray):
     """An ndarray of vectors."""
 
+    @property
+    def n(self) -> int:
+        """The length of the vectors."""
+        return self.element_shape[0]
+
 
 class MatrixNdarray(Ndarray):
     """An ndarray of matrices."""
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.element_shape[0]
+
+    @property
+    def m(self) -> int:
+        """Columns."""
+        return self.element_shape[1]
 
 
 def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:

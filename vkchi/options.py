@@ -12,14 +12,21 @@ from vkchi.types import Scalar, f32, i32
 
 @dataclass(frozen=True)
 class Options:
-    """`debug` asks for checks in kernels, `fast_math` lets simplification be inexact; `block_dim`
-    is the workgroup size where a loop does not say (None: chosen by the compiler); `exact` rounds
-    every sum and product by itself, so that what is computed twice is the same."""
+    """`debug` asks for checks in kernels, `check_out_of_bound` for those of indices; `fast_math`
+    lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
+    (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
+    computed twice is the same."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
     debug: bool = False
+    check_out_of_bound: bool = False
     fast_math: bool = False
     random_seed: int = 0
     block_dim: int | None = None
     exact: bool = False
+
+    @property
+    def checks_indices(self) -> bool:
+        """Whether kernels check their indices."""
+        return self.debug or self.check_out_of_bound

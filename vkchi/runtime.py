@@ -9,15 +9,18 @@ fields, IR.
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vkchi import env
+from vkchi.config import DEFAULTS, Config, idle_options, read_options
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.options import Options
-from vkchi.types import Defaults, Scalar, cook, f32, i32
+from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
     import logging
@@ -32,47 +35,41 @@ class Arch(NamedTuple):
     name: str
     kind: str
 
+    def __str__(self) -> str:
+        return f"Arch.{self.name}"
 
-ARCHES = {
-    arch.name: arch
-    for arch in (
-        Arch("cpu", "cpu"), Arch("x64", "cpu"), Arch("arm64", "cpu"),
-        Arch("x86_64", "cpu"),
-        Arch("gpu", "gpu"), Arch("vulkan", "any"), Arch("cuda", "nvidia"),
-        Arch("metal", "gpu"), Arch("opengl", "gpu"), Arch("gles", "gpu"),
-        Arch("amdgpu", "gpu"), Arch("dx11", "gpu"), Arch("dx12", "gpu"),
-    )
+    def __repr__(self) -> str:
+        return f"<Arch.{self.name}>"
+
+
+class Arches(list[Arch]):
+    """`ti.gpu`: any of these."""
+
+    kind = "gpu"
+
+
+CPUS = {name: Arch(name, "cpu") for name in ("x64", "arm64")}
+GPUS = {
+    "cuda": Arch("cuda", "nvidia"),
+    "metal": Arch("metal", "gpu"),
+    "vulkan": Arch("vulkan", "any"),
+    **{name: Arch(name, "gpu") for name in ("opengl", "dx11", "dx12", "gles", "amdgpu")},
+}
+HOST_ARCH = CPUS["arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x64"]
+ARCHES: dict[str, Arch | Arches] = {
+    **CPUS, **GPUS, "cpu": HOST_ARCH, "x86_64": CPUS["x64"], "gpu": Arches(GPUS.values()),
 }  # fmt: skip
-
-# Options of Taichi's `init` that change nothing here: accepted, so that programs run unmodified.
-ACCEPTED_NAMES = """
-    advanced_optimization ad_stack_size allow_nv_shader_extension cc check_out_of_bound
-    cfg_optimization cpu_max_num_threads debug_mode default_cpu_block_dim default_gpu_block_dim
-    demote_dense_struct_fors detect_read_only device_memory_GB device_memory_fraction
-    dynamic_index experimental_features flatten_if force_scalarize_matrix gdb_trigger
-    half2_vectorization kernel_profiler lower_access make_block_local
-    make_mesh_block_local make_thread_local max_block_dim max_vector_width
-    move_loop_invariant_outside_if
-    num_compile_threads offline_cache offline_cache_cleaning_policy offline_cache_file_path
-    offline_cache_max_size_of_files opt_level packed print_accessor_ir print_ir
-    print_ir_dbg_info print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir
-    print_kernel_llvm_ir_optimized print_kernel_nvptx print_preprocessed_ir
-    quant_opt_atomic_demotion
-    quant_opt_store_fusion real_matrix real_matrix_scalarize require_version saturating_grid_dim
-    short_circuit_operators simplify_after_lower_access simplify_before_lower_access timeline
-    unrolling_limit use_mesh vk_api_version verbose verbose_kernel_launches wait_signal
-"""
-ACCEPTED = frozenset(ACCEPTED_NAMES.split())
 
 
 @dataclass
 class Runtime:
-    """A device and its options. `lock` is held while a launch is put together; `kept` is what other
-    modules keep for as long as the runtime is there, under keys of their own; `gradients`
-    and `duals` are all arrays that are such of others."""
+    """A device and its options, those of Taichi's among them (`config`). `lock` is held while a
+    launch is put together; `kept` is what other modules keep for as long as the runtime is there,
+    under keys of their own; `gradients` and `duals` are all arrays that are such of others."""
 
     device: Device
     options: Options
+    config: Config = field(default_factory=Config)
     lock: threading.RLock = field(default_factory=threading.RLock)
     draws: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -107,6 +104,12 @@ class Runtime:
 
 class _Slot:
     runtime: Runtime | None = None
+    told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
+
+
+def current_config() -> Config | None:
+    """`ti.cfg`: the options that `init` was called with; None before."""
+    return None if _Slot.runtime is None else _Slot.runtime.config
 
 
 def current() -> Runtime:
@@ -135,34 +138,70 @@ def init(
     device: str | int | None = None,
     enable_fallback: bool = True,
     debug: bool | None = None,
-    fast_math: bool = False,
+    fast_math: bool | None = None,
     random_seed: int | None = None,
     log_level: str | None = None,
-    **ignored: Any,
+    **others: Any,
 ) -> None:
     """Open a device; all fields and kernels made before are dropped.
 
     arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
-    a list of them in order of preference, or a name; device: an index or part of a device's name.
-    Raises DeviceError when there is no such device (or none of that kind and enable_fallback is
-    False), ArgumentError for an option that Taichi does not have either, and for a VKCHI_* flag of
-    the environment whose value means nothing.
+    a list of them in order of preference, or a name; device: an index or part of a device's name;
+    others: what Taichi has besides (`config`). The environment may give what is not given: TI_DEBUG
+    is `debug`; TI_ARCH comes before `arch`. Raises DeviceError when there is no such device (or
+    none of that kind and enable_fallback is False), ArgumentError for an option that Taichi does
+    not have either, and for a variable of the environment whose value means nothing.
     """
-    _refuse_unknown(ignored)
+    _refuse_unknown(others)
     env.check_flags()
-    kinds = _kinds(arch)
-    set_logging_level(log_level or env.flag("VKCHI_LOG"))
-    options = Options(
-        default_fp=_float_type(default_fp),
-        default_ip=_int_type(default_ip),
-        debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
-        fast_math=bool(fast_math),
-        random_seed=_seed(random_seed),
-    )
+    given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
+             "fast_math": fast_math, "random_seed": random_seed,
+             "log_level": log_level}  # fmt: skip
+    config = read_options({**given, **others}, os.environ)
+    wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it
+    set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
+    options = _cook(config)
     install(None)
-    opened = _open_first(kinds, device, enable_fallback)
-    install(Runtime(opened, options))
+    opened = _open_first([a.kind for a in wanted], device, enable_fallback)
+    config |= {name: getattr(options, name) for name in vars(options) if name in DEFAULTS}
+    config |= {
+        "arch": _arch_of(opened, wanted),
+        "default_up": SCALARS[f"u{options.default_ip.bits}"],
+    }
+    install(Runtime(opened, options, Config(config)))
     logger().info("vkchi runs on %s", opened.info.name)
+    tell_idle(config)
+
+
+def _cook(config: dict[str, Any]) -> Options:
+    """The options that code depends on."""
+    debug = config.get("debug")
+    return Options(
+        default_fp=_float_type(config.get("default_fp")),
+        default_ip=_int_type(config.get("default_ip")),
+        debug=env.is_on("VKCHI_DEBUG") if debug is None else bool(debug),
+        check_out_of_bound=bool(config.get("check_out_of_bound")),
+        fast_math=bool(config.get("fast_math")),
+        random_seed=_seed(config.get("random_seed")),
+    )
+
+
+def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
+    """The first of the archs asked for that the device is of: `ti.cfg.arch`."""
+    from vkchi.device import KINDS
+
+    for arch in wanted:
+        if isinstance(arch, Arch) and KINDS[arch.kind](device.info):
+            return arch
+    return HOST_ARCH if KINDS["cpu"](device.info) else GPUS["vulkan"]
+
+
+def tell_idle(config: dict[str, Any]) -> None:
+    """Say in the log, once of each, which options were set and have no effect."""
+    new = [text for text in idle_options(config) if text not in _Slot.told]
+    if new:
+        _Slot.told.update(new)
+        logger().info("these options of ti.init change nothing here: %s", ", ".join(new))
 
 
 # Taichi's levels as numbers of the standard library's `logging`.
@@ -192,16 +231,19 @@ def _log_level(name: str) -> int:
     return LOG_LEVELS[name]
 
 
-def _kinds(arch: Any) -> list[str]:
-    """The kinds of device that an `arch=` asks for, the one preferred first."""
-    is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch)
-    wanted = list(arch) if is_several else [arch]
-    names = ["vulkan" if a is None else a.name if isinstance(a, Arch) else a for a in wanted]
-    for name in names:
-        if not isinstance(name, str) or name not in ARCHES:
-            known = ", ".join(ARCHES)
-            raise ArgumentError(f"ti.init: no arch is called {name!r}; there are {known}")
-    return [ARCHES[name].kind for name in names] or ["any"]
+def _arches(arch: Any) -> list[Arch | Arches]:
+    """The archs that an `arch=` asks for, the one preferred first."""
+    is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch | Arches)
+    return [_arch(a) for a in (arch if is_several else [arch])] or [_arch(None)]
+
+
+def _arch(arch: Any) -> Arch | Arches:
+    if isinstance(arch, Arch | Arches):
+        return arch
+    name = "vulkan" if arch is None else arch
+    if not isinstance(name, str) or name not in ARCHES:
+        raise ArgumentError(f"ti.init: no arch is called {name!r}; there are {', '.join(ARCHES)}")
+    return ARCHES[name]
 
 
 def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
@@ -217,9 +259,9 @@ def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> D
 
 
 def _refuse_unknown(options: dict[str, Any]) -> None:
-    unknown = sorted(set(options) - ACCEPTED)
+    unknown = sorted(options.keys() - DEFAULTS.keys())
     if unknown:
-        near = nearest(unknown[0], [*ACCEPTED, *init.__annotations__])
+        near = nearest(unknown[0], [*DEFAULTS, *init.__annotations__])
         hint = f": did you mean {near}?" if near else ""
         raise UnknownOptionError(f"ti.init has no option called {', '.join(unknown)}{hint}")
 
@@ -232,15 +274,19 @@ def _seed(seed: Any) -> int:
     return int(seed.__index__())
 
 
+# What TI_DEFAULT_FP and TI_DEFAULT_IP give.
+WIDTHS: dict[str, dict[Any, Scalar]] = {"f": {32: f32, 64: f64}, "i": {32: i32, 64: i64}}
+
+
 def _float_type(dtype: Any) -> Scalar:
-    t = f32 if dtype is None else cook(dtype)
+    t = f32 if dtype is None else cook(WIDTHS["f"].get(dtype, dtype))
     if not isinstance(t, Scalar) or t.kind != "f":
         raise ArgumentError(f"default_fp is ti.f16, ti.f32 or ti.f64, not {dtype!r}")
     return t
 
 
 def _int_type(dtype: Any) -> Scalar:
-    t = i32 if dtype is None else cook(dtype)
+    t = i32 if dtype is None else cook(WIDTHS["i"].get(dtype, dtype))
     if not isinstance(t, Scalar) or t.kind not in "iu":
         raise ArgumentError(f"default_ip is an integer type such as ti.i32, not {dtype!r}")
     return t

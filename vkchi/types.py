@@ -64,6 +64,10 @@ class Scalar(Type):
     def __reduce__(self) -> Any:
         return (scalar_named, (self.name,))
 
+    def to_string(self) -> str:
+        """Its name, as Taichi's programs ask for it."""
+        return self.name
+
     @property
     def size_bytes(self) -> int:
         """Bytes in memory; a u1 takes one byte, as numpy's bool."""

@@ -31,13 +31,14 @@ _PADDLE = "use to_numpy() and from_numpy()"
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
     **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
-    **dict.fromkeys(("get_addr", "sparse"), _SPARSE),
+    "sparse": _SPARSE,
+    "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
     "types.quant": _QUANT,
     **dict.fromkeys(("GUI", "ui"), _DRAW),
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
     **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
-    **dict.fromkeys(("extension", "DeviceCapability"), "read vkchi.runtime.current().device.caps"),
+    "DeviceCapability": "read vkchi.runtime.current().device.caps",
     "profiler": _METRICS,
     "graph": "call the kernels in a Python function: launches are batched anyway",
     "aot": "kernels are compiled when they are first called",

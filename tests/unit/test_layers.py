@@ -25,7 +25,7 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = ("errors span env unsupported",)
-L1 = ("types layout structs caps shader options formats sites",)
+L1 = ("types layout structs caps shader options config formats sites",)
 L2 = ("ir",)
 L3 = ("passes", "autodiff", "spirv")
 DEVICE = ("device vk runtime reports",)
@@ -41,7 +41,7 @@ L6 = (
     "autodiff.arguments autodiff.races races ad profiler gui texture tools experimental",
 )
 ALGORITHMS = ("algorithms linalg",)
-L7 = ("__init__ __main__ aliases",)
+L7 = ("__init__ __main__ aliases core",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

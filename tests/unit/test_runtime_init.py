@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from vkchi import compiler, device, env
+from vkchi import compiler, device, env, runtime
+from vkchi.config import Config, read_options
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func, Region
 
@@ -105,3 +106,53 @@ def test_dumps_are_text_in_utf8_whatever_the_terminal_shows(
     (file,) = (tmp_path / "new" / "folder").iterdir()
     assert file.name == "größe.ir.chi"
     assert file.read_text(encoding="utf-8").startswith("func @größe(")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("TI_DEBUG", "yes", "TI_DEBUG is 'yes', and may be 0 or 1"),
+        ("TI_CUDA_STACK_LIMIT", "x", "TI_CUDA_STACK_LIMIT is 'x', and may be an integer"),
+        ("TI_DEVICE_MEMORY_GB", "x", "TI_DEVICE_MEMORY_GB is 'x', and may be a number"),
+        ("TI_ARCH", "nope", "no arch is called 'nope'"),
+        ("TI_DEFAULT_FP", "8", "default_fp is ti.f16, ti.f32 or ti.f64, not 8"),
+        ("TI_LOG_LEVEL", "loud", "no log level is called 'loud'"),
+    ],
+)
+def test_variables_of_taichi_that_mean_nothing_are_refused(
+    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=sentence):
+        ti.init()
+
+
+def test_options_without_effect_are_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime._Slot, "told", set())
+    config = {"print_ir": True, "offline_cache": False, "debug": True}
+    with caplog.at_level("INFO", logger="vkchi"):
+        for _ in range(2):
+            runtime.tell_idle(config)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "these options of ti.init change nothing here: print_ir (set VKCHI_PRINT=ir), offline_cache"
+    )
+
+
+def test_options_can_be_looked_at_and_set() -> None:
+    config = Config({"debug": True})
+    assert config.debug and config.offline_cache is False
+    config.offline_cache = True
+    assert config.offline_cache is True and "debug=True" in repr(config)
+    with pytest.raises(AttributeError, match=r"ti.cfg.debug cannot be assigned: call ti.init"):
+        config.debug = False
+    with pytest.raises(AttributeError, match="there is no option called colour"):
+        config.colour = 1
+
+
+def test_reading_options() -> None:
+    environment = {"TI_OPT_LEVEL": "3", "TI_PACKED": "1", "TI_VERBOSE": "", "TI_OFFLINE_CACHE": "0"}
+    found = read_options({"offline_cache": True, "debug": None}, environment)
+    assert found == {"offline_cache": True, "opt_level": 3, "packed": True}

@@ -307,7 +307,7 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
     places = [array_index(cx, k) for k in flat]
     if array.clamps:
         places = clamp_indices(cx, array, places)
-    if cx.options.debug:
+    if cx.options.checks_indices:
         guard_indices(cx, array, places)
     element = cx.b.emit("elem", array.value, *places)
     if array.component is None:
@@ -413,7 +413,7 @@ def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]
         return [*range(extent)[k]]
     if isinstance(k, Value):
         place = check_index_type(cx, k, "the index of a component")
-        if cx.options.debug:
+        if cx.options.checks_indices:
             guard_component(cx, place, extent, t)
         return [place]
     if not isinstance(k, int):

@@ -1,0 +1,124 @@
+"""What `ti.init` takes besides what has an effect here, and what `ti.cfg` says of all options.
+
+Owns: the table of Taichi's options, the environment's `TI_*` variables, `Config`. Must not know:
+devices.
+
+    >>> read_options({"offline_cache": False}, {"TI_CUDA_STACK_LIMIT": "4096"})
+    {'offline_cache': False, 'cuda_stack_limit': 4096}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vkchi.errors import ArgumentError, OptionError
+
+_ON = """
+    advanced_optimization allow_nv_shader_extension cache_loop_invariant_global_vars
+    cfg_optimization cpu_block_dim_adaptive demote_dense_struct_fors demote_no_access_mesh_fors
+    detect_read_only dynamic_index lower_access make_block_local make_cpu_multithreading_loop
+    make_mesh_block_local make_thread_local mesh_localize_to_end_mapping
+    optimize_mesh_reordered_mapping quant_opt_atomic_demotion quant_opt_store_fusion real_matrix
+    real_matrix_scalarize short_circuit_operators simplify_after_lower_access
+    simplify_before_lower_access verbose
+"""
+_OFF = """
+    _test_mode debug_mode experimental_auto_mesh_local experimental_features flatten_if
+    force_scalarize_matrix gdb_trigger half2_vectorization kernel_profiler
+    mesh_localize_all_attr_mappings mesh_localize_from_end_mapping move_loop_invariant_outside_if
+    offline_cache packed print_accessor_ir print_full_traceback print_ir print_ir_dbg_info
+    print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir print_kernel_llvm_ir_optimized
+    print_kernel_nvptx print_preprocessed_ir print_struct_llvm_ir timeline use_llvm use_mesh
+    verbose_kernel_launches wait_signal
+"""
+# Options of Taichi's that change nothing here, as `ti.cfg` shows them where nobody set them. Taken
+# so that programs run unmodified.
+WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
+    **dict.fromkeys(_ON.split(), True),
+    **dict.fromkeys(_OFF.split(), False),
+    **dict.fromkeys(("ad_stack_size", "cuda_stack_limit", "gpu_max_reg", "saturating_grid_dim"), 0),
+    **dict.fromkeys(("cc", "offline_cache_file_path", "require_version", "vk_api_version"), ""),
+    "auto_mesh_local_default_occupacy": 4,
+    "cpu_max_num_threads": 0,
+    "default_cpu_block_dim": 32,
+    "default_gpu_block_dim": 128,
+    "device_memory_GB": 1.0,
+    "device_memory_fraction": 0.0,
+    "max_block_dim": 1024,
+    "max_vector_width": 8,
+    "num_compile_threads": 4,
+    "offline_cache_cleaning_factor": 0.25,
+    "offline_cache_cleaning_policy": "lru",
+    "offline_cache_max_size_of_files": 100 << 20,
+    "opt_level": 1,
+    "unrolling_limit": 32,
+}
+# Options with an effect that the environment may set too, and what they are where nobody does.
+WITH_EFFECT: dict[str, bool | int | str] = {
+    "check_out_of_bound": False,
+    "debug": False,
+    "default_fp": 32,
+    "default_ip": 32,
+    "fast_math": False,
+    "log_level": "info",
+    "random_seed": 0,
+}
+DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
+
+# What to do instead.
+INSTEAD = {
+    "debug_mode": "debug=True",
+    "kernel_profiler": "time kernels around ti.sync()",
+    "print_ir": "set VKCHI_PRINT=ir",
+    "print_preprocessed_ir": "set VKCHI_PRINT=ir",
+    "verbose_kernel_launches": "set VKCHI_TIME=1 for compile times",
+}
+
+
+def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Options as they were given, and those that a variable `TI_*` sets, such as TI_DEBUG=1, and
+    nobody gave. Raises ArgumentError, naming the variable, for a value that means nothing."""
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, default in DEFAULTS.items():
+        variable = f"TI_{name.upper()}"
+        text = environ.get(variable, "")
+        if text and name not in found:
+            found[name] = parse(variable, text, default)
+    return found
+
+
+def parse(variable: str, text: str, default: Any) -> Any:
+    """The value that a variable's text means, of the kind of its default."""
+    kind = type(default)
+    try:
+        return bool(int(text)) if kind is bool else kind(text)
+    except ValueError:
+        what = {bool: "0 or 1", int: "an integer", float: "a number"}[kind]
+        raise ArgumentError(f"{variable} is {text!r}, and may be {what}") from None
+
+
+def idle_options(options: Mapping[str, Any]) -> Iterator[str]:
+    """What to say of options that were set and change nothing, one after the other."""
+    for name in options:
+        if name in WITHOUT_EFFECT:
+            yield name + (f" ({INSTEAD[name]})" if name in INSTEAD else "")
+
+
+class Config:
+    """The current options by name, `ti.cfg.debug` and the like; those without an effect can be
+    assigned. Raises AttributeError for what is no option, and where one is assigned that only
+    `ti.init` can set."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        vars(self).update({**DEFAULTS, **(options or {})})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in vars(self):
+            raise OptionError(f"there is no option called {name}")
+        if name not in WITHOUT_EFFECT:
+            raise OptionError(f"ti.cfg.{name} cannot be assigned: call ti.init({name}=...)")
+        vars(self)[name] = value
+
+    def __repr__(self) -> str:
+        return f"<ti.cfg: {', '.join(f'{k}={v}' for k, v in sorted(vars(self).items()))}>"
