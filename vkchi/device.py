@@ -21,8 +21,8 @@ import gc
 import itertools
 import logging
 import os
-import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,9 +31,11 @@ from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError, InternalError
+from vkchi.interrupts import bring_back
+from vkchi.locks import restoring
 from vkchi.shader import Shader
 from vkchi.vk.allocator import Span
-from vkchi.vk.heap import Heap
+from vkchi.vk.heap import Heap, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.memory import LOCAL, SHARED, find_type
@@ -42,6 +44,7 @@ from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring
+from vkchi.weak import Parting, WeakGroup
 
 TRASH_BYTES = 4096
 PRESSURE_BYTES = 256 << 20  # memory waiting to be freed that makes `allocate` wait for it
@@ -183,7 +186,7 @@ class Device(Recorder):
     info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
     bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
     host_pointer_alignment: bytes, 0 where host memory cannot be imported; closed: whether `close`
-    was called, or this process is a forked child.
+    was called, or this process is a forked child; partings: what to do when objects go, in `sweep`.
     """
 
     def __init__(
@@ -193,23 +196,25 @@ class Device(Recorder):
         self.messages = instance.messages
         self.host_pointer_alignment = physical.host_pointer_alignment
         self._instance, self._vk = instance, instance.vk
-        logical = open_logical(instance.vk, physical)
-        logical.has_names = instance.has_validation
-        super().__init__(logical)
-        is_hosts = physical.kind in ("cpu", "integrated") and not staged
-        self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
-        self.heap = Heap(logical, SHARED if self.unified else LOCAL)
-        self._pipelines = Pipelines(logical)
-        self._staging = Ring(logical, self._queue, STAGING_BYTES)
-        self._region = instance.vk.new("VkBufferCopy")
         self._keys = itertools.count(1)
-        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
-        self._loaded: weakref.WeakSet[Pipeline] = weakref.WeakSet()
-        self._watch_process()
+        self._buffers: WeakGroup[Buffer] = WeakGroup()
+        self.partings: deque[Parting[Any]] = deque()
+        self._has_ended = False
+        logical = open_logical(instance.vk, physical)
         try:
+            logical.has_names = instance.has_validation
+            super().__init__(logical)
+            is_hosts = physical.kind in ("cpu", "integrated") and not staged
+            self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
+            self.heap = Heap(logical, SHARED if self.unified else LOCAL)
+            self._pipelines = Pipelines(logical)
+            self._staging = Ring(logical, self._queue, STAGING_BYTES)
+            self._region = instance.vk.new("VkBufferCopy")
             self.trash = self.allocate(TRASH_BYTES)
-        except BaseException:
-            self.close()
+            self._watch_process()
+        except BaseException:  # nothing was submitted yet
+            logical.close()
+            self._has_ended = True
             raise
 
     def _watch_process(self) -> None:
@@ -229,21 +234,21 @@ class Device(Recorder):
         """
         if size_bytes < 0:
             raise InternalError(f"a buffer of {size_bytes} bytes was asked for")
-        with self._lock:
+        with restoring(self._lock), self._lock:
             self.require_open()
-            span = self._find_memory(size_bytes)
-            buffer = Buffer(self, next(self._keys), span, size_bytes)
+            memory = self._find_memory(size_bytes)
+            buffer = Buffer(self, next(self._keys), memory, size_bytes)
             self._buffers.add(buffer)
             if zero and self.unified:
                 start = int(self._vk.ffi.cast("uintptr_t", buffer.pointer))
-                ctypes.memset(start, 0, span.size_bytes)
+                ctypes.memset(start, 0, memory.span.size_bytes)
             elif zero:
-                self._record_fill(buffer, 0, span.size_bytes, 0)
+                self._record_fill(buffer, 0, memory.span.size_bytes, 0)
             return buffer
 
-    def _find_memory(self, size_bytes: int) -> Span:
+    def _find_memory(self, size_bytes: int) -> Memory:
         self.sweep()
-        if self.heap.releases.waiting_bytes > PRESSURE_BYTES:
+        if self.heap.waiting_bytes > PRESSURE_BYTES:
             self.wait()
         try:
             return self.heap.allocate(size_bytes)
@@ -258,13 +263,17 @@ class Device(Recorder):
 
     def free_bytes(self) -> int:
         """About how much memory is free; all there is, where the driver does not tell."""
-        with self._lock:
+        with restoring(self._lock), self._lock:
             return self.heap.free_bytes()
 
     def sweep(self) -> None:
-        """Free what the device is done with."""
-        if self.heap.releases:
-            self.heap.releases.sweep(self.recorded_number, self._queue.read_completed())
+        """Free what the device is done with, having done what was to be done when objects go."""
+        while self.partings:
+            self.partings[0].act()
+            self.partings.popleft()
+        recorded, completed = self.recorded_number, self._queue.read_completed()
+        self.heap.sweep(recorded, completed)
+        self._logical.sweep(recorded, completed)
 
     def load(self, shader: Shader) -> Pipeline:
         """The shader, compiled by the driver.
@@ -282,15 +291,9 @@ class Device(Recorder):
         size = self.caps.subgroup_size if "subgroup_size" in shader.needs else 0
         if not self._logical.physical.can_require_subgroup_size:
             size = 0
-        with self._lock:  # another thread may close the device
+        with restoring(self._lock), self._lock:  # another thread may close the device
             self.require_open()
-            handle, layout = self._pipelines.make(shader, size)
-            pipeline = Pipeline(shader, handle, layout, self._release_pipeline)
-            self._loaded.add(pipeline)
-            return pipeline
-
-    def _release_pipeline(self, handle: Any) -> None:
-        self.heap.releases.add(partial(self._pipelines.destroy, handle))
+            return self._pipelines.make(shader, size)
 
     # --- transfers -------------------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class Device(Recorder):
         if src is dst and abs(src_offset - dst_offset) < size_bytes:
             raise InternalError("a copy within a buffer overlaps itself")
         if size_bytes:
-            with self._lock:
+            with restoring(self._lock), self._lock:
                 commands = self.begin_command(frozenset((src.key,)), frozenset((dst.key,)))
                 self._record_copy(commands, *here, *there, size_bytes)
                 self.count_command()
@@ -313,7 +316,7 @@ class Device(Recorder):
         if offset % 4 or size_bytes % 4:
             raise InternalError(f"a fill of {size_bytes} bytes at {offset} is not of whole words")
         if size_bytes:
-            with self._lock:
+            with restoring(self._lock), self._lock:
                 self._record_fill(buffer, offset, size_bytes, word)
 
     def _record_fill(self, buffer: Buffer, offset: int, size_bytes: int, word: int) -> None:
@@ -335,7 +338,7 @@ class Device(Recorder):
         for at in range(0, size_bytes, STAGING_BYTES):
             size = min(STAGING_BYTES, size_bytes - at)
             there = buffer.locate(offset + at, size)
-            with self._lock:
+            with restoring(self._lock), self._lock:
                 commands = self.begin_command(NOBODY, frozenset((buffer.key,)))
                 piece = self._staging.take(size, self._queue.submitted + 1)
                 self._move(piece.pointer, source + at, size)
@@ -348,7 +351,7 @@ class Device(Recorder):
         """Copy a buffer into host memory at a cffi pointer; waits."""
         step = PIECES_READ_AT_ONCE * STAGING_BYTES
         for start in range(0, size_bytes, step):
-            with self._lock:
+            with restoring(self._lock), self._lock:
                 pieces: list[tuple[int, int, Piece]] = []
                 commands = self.begin_command(frozenset((buffer.key,)), NOBODY)
                 for at in range(start, min(start + step, size_bytes), STAGING_BYTES):
@@ -368,33 +371,35 @@ class Device(Recorder):
 
         Memory that is still looked at from outside (through a `view`) stays until it is not.
         """
-        with self._lock:
-            if self.closed:
+        with restoring(self._lock), self._lock:
+            if self._has_ended:
                 return
-            try:
-                self.wait()
-            except DeviceError:  # a lost device is closed all the same
-                self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
-            atexit.unregister(self._at_exit)
-            self._refuse(RESET)
-            self.let_go()
-            for pipeline in list(self._loaded):
-                pipeline.free()
-            for buffer in list(self._buffers):
+            if not self.closed:
+                try:
+                    self.wait()
+                except DeviceError:  # a lost device is closed all the same
+                    self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
+                self._refuse(RESET)
+            self.let_go()  # from here on once more where an exception came in between
+            for buffer in self._buffers:
                 buffer.free()
-            self.heap.releases.drain()
-            self._pipelines.close()
             self._staging.close()
-            self.close_queue()
+            self._ring.close()
             self.heap.close(self._close_device)
+            atexit.unregister(self._at_exit)
+            self._has_ended = True
 
     def __del__(self) -> None:
-        if hasattr(self, "_at_exit"):
-            self.close()
+        try:
+            if hasattr(self, "_at_exit"):
+                self.close()
+        except KeyboardInterrupt:
+            bring_back()
 
     def _refuse(self, reason: str) -> None:
         """From now on every use raises; `busy`, so that a look at memory waits and is told."""
-        self._commands, self._refusal, self.busy, self.closed = None, reason, True, True
+        self._commands = self._queue.outgoing = None
+        self._refusal, self.busy, self.closed = reason, True, True
 
     def _close_device(self) -> None:
         self._logical.close()
@@ -406,7 +411,8 @@ class Device(Recorder):
         if not self.closed:
             forbid_vulkan()
             self._refuse(FORKED)
-            for buffer in list(self._buffers):
+            self._has_ended = True
+            for buffer in self._buffers:
                 buffer.free()
 
 
@@ -430,18 +436,16 @@ class Buffer:
         "__weakref__", "_span", "address", "device", "key", "pointer", "size_bytes", "view",
     )  # fmt: skip
 
-    def __init__(self, device: Device, key: int, span: Span, size_bytes: int) -> None:
+    def __init__(self, device: Device, key: int, memory: Memory, size_bytes: int) -> None:
         self.device, self.key, self.size_bytes = device, key, size_bytes
+        span = memory.span
         self._span: Span | None = span
         self.address: int = span.block.address + span.offset
-        ffi, start = device._vk.ffi, span.block.pointer
-        if not device.unified:
-            start = ffi.cast("char *", span.block.address)
         # The last holder of this pointer, be it this buffer or a view, releases the memory.
-        self.pointer: Any = ffi.gc(start + span.offset, partial(release_span, device.heap, span))
+        self.pointer: Any = memory.pointer
         self.view: memoryview | None = None
         if device.unified:
-            self.view = memoryview(ffi.buffer(self.pointer, size_bytes))
+            self.view = memoryview(device._vk.ffi.buffer(self.pointer, size_bytes))
 
     def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
         """(VkBuffer, offset in it) of a range. Raises InternalError where it sticks out,
@@ -489,12 +493,3 @@ class Buffer:
     def free(self) -> None:
         """Give the memory up. Idempotent; the buffer cannot be used any more."""
         self._span = self.pointer = self.view = None
-
-
-def release_span(
-    heap: Heap, span: Span, _pointer: Any, is_over: Callable[[], bool] = sys.is_finalizing
-) -> None:
-    """The destructor of a buffer's pointer. When the interpreter ends, modules go before what they
-    made: then the memory is left to the end of the process."""
-    if not is_over():
-        heap.release(span)

@@ -25,6 +25,7 @@ from vkchi.errors import (
 )
 from vkchi.fields.storage import ElementHook, Storage
 from vkchi.keys import identities, is_stale
+from vkchi.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
 
@@ -108,14 +109,15 @@ class Kernel:
         key: tuple[Any, ...],
     ) -> Plan:
         """The plan for a signature that was not met yet, or only by another thread just now."""
-        with runtime.lock:
+        with restoring(runtime.lock), runtime.lock:
             plan = self._plans.get(key)
             if plan is None or plan.runtime is not runtime:
                 plan = self._make_plan(runtime, signer, args, key)
                 if runtime is self._runtime:
-                    self._plans[key] = plan
                     for part in identities(key):
-                        part.watch(functools.partial(forget_stale_plans, weakref.ref(self)))
+                        forget = functools.partial(forget_stale_plans, weakref.ref(self))
+                        part.watch(runtime.device.partings, forget)
+                    self._plans[key] = plan
             return plan
 
     def _make_plan(
@@ -172,11 +174,11 @@ class BoundKernel(functools.partial[Any]):
 
 def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
     """Run a kernel; inside a tape or forward mode, by these, one call after the other."""
-    tape = plan.runtime.tape
-    if tape is None:
+    if plan.runtime.recording is None:
         return plan.launch(args)
-    with plan.runtime.lock:
-        return tape.launch(name, plan, args)
+    with restoring(plan.runtime.lock), plan.runtime.lock:
+        tape = plan.runtime.tape
+        return plan.launch(args) if tape is None else tape.launch(name, plan, args)
 
 
 def show_element(storage: Storage) -> Any:

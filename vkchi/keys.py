@@ -10,6 +10,7 @@ know: parameters, plans.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
@@ -21,6 +22,7 @@ from vkchi.interop import host
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
 from vkchi.ndarray import Ndarray
+from vkchi.weak import Parting
 
 
 class ById:
@@ -40,10 +42,13 @@ class ById:
         """Whether the object is gone: no call can have this key any more."""
         return self._obj() is None
 
-    def watch(self, when_gone: Callable[[], None]) -> None:
-        """Call `when_gone` when the object is gone. Must not refer to this key."""
-        if isinstance(self._obj, weakref.ref) and not self.is_dead:
-            self._obj = weakref.ref(self._obj(), lambda _: when_gone())
+    def watch(self, partings: deque[Parting[Any]], when_gone: Callable[[], None]) -> None:
+        """Add to `partings` when the object is gone. `when_gone` must not refer to this key."""
+        obj = self._obj() if isinstance(self._obj, weakref.ref) else None
+        if obj is not None:
+            parting = Parting(obj, partings.append)
+            parting.act = when_gone
+            self._obj = parting
 
     def __hash__(self) -> int:
         return self._id

@@ -18,6 +18,7 @@ from vkchi.bound import Bound, tell_owners
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.lang.struct import build
+from vkchi.locks import is_held, release_wholly
 from vkchi.runtime import Runtime
 from vkchi.shader import (
     REPORTS,
@@ -261,32 +262,43 @@ class Plan:
         made: Made = self.derived[key]
         return made
 
-    def launch(self, args: tuple[Any, ...]) -> Any:
-        """Bind, record, and read what the kernel returns (which waits)."""
-        with self.runtime.lock:
-            for life in self.lives:
-                life.check_alive()
-            bound = Bound(self.runtime, self.constants)
-            for parameter, arg in zip(self.parameters, args, strict=True):
-                parameter.bind(arg, bound)
-            for name, argument in self.gradients:
-                bind_gradient(bound, name, argument)
-            imports = bound.imports
-            if imports:
-                bound.check_written(self.written, self.func)
-            for check in self.checks:
-                check(bound.flat)
-            if imports:
-                tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
-            for step in self.steps:
-                if self.draws:  # each dispatch has streams of its own
-                    bound.flat[self.seed_place] = self.runtime.next_seed()
-                step.record(bound)
-            if imports:
-                bound.copy_back(self.written)
-            if self.sites:
-                self.runtime.reports.deliver(self.sites)
-            return self.result() if self.returns else None
+    def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
+        """Bind, record, and read what the kernel returns (which waits). `again`: the launch was
+        done before, when so many seeds had been drawn; it draws the same and prints nothing."""
+        lock = self.runtime.lock
+        was_held = is_held(lock)
+        try:  # as `restoring` does, without its cost
+            with lock:
+                for life in self.lives:
+                    life.check_alive()
+                bound = Bound(self.runtime, self.constants)
+                for parameter, arg in zip(self.parameters, args, strict=True):
+                    parameter.bind(arg, bound)
+                for name, argument in self.gradients:
+                    bind_gradient(bound, name, argument)
+                imports = bound.imports
+                if imports:
+                    bound.check_written(self.written, self.func)
+                for check in self.checks:
+                    check(bound.flat)
+                if imports:
+                    tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
+                if self.sites:
+                    self.runtime.reports.expect()
+                seeds = self.runtime.seeds(again) if self.draws else None
+                for step in self.steps:
+                    if seeds is not None:  # each dispatch has streams of its own
+                        bound.flat[self.seed_place] = seeds()
+                    step.record(bound)
+                if imports:
+                    bound.copy_back(self.written)
+                if self.sites:
+                    self.runtime.reports.deliver(self.sites, is_muted=again is not None)
+                return self.result() if self.returns else None
+        except BaseException:
+            if not was_held:
+                release_wholly(lock)
+            raise
 
     def result(self) -> Any:
         """What the last launch returned; waits. None if the kernel returns nothing."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,44 +50,49 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
 
 
 class Reports:
-    """The reports of one device's kernels. `buffer` is zero but while a launch runs."""
+    """The reports of one device's kernels. `buffer` is zero but while a launch runs, or where an
+    exception kept what a launch reported from being delivered, which is dropped then."""
 
     def __init__(self, device: Device) -> None:
+        self._device = device
         self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
+        self._is_clear = True
         self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
         self.first: dict[tuple[str, Span], str] = {}
-        self.is_muted = False
 
-    @contextmanager
-    def muted(self) -> Iterator[None]:
-        """While launches are done again, which have printed and warned already."""
-        self.is_muted = True
-        try:
-            yield
-        finally:
-            self.is_muted = False
+    def expect(self) -> None:
+        """To be called before a launch that may report is recorded."""
+        if not self._is_clear:
+            self._device.fill(self.buffer, 0, self.buffer.size_bytes, 0)
+        self._is_clear = False
 
-    def deliver(self, sites: dict[int, Site]) -> None:
-        """Wait for what was recorded, print, warn, and raise what the launch reported.
+    def deliver(self, sites: dict[int, Site], *, is_muted: bool = False) -> None:
+        """Wait for what was recorded, print, warn, and raise what the launch reported. `is_muted`:
+        it was done again, and has printed and warned already.
 
         Raises KernelAssertionError or a subclass of it.
         """
         head = self._read(0, FAILURES + 1).tolist()
         used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
         if not used and not failures:
+            self._is_clear = True
             return
         lines = read_lines(self._read(LINES_AT, min(used, LINE_WORDS)), sites)
         slots = self._read(FAILURES_AT, min(failures, FAILURE_SLOTS) * FAILURE_WORDS)
         failed = read_failures(slots, sites)
         self._clear(0, FAILURES_AT)
         self._clear(LINES_AT, min(used, LINE_WORDS))
+        self._is_clear = True
         try:
-            if not self.is_muted:
+            if not is_muted:
                 print_lines(lines, lost)
                 self._warn(lines)
-        finally:  # a failed check tells more than a line that could not be printed
-            if failed:
-                raise error_of(failed, failures)
+        except Exception:
+            if failed:  # a failed check tells more than a line that could not be printed
+                raise error_of(failed, failures) from None
+            raise
+        if failed:
+            raise error_of(failed, failures)
 
     def _read(self, at: int, count: int) -> Any:
         return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")

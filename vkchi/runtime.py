@@ -9,10 +9,11 @@ fields, IR.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import threading
-import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -21,6 +22,7 @@ from vkchi.config import DEFAULTS, Config, idle_options, read_options
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.options import Options
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
+from vkchi.weak import WeakGroup
 
 if TYPE_CHECKING:
     import logging
@@ -74,9 +76,17 @@ class Runtime:
     draws: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)
     _reports: Reports | None = None
-    tape: Any = None  # what records kernel calls now: a tape, or forward mode
-    gradients: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    duals: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    recording: Any = None  # what was last to record kernel calls: `tape`, where it still does
+    gradients: WeakGroup[Any] = field(default_factory=WeakGroup)
+    duals: WeakGroup[Any] = field(default_factory=WeakGroup)
+
+    @property
+    def tape(self) -> Any:
+        """What records kernel calls now: a tape, or forward mode; else None."""
+        if self.recording is not None and self.recording.is_left:
+            left, self.recording = self.recording, None  # by an exception on its very threshold
+            left.close()
+        return self.recording
 
     @property
     def reports(self) -> Reports:
@@ -95,7 +105,17 @@ class Runtime:
     def next_seed(self) -> int:
         """A new 32-bit seed for a launch that draws random numbers."""
         self.draws += 1
-        return (self.options.random_seed * 0x9E3779B1 + self.draws * 0x85EBCA6B) & 0xFFFFFFFF
+        return self.seed(self.draws)
+
+    def seed(self, number: int) -> int:
+        """The seed that was, or will be, given as that one."""
+        return (self.options.random_seed * 0x9E3779B1 + number * 0x85EBCA6B) & 0xFFFFFFFF
+
+    def seeds(self, after: int | None) -> Callable[[], int]:
+        """What gives a seed for each dispatch: new ones, or those that came after that many."""
+        if after is None:
+            return self.next_seed
+        return map(self.seed, itertools.count(after + 1)).__next__
 
     def close(self) -> None:
         """Wait for the device and free everything made on it. Idempotent."""
@@ -122,9 +142,9 @@ def current() -> Runtime:
 
 def install(runtime: Runtime | None) -> None:
     """Make `runtime` the current one after closing the one before."""
-    old, _Slot.runtime = _Slot.runtime, None
-    if old is not None:
-        old.close()
+    if _Slot.runtime is not None:
+        _Slot.runtime.close()
+        _Slot.runtime = None
     options = runtime.options if runtime else Options()
     Defaults.fp, Defaults.ip = options.default_fp, options.default_ip
     _Slot.runtime = runtime

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from vkchi.layout import AxisTerm as AxisTerm
 from vkchi.layout import Layout as Layout
 from vkchi.layout import layout_text as layout_text
 from vkchi.layout import row_major as row_major
+from vkchi.weak import WeakTable
 
 # What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
 CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
@@ -35,7 +35,7 @@ class Type:
     same object."""
 
     __slots__ = ("__weakref__", "_text")
-    _interned: WeakValueDictionary[tuple[Any, ...], Type] = WeakValueDictionary()
+    _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
     _text: str
 
     def __repr__(self) -> str:

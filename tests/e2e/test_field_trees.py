@@ -251,7 +251,7 @@ def used_bytes() -> int:
     device = current().device
     device.wait()
     device.sweep()
-    return int(device.heap._allocator.used_bytes)
+    return int(device.heap.used_bytes)
 
 
 def test_fields_with_a_shape_are_freed_with_their_last_reference() -> None:

@@ -71,7 +71,7 @@ def used_bytes() -> int:
     device = current().device
     ti.sync()
     device.sweep()
-    return device.heap._allocator.used_bytes
+    return device.heap.used_bytes
 
 
 @pytest.fixture

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vkchi.vk.allocator import ALIGNMENT_BYTES, Allocator, Span, round_up
-from vkchi.vk.heap import Releases
+from vkchi.vk.handles import Gone
 from vkchi.vk.raw import OutOfMemory
 
 BLOCK = 1 << 16
@@ -22,24 +23,26 @@ class Block:
 
 @dataclass
 class Memory:
-    """A device of `limit_bytes`, which counts its blocks."""
+    """A device of `limit_bytes`, and the blocks that its allocator holds."""
 
     limit_bytes: int = 1 << 40
-    blocks: list[Block] = field(default_factory=list)
+    allocator: Allocator | None = None
+
+    @property
+    def blocks(self) -> list[Block]:
+        assert self.allocator is not None
+        return [b.block for b in self.allocator._blocks.values()]
 
     def make(self, size_bytes: int) -> Block:
         if sum(b.size_bytes for b in self.blocks) + size_bytes > self.limit_bytes:
             raise OutOfMemory("full")
-        self.blocks.append(Block(size_bytes))
-        return self.blocks[-1]
-
-    def drop(self, block: Block) -> None:
-        self.blocks.remove(block)
+        return Block(size_bytes)
 
 
 def make_allocator(limit_bytes: int = 1 << 40) -> tuple[Allocator, Memory]:
     memory = Memory(limit_bytes)
-    return Allocator(memory.make, memory.drop, block_bytes=BLOCK), memory
+    memory.allocator = Allocator(memory.make, block_bytes=BLOCK)
+    return memory.allocator, memory
 
 
 def test_spans_are_aligned_and_follow_each_other() -> None:
@@ -160,17 +163,37 @@ def test_any_sequence(steps: list[tuple[str, int]], limit_blocks: int) -> None:
     assert memory.blocks == []
 
 
-def test_releases_wait_for_the_submission_that_was_being_recorded() -> None:
-    done: list[str] = []
-    releases = Releases()
-    releases.add(lambda: done.append("a"), 100)
-    releases.sweep(recorded=3, completed=2)
-    assert (done, releases.waiting_bytes) == ([], 100)
-    releases.add(lambda: done.append("b"), 10)
-    releases.sweep(recorded=4, completed=3)
-    assert (done, releases.waiting_bytes) == (["a"], 10)
-    releases.drain()
-    assert (done, releases.waiting_bytes) == (["a", "b"], 0)
-    releases.add(lambda: releases.add(lambda: done.append("d")))
-    assert done == ["a", "b", "d"], "after drain, calls are made when they are added"
-    assert not releases
+def test_what_is_gone_waits_for_the_submission_that_was_being_recorded() -> None:
+    gone = Gone()
+    gone.add("a")
+    assert gone.tag(recorded=3) == ["a"]
+    gone.add("b")
+    assert gone.tag(recorded=4) == ["b"]
+    assert [gone.is_due(completed) for completed in (2, 3)] == [False, True]
+    assert gone.waiting() == ["a", "b"]
+    assert (gone.first(), next(gone.pop)) == ("a", "a")
+    assert not gone.is_due(3)
+    assert next(gone.pop) == "b"
+    assert not gone
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2 * BLOCK), max_size=20), st.randoms())
+def test_mending_finds_what_is_free(sizes: list[int], random: Random) -> None:
+    """Whatever an exception left of the lists, what is live stays and the rest can be had."""
+    a, memory = make_allocator()
+    live = [a.allocate(size) for size in sizes]
+    for span in random.sample(live, len(live) // 2):
+        live.remove(span)
+    for block in a._blocks.values():
+        block.sizes.clear()
+    a._free = [(1, 2, 3)]
+    a.mend(live)
+    assert a.used_bytes == sum(span.size_bytes for span in live)
+    more = [a.allocate(size) for size in sizes]
+    spans = live + more
+    assert not any(overlaps(x, y) for k, x in enumerate(spans) for y in spans[:k])
+    for span in spans:
+        a.free(span)
+    a.drop_empty()
+    assert memory.blocks == []

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 LOADS = frozenset({"load"})
-HISTORY = "history"  # where, in the runtime's `kept`, that of the running gradient is (`stale`)
 
 
 class Call(NamedTuple):
@@ -385,8 +384,8 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     check_tensors(call)
     gradients = Gradients(call)
     made, needs, renewed = fit_gradient(call, gradients)
-    history = plan.runtime.kept.get(HISTORY)
-    if history is not None:
+    history = getattr(plan.runtime.tape, "history", None)
+    if history is not None and history.since is not None:
         history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
     race = FoundRaces().look(call, gradients.names, made.made.func)

@@ -16,6 +16,7 @@ from vkchi.ir.core import Func, Param
 from vkchi.kernel import kernel
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
+from vkchi.locks import restoring
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.types import ndarray, template
@@ -79,7 +80,7 @@ def add_back(array: Storage, copy: Storage) -> None:
 
 def move(array: Storage, copy: Storage, *, adds: bool) -> None:
     """Copy or add, on the device."""
-    with array.runtime.lock:
+    with restoring(array.runtime.lock), array.runtime.lock:
         program = mover(array, adds=adds)
         program.launch(program.bind((), {"target": array, "source": copy}))
 

@@ -45,9 +45,8 @@ class FwdMode(Recording):
     ) -> None:  # fmt: skip
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
-        self.runtime: Runtime = current()
         self.is_new = True
-        super().__init__()
+        super().__init__(current())
 
     def __enter__(self) -> FwdMode:
         if not self.is_new:
@@ -60,12 +59,13 @@ class FwdMode(Recording):
         if self.clear_gradients:
             clear_duals(self.runtime)
         self.param.dual.from_numpy(direction)
-        self.is_new, self.runtime.tape = False, self
+        self.is_new = False
+        self.enter()
         return self
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        self.runtime.tape = None
-        self.keeper.close()
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: the direction is forgotten."""
+        self.close()
         self.param.dual.fill(0)
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:

@@ -53,9 +53,10 @@ class Drawing:
             made[room.save.param.name] = new_buffer(self.variant.runtime, t, shape, call.name)
         return made
 
-    def run(self, call: Call, drawn: Arrays) -> Any:
-        """Do the call; what the kernel returns. What it draws is in `drawn` then."""
-        return self.variant.run(call, {**call.arrays, **drawn})
+    def run(self, call: Call, drawn: Arrays, again: int | None = None) -> Any:
+        """Do the call; what the kernel returns. What it draws is in `drawn` then. `again` as in
+        `Plan.launch`."""
+        return self.variant.run(call, {**call.arrays, **drawn}, again)
 
 
 def drawing_of(call: Call, made: GradientPlan) -> Drawing | None:

@@ -25,6 +25,7 @@ from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan, Step, count_reader
+from vkchi.locks import restoring
 from vkchi.options import Options
 from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
@@ -231,7 +232,7 @@ class GradientPlan:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
         that it found; `adjoints` by the same names. Raises DeviceError before anything runs where
         there is not enough memory for what must be saved."""
-        with self.runtime.lock:
+        with restoring(self.runtime.lock), self.runtime.lock:
             self._launch(args, arrays, adjoints)
 
     def _launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
@@ -246,7 +247,7 @@ class GradientPlan:
         """Make room for what a launch will save, where the host can tell how much that is. Raises
         DeviceError where there is not enough memory."""
         if self.rooms and all(room.is_known for room in self.rooms):
-            with self.runtime.lock:
+            with restoring(self.runtime.lock), self.runtime.lock:
                 self._make_room(args, arrays)
 
     def _make_room(

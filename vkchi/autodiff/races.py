@@ -33,6 +33,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.launch import Plan
+from vkchi.locks import restoring
 from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import Meeting, find_meetings
 from vkchi.races.nearby import Nearby
@@ -189,7 +190,7 @@ class Trial:
 
     def run(self, call: Call) -> frozenset[int]:
         """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
-        with self.runtime.lock:
+        with restoring(self.runtime.lock), self.runtime.lock:
             own = self.cells.bind(call.arrays)
             met = own[MET] = Storage(self.runtime, i32, (self.count,))
             copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}

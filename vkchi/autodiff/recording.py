@@ -18,21 +18,39 @@ from vkchi.autodiff.overwrites import Index, Overwrites
 from vkchi.autodiff.races import FoundRaces
 from vkchi.autodiff.regions import Box
 from vkchi.autodiff.taints import Taints
+from vkchi.blocks import Block
 from vkchi.fields.storage import Access, Storage
+from vkchi.runtime import Runtime
 
 
-class Recording:
-    """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost."""
+class Recording(Block):
+    """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
+    Entered by `with`, it sees what happens in the block."""
 
     title: str  # what users call it
     kind = "grad"
     is_paused = False  # whether calls and copies are done as they are
 
-    def __init__(self, budget_bytes: int | None = None) -> None:
-        self.thread = get_ident()
+    def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
+        self.runtime, self.thread = runtime, get_ident()
         self.taints, self.overwrites = Taints(), Overwrites()
         self.keeper = Keeper(budget_bytes, self.accessed)
         self.races = FoundRaces(self.keeper.watch)
+
+    def enter(self) -> None:
+        """See everything from now on."""
+        super().enter()
+        self.runtime.recording = self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block."""
+        self.close()
+
+    def close(self) -> None:
+        """See nothing any more. Idempotent."""
+        if self.runtime.recording is self:
+            self.runtime.recording = None
+        self.keeper.close()
 
     def check(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays

@@ -38,7 +38,7 @@ from vkchi.gradients import build_second
 from vkchi.interop import host
 from vkchi.ir.names import ADJOINT, DUAL
 from vkchi.launch import Plan
-from vkchi.runtime import current
+from vkchi.runtime import Runtime, current
 from vkchi.types import shape_of
 
 WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components of fields"
@@ -69,17 +69,13 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     assert gradient is not None
     clear_all_gradients()
     loss.fill(0)
-    recorder = Recorder()
+    recorder = Recorder(runtime)
     recorder.dual(x).from_numpy(direction)
-    runtime.tape = recorder
-    try:
+    with recorder:
         run()
         recorder.overwrites.check_loss(loss)
         gradient.fill(1)
         recorder.reverse()
-    finally:
-        runtime.tape = None
-        recorder.keeper.close()
     return recorder.dual(slopes).to_numpy()
 
 
@@ -111,10 +107,14 @@ class Recorder(Recording):
 
     title = "ti.ad.hvp"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
         self.entries: list[Entry | Cut] = []
         self.duals: dict[int, tuple[Storage, Storage]] = {}
+
+    def __enter__(self) -> Recorder:
+        self.enter()
+        return self
 
     def dual(self, array: Storage) -> Storage:
         """The dual of an array: zeros when first asked for."""

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from vkchi.autodiff.calls import HISTORY, LOADS, describe_call, footprint, numbers_of, whole
+from vkchi.autodiff.calls import LOADS, describe_call, footprint, numbers_of, whole
 from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
-from vkchi.runtime import current
 from vkchi.span import Span, user_span
 
 
@@ -60,13 +59,10 @@ class History:
     def reading(self, since: int, reader: str) -> Iterator[None]:
         """While the gradient runs of a call that ended at a time."""
         self.since, self.reader, self.restored = since, reader, set()
-        kept = current().kept
-        kept[HISTORY] = self
         try:
             yield
         finally:
             self.since = None
-            del kept[HISTORY]
 
     def check(self, name: str, array: Storage, box: Box, span: Span | None = None) -> None:
         """Raises GradientError if a part that is read now was overwritten since; without a span, by

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.calls import Call, Gradients, whole
@@ -55,15 +54,11 @@ class Launch:
             for result in self.results:
                 result.repeat()
             return
-        runtime = self.call.plan.runtime
-        draws, runtime.draws = runtime.draws, self.draws
-        with runtime.reports.muted() if self.call.plan.sites else nullcontext():
-            self.launch()
-        runtime.draws = max(draws, runtime.draws)
+        self.launch_again()
 
-    def launch(self) -> None:
-        """Call the kernel."""
-        self.call.plan.launch(self.call.args)
+    def launch_again(self) -> None:
+        """Call the kernel as it was called first."""
+        self.call.plan.launch(self.call.args, self.draws)
 
 
 class Skipped(Launch):
@@ -90,12 +85,12 @@ class Entry(Launch):
         self.drawing = drawing_of(call, plan)
         self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
 
-    def launch(self) -> None:
-        """Call the kernel, as it was called first, but leave host memory as it is."""
+    def launch_again(self) -> None:
+        """Call the kernel as it was called first, but leave host memory as it is."""
         if self.drawing is not None:
-            self.drawing.run(self.call._replace(hosts={}), self.drawn)
+            self.drawing.run(self.call._replace(hosts={}), self.drawn, self.draws)
         else:
-            super().launch()
+            super().launch_again()
 
     def run(self) -> None:
         """Add to the adjoints. Raises GradientError if one flows through a race."""

@@ -16,7 +16,8 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from vkchi.autodiff.arguments import check_alone, check_loss, set_loss
@@ -52,12 +53,12 @@ from vkchi.autodiff.regions import Box
 from vkchi.autodiff.stale import History
 from vkchi.autodiff.steps import Custom, Entry, Launch, Skipped, launches_in
 from vkchi.autodiff.tensors import Copies, Tensors
-from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError
+from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import current
 from vkchi.span import user_span
 
 
@@ -86,10 +87,9 @@ class Tape(Recording):
     ) -> None:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        self.runtime: Runtime = current()
         self.entries: list[Entry | Skipped | Custom | Rewritten | Cut] = []
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
-        super().__init__(budget)
+        super().__init__(current(), budget)
         self.report: Report | None = None
         self.history = History()
         self.tensors, self.copies = Tensors(), Copies()
@@ -97,7 +97,7 @@ class Tape(Recording):
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.custom: Custom | None = None  # the call that is recorded as a whole now
         self.skipped: str | None = None  # the function that is running and is not differentiated
-        self.failed: str | None = None  # the kernel that failed a check
+        self.failed: str | None = None  # what was begun here and did not come to its end
         self.state = "new"
 
     # --- entering and leaving --------------------------------------------------------------------
@@ -112,17 +112,23 @@ class Tape(Recording):
         if self.clear_gradients:
             clear_all_gradients()
         set_loss(self.loss, 0.0)
-        self.state, self.runtime.tape = "recording", self
+        self.state = "recording"
+        self.enter()
         return self
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: the gradients, unless an exception ends it."""
         self.is_paused = True
         try:
             if kind is None and self.state == "recording":
                 self.grad()
         finally:
-            self.runtime.tape, self.state = None, "done"
-            self.keeper.close()
+            self.close()
+
+    def close(self) -> None:
+        """Record nothing any more. Idempotent."""
+        self.state, self.is_paused = "done", True
+        super().close()
 
     def grad(self) -> None:
         """Run the gradients of what was recorded, last call first; from then on nothing is."""
@@ -130,8 +136,8 @@ class Tape(Recording):
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
         if self.failed:
             raise KernelRuntimeError(
-                f"{self.failed}() failed a check inside this tape: how far it came is unknown, and "
-                "so are the gradients: let the exception leave the tape"
+                f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
+                "came is unknown, and so are the gradients: let the exception leave the tape"
             )
         self.overwrites.check_loss(self.loss)
         self.tensors.check_loss(self.loss)
@@ -204,6 +210,19 @@ class Tape(Recording):
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
+        before = self.failed
+        self.failed = before or name  # until it came to its end
+        try:
+            result = self.launch_noted(name, plan, args)
+        except VkchiError as error:
+            if not isinstance(error, KernelAssertionError):  # refused before it began
+                self.failed = before
+            raise
+        self.failed = before
+        return result
+
+    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, recorded if it is to be."""
         if self.is_paused and not (self.skipped and self.is_reset(plan, args)):
             return self.launch_unrecorded(name, plan, args)
         check_numbers(name, plan, args)
@@ -255,12 +274,8 @@ class Tape(Recording):
         if self.skipped:
             self.overwrites.note_launch(plan, arrays, self.skipped)
         skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
-        try:
-            with skipping or nullcontext():
-                result = plan.launch(args)
-        except KernelAssertionError:
-            self.failed = name
-            raise
+        with skipping or nullcontext():
+            result = plan.launch(args)
         if step is not None:
             step.keep_results(self.keeper)
         if self.custom is not None:
@@ -322,41 +337,54 @@ class Tape(Recording):
     def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
         """Run a kernel, watched if asked for."""
         call = entry.call
-        try:
-            if self.validation:
-                from vkchi.autodiff.validation import run_watched
+        if self.validation:
+            from vkchi.autodiff.validation import run_watched
 
-                return run_watched(call, self.flags, entry.drawing, entry.drawn)
-            if entry.drawing is not None:
-                return entry.drawing.run(call, entry.drawn)
-            return call.plan.launch(copied_where_read(call, args))
-        except KernelAssertionError:
-            self.failed = call.name
-            raise
+            return run_watched(call, self.flags, entry.drawing, entry.drawn)
+        if entry.drawing is not None:
+            return entry.drawing.run(call, entry.drawn)
+        return call.plan.launch(copied_where_read(call, args))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""
         if function.is_skipped:
             return self.call_skipped(function, args, kwargs)
-        custom = self.custom = Custom(self.history, function, args, kwargs)
+        custom = Custom(self.history, function, args, kwargs)
         self.entries += [*self.keeper.take_rewritten(), custom]
-        self.is_paused = True
-        try:
-            with self.tensors.ignoring():
-                return function.__wrapped__(*args, **kwargs)
-        finally:
-            self.is_paused, self.custom = False, None
+
+        def end() -> None:
             custom.steps += self.keeper.take_rewritten()
             custom.end = self.history.end_call()
 
+        with self.whole_call(function, end):
+            self.custom = custom
+            with self.tensors.ignoring():
+                return function.__wrapped__(*args, **kwargs)
+
     def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that is not differentiated."""
-        self.is_paused = True
-        self.skipped = f"{function.__name__}(), which is not differentiated"
-        try:
+        with self.whole_call(function, lambda: None):
+            self.skipped = f"{function.__name__}(), which is not differentiated"
             return function.__wrapped__(*args, **kwargs)
+
+    @contextmanager
+    def whole_call(self, function: Any, end: Callable[[], None]) -> Iterator[None]:
+        """While a function runs whose kernels are not recorded one by one. It may raise, and the
+        program catch it; where it was interrupted, nobody knows what is left undone."""
+        before = self.failed
+        self.failed = before or function.__name__
+        self.is_paused, has_ended = True, False
+        try:
+            yield
+            has_ended = True
+        except Exception:
+            has_ended = True
+            raise
         finally:
-            self.is_paused, self.skipped = False, None
+            self.is_paused, self.custom, self.skipped = False, None, None
+            end()
+            if has_ended:
+                self.failed = before
 
     # --- what Python does to arrays
 

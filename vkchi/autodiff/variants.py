@@ -21,6 +21,7 @@ from vkchi.gradients import build_forward, put_in_place
 from vkchi.ir.core import Func
 from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
+from vkchi.locks import restoring
 from vkchi.shader import REPORTS
 
 
@@ -34,21 +35,25 @@ class Variant(Program):
         )
         self.plan = plan
 
-    def run(self, call: Call, arrays: Arrays) -> Any:
-        """Do the call, on these arrays by name; what the kernel returns."""
+    def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
+        """Do the call, on these arrays by name; what the kernel returns. `again` as in
+        `Plan.launch`."""
         runtime, plan = self.runtime, self.plan
-        with runtime.lock:
+        with restoring(runtime.lock), runtime.lock:
             bound = self.bind(call.args, arrays)
             if call.hosts:
                 tell_owners(call.imports, plan.written, plan.func, is_taped=runtime.is_taped)
+            if self.sites:
+                runtime.reports.expect()
+            seeds = runtime.seeds(again)
             for step in self.steps:
                 if plan.draws:  # each dispatch has streams of its own
-                    bound.flat[self.places[SEED_PLACE]] = runtime.next_seed()
+                    bound.flat[self.places[SEED_PLACE]] = seeds()
                 step.record(bound)
             for name in call.hosts.keys() & plan.written:
                 call.arrays[name].copy_to(call.hosts[name])
             if self.sites:
-                runtime.reports.deliver(self.sites)
+                runtime.reports.deliver(self.sites, is_muted=again is not None)
             return plan.result()
 
 
@@ -87,7 +92,7 @@ class ForwardPlan:
             return self.variant.run(call, given)
         written = call.arrays.keys() & call.plan.written
         given |= {name: copy_of(call.arrays[name]) for name in written}
-        with call.plan.runtime.lock:
+        with restoring(call.plan.runtime.lock), call.plan.runtime.lock:
             self.variant.launch(self.variant.bind(call.args, given))
         return call.plan.launch(args)
 

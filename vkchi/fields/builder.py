@@ -8,12 +8,12 @@ Owns: both, `SNodeTree`, the one root of each runtime. Must not know: how trees 
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
 from vkchi.runtime import Runtime, current, logger
+from vkchi.weak import WeakGroup
 
 
 class GlobalRoot(RootNode):
@@ -21,7 +21,7 @@ class GlobalRoot(RootNode):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, root, is_ready=True)
-        self.made: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.made: WeakGroup[Any] = WeakGroup()
 
     def place_companions(self, kind: str) -> None:
         super().place_companions(kind)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar
 
@@ -317,7 +318,7 @@ class Tree:
             )
         from vkchi.fields.cells import fill_tree  # needs the device's module, which is slow to load
 
-        with self.root.runtime.lock:
+        with restoring(self.root.runtime.lock), self.root.runtime.lock:
             if not self.is_laid_out:
                 self._place_needed()
                 fill_tree(self)

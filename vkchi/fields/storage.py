@@ -111,10 +111,11 @@ class Storage:
 
     def tell(self, access: Access) -> None:
         """Say that Python is about to access the contents."""
+        tape = self.runtime.tape  # first: it may find that who watches was left
         if self.watch is not None:
             self.watch(self, access)
-        elif self.runtime.tape is not None:
-            self.runtime.tape.met(self, access)
+        elif tape is not None:
+            tape.met(self, access)
 
     has_place = True  # whether it has contents, or will have when first used
 
@@ -414,7 +415,7 @@ class Storage:
         gave; a number is for all components. Raises ArgumentError."""
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
-        if self.watch is not None or self.runtime.tape is not None:
+        if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=(id(self), index) in places_of(value)))
         self.ready()

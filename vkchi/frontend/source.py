@@ -20,11 +20,19 @@ from weakref import ref
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.typed import SHARED, find_lines
 from vkchi.span import Span
+from vkchi.weak import WeakTable
 
 # By identity, as long as the code lives: code objects compare by what they do, and annotations of
 # variables do nothing.
 _NUMBERS = count(1)
-_PARSED: dict[int, tuple[ref[CodeType], Source]] = {}
+_PARSED: WeakTable[int, CodeType] = WeakTable()
+
+
+class Parsed(ref[CodeType]):
+    """A function's code, not kept alive, and its syntax."""
+
+    __slots__ = ("source",)
+    source: Source
 
 
 class Source:
@@ -58,12 +66,13 @@ def source_of(fn: FunctionType) -> Source:
     """The function's syntax. Raises KernelSyntaxError for coroutines, and functions whose text
     cannot be found; a lambda's only where it cannot be told from another on its line."""
     code = fn.__code__
-    found = _PARSED.get(id(code))
-    if found is None or found[0]() is not code:
-        number = id(code)
-        source = _parse(fn, code)
-        found = _PARSED[number] = ref(code, lambda _: _PARSED.pop(number, None)), source
-    return found[1]
+    found = _PARSED.ref(id(code))
+    if isinstance(found, Parsed) and found() is code:
+        return found.source
+    parsed = Parsed(code)
+    parsed.source = _parse(fn, code)
+    _PARSED.put(id(code), parsed)
+    return parsed.source
 
 
 def keep_source(fn: FunctionType) -> None:

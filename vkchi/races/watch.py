@@ -20,6 +20,7 @@ from vkchi.errors import DeviceError, KernelRaceWarning
 from vkchi.fields.storage import Storage
 from vkchi.gradients import prepare
 from vkchi.launch import Plan
+from vkchi.locks import restoring
 from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import find_meetings
 from vkchi.races.nearby import Nearby
@@ -38,12 +39,12 @@ class Form(NamedTuple):
 class WatchedPlan(Plan):
     """A plan whose launches tell of races."""
 
-    def launch(self, args: tuple[Any, ...]) -> Any:
-        """Run the kernel, and warn where its iterations met."""
+    def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
+        """Run the kernel, and warn where its iterations met, unless it is run `again`."""
         watch = self.once("watch", lambda: Watch(self))
-        if not watch.nearby.meetings:
-            return super().launch(args)
-        with self.runtime.lock:
+        if again is not None or not watch.nearby.meetings:
+            return super().launch(args, again)
+        with restoring(self.runtime.lock), self.runtime.lock:
             self._check(args)
             call = describe_call(self.func.name, self, args)
             form = watch.form(call)

@@ -1,14 +1,14 @@
 """The suballocator: parts of large memory blocks, handed out and taken back.
 
 Owns: the free lists, the growth of blocks, when an empty block is given back. Must not know:
-Vulkan. A block is whatever `make_block` returns; here it is only an identity. Not thread-safe: its
-owner holds a lock.
+Vulkan. A block is whatever `make_block` returns; here it is only an identity, which is given back
+by letting go of it. Not thread-safe: its owner holds a lock, and calls `mend` after an exception.
 
 The free parts of all blocks stand in one list sorted by (size, block, offset), from which the
 smallest that fits is taken; neighbours are found by their ends, so taking back is a few dictionary
 look-ups.
 
-    >>> a = Allocator(make_block=bytearray, drop_block=lambda block: None)
+    >>> a = Allocator(make_block=bytearray)
     >>> span = a.allocate(1000)
     >>> span.offset, span.size_bytes
     (0, 1024)
@@ -18,7 +18,7 @@ look-ups.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from vkchi.vk.raw import OutOfMemory
@@ -53,7 +53,7 @@ class _Block:
 
 
 class Allocator:
-    """Suballocator over blocks made by `make_block(size_bytes)`, given back to `drop_block`.
+    """Suballocator over blocks made by `make_block(size_bytes)`.
 
     Blocks start at `block_bytes` and double up to four times that. A request of more than half a
     block that fits no free part gets a block of its own, given back as soon as it is free. One
@@ -63,11 +63,9 @@ class Allocator:
     def __init__(
         self,
         make_block: Callable[[int], Any],
-        drop_block: Callable[[Any], None],
         block_bytes: int = FIRST_BLOCK_BYTES,
     ) -> None:
-        self._make_block, self._drop_block = make_block, drop_block
-        self._least_bytes = block_bytes
+        self._make_block, self._least_bytes = make_block, block_bytes
         self._blocks: dict[int, _Block] = {}
         self._free: list[tuple[int, int, int]] = []
         self._next_number = 0
@@ -109,6 +107,25 @@ class Allocator:
         """Give back every empty block, the one kept in reserve as well."""
         for number in [n for n, block in self._blocks.items() if block.is_empty]:
             self._drop(number)
+
+    def mend(self, live: Iterable[Span]) -> None:
+        """Find out anew what is free, from the spans that are not."""
+        ends = dict.fromkeys(self._blocks, 0)
+        self._free.clear()
+        for block in self._blocks.values():
+            block.sizes.clear()
+            block.starts.clear()
+        self.used_bytes = 0
+        for span in sorted(live, key=lambda span: (span.number, span.offset)):
+            if span.offset > ends[span.number]:
+                self._add_free(span.number, ends[span.number], span.offset - ends[span.number])
+            ends[span.number] = span.offset + span.size_bytes
+            self.used_bytes += span.size_bytes
+        for number, end in ends.items():
+            if end < self._blocks[number].total_bytes:
+                self._add_free(number, end, self._blocks[number].total_bytes - end)
+            if self._blocks[number].is_empty:
+                self._give_back(number)
 
     def _find_free(self, size: int) -> tuple[int, int] | None:
         at = bisect_left(self._free, (size, -1, -1))
@@ -163,10 +180,8 @@ class Allocator:
             self._drop(number)
 
     def _drop(self, number: int) -> None:
-        block = self._blocks[number]
         self._remove_free(number, 0)
         del self._blocks[number]
-        self._drop_block(block.block)
 
 
 def round_up(value: int, step: int) -> int:

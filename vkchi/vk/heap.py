@@ -3,119 +3,160 @@
 Owns: the allocator and its blocks, what is waiting to be freed, and the views of memory that
 outlive their device. Must not know: commands; it is told numbers of submissions.
 
-Releases come from destructors, which run at any point, on any thread, even inside this module; so
-`Releases.add` only appends to a deque, and the owner, under its lock, sweeps that now and then:
-what was added is freed when the submission that was then being recorded is done.
+Memory belongs to whoever holds the pointer to it: a buffer, or a view of it. When that goes, cffi
+appends to a deque (`handles.Gone`): destructors run at any point, on any thread, even inside this
+module. The owner, under its lock, sweeps that now and then: what was added is freed when the
+submission that was then being recorded is done.
+
+An exception can come at any bytecode (docs/design.md, part 6, Interrupts). What is in use is
+written in one table, in one step each; the allocator's lists follow from it, and are made anew
+where an exception left them half done.
 
     heap = Heap(logical, SHARED)
-    span = heap.allocate(4096)
-    heap.release(span)
-    heap.releases.sweep(recorded=7, completed=7)
+    memory = heap.allocate(4096)
+    del memory
+    heap.sweep(recorded=7, completed=7)
 """
 
 from __future__ import annotations
 
-import os
-from collections import deque
+import sys
+import weakref
 from collections.abc import Callable
-from functools import partial
 from threading import Lock
+from typing import Any, NamedTuple
 
 from vkchi.errors import DeviceError
+from vkchi.interrupts import bring_back
 from vkchi.vk.allocator import Allocator, Span
+from vkchi.vk.handles import Gone
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import MIB, Placement, drop_block, make_block, read_budget
+from vkchi.vk.memory import MIB, Placement, make_block, read_budget
 from vkchi.vk.raw import OutOfMemory
 
+EVER = 1 << 62  # later than any submission
 
-class Releases:
-    """Calls put off until the device has completed what may still need them.
 
-    `waiting_bytes`: memory that the calls seen by the last sweep will free.
-    """
+class Memory(NamedTuple):
+    """A span, and the pointer that it is held by: to its first byte for the host, or a number that
+    stands for it where the host cannot reach it."""
 
-    def __init__(self) -> None:
-        self._new: deque[tuple[Callable[[], None], int]] = deque()
-        self._tagged: deque[tuple[int, Callable[[], None], int]] = deque()
-        self._process = os.getpid()
-        self._draining = Lock()
-        self._is_immediate = False
-        self.waiting_bytes = 0
+    pointer: Any
+    span: Span
 
-    def add(self, release: Callable[[], None], size_bytes: int = 0) -> None:
-        """Put off a call. Safe in destructors, on any thread, and in a forked child (nothing)."""
-        if os.getpid() != self._process:
-            return
-        self._new.append((release, size_bytes))
-        if self._is_immediate:
-            self.drain()
 
-    def drain(self) -> None:
-        """Make all calls, now and, from now on, whenever one is added."""
-        self._is_immediate = True
-        while (self._tagged or self._new) and self._draining.acquire(blocking=False):
-            try:
-                self.sweep(recorded=0, completed=self._tagged[-1][0] if self._tagged else 0)
-            finally:
-                self._draining.release()
+class _Live(NamedTuple):
+    """A span in use; `place` is what its pointer leaves behind, `holder` refers to the pointer."""
 
-    def sweep(self, recorded: int, completed: int) -> None:
-        """Make the calls that are due; new ones wait for submission number `recorded`."""
-        while self._new:
-            release, size_bytes = self._new.popleft()
-            self._tagged.append((recorded, release, size_bytes))
-            self.waiting_bytes += size_bytes
-        while self._tagged and self._tagged[0][0] <= completed:
-            _, release, size_bytes = self._tagged.popleft()
-            self.waiting_bytes -= size_bytes
-            release()
-
-    def __bool__(self) -> bool:
-        return bool(self._new or self._tagged)
+    place: Any
+    span: Span
+    holder: weakref.ref[Any]
 
 
 class Heap:
-    """Arrays' memory. `allocate` and `free` under the owner's lock."""
+    """Arrays' memory. `allocate` and `sweep` under the owner's lock.
+
+    `waiting_bytes`: memory that the last sweep found to be freed, and the device not done with.
+    """
 
     def __init__(self, logical: Logical, placement: Placement) -> None:
         self.logical = logical
-        self.releases = Releases()
-        self.live_count = 0
+        self.waiting_bytes = 0
+        self._gone = Gone()
+        self._live: dict[int, _Live] = {}
+        self._is_torn = False
         self._when_empty: Callable[[], None] | None = None
-        self._allocator = Allocator(
-            make_block=lambda size_bytes: make_block(logical, size_bytes, placement),
-            drop_block=lambda block: drop_block(logical, block),
-        )
+        self._last: list[weakref.ref[Any]] = []
+        self._finishing = Lock()
+        self._allocator = Allocator(lambda size_bytes: make_block(logical, size_bytes, placement))
 
-    def allocate(self, size_bytes: int) -> Span:
-        """A span of at least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
+    @property
+    def used_bytes(self) -> int:
+        """Memory in use, that which waits to be freed among it."""
+        return self._allocator.used_bytes
+
+    def allocate(self, size_bytes: int) -> Memory:
+        """At least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
+        self._mend()
+        self._is_torn = True
         span = self._allocator.allocate(size_bytes)
-        self.live_count += 1
-        return span
+        ffi, start = self.logical.vk.ffi, span.block.pointer
+        if start is None:
+            start = ffi.cast("char *", span.block.address)
+        place = start + span.offset
+        pointer = ffi.gc(place, self._gone.add)
+        self._live[id(place)] = _Live(place, span, weakref.ref(pointer))
+        self._is_torn = False
+        return Memory(pointer, span)
 
-    def release(self, span: Span) -> None:
-        """Free a span when the device is done with it. For destructors."""
-        self.releases.add(partial(self.free, span), span.size_bytes)
+    def sweep(self, recorded: int, completed: int) -> None:
+        """Free what is due; what is new waits for submission number `recorded`."""
+        if not self._gone:
+            return
+        self._mend()
+        self._is_torn = True
+        self.waiting_bytes += sum(map(self._size_of, self._gone.tag(recorded)))
+        while self._gone.is_due(completed):
+            place = self._gone.first()
+            self.waiting_bytes -= self._size_of(place)
+            self._free(place)
+            next(self._gone.pop)
+        self._is_torn = False
 
-    def free(self, span: Span) -> None:
-        """Take back a span that the device is done with."""
-        self._allocator.free(span)
-        self.live_count -= 1
-        if self._when_empty is not None:
-            self._finish()
+    def _free(self, place: Any) -> None:
+        """Take back what the device is done with; nothing if it was taken back already."""
+        live = self._live.get(id(place))
+        if live is not None:
+            self._allocator.free(live.span)
+            self._live.pop(id(place))
+
+    def _size_of(self, place: Any) -> int:
+        live = self._live.get(id(place))
+        return 0 if live is None else live.span.size_bytes
+
+    def _mend(self) -> None:
+        """Repair the allocator where an exception came into its work."""
+        if self._is_torn:
+            self._allocator.mend([live.span for live in self._live.values()])
+            self.waiting_bytes = sum(map(self._size_of, self._gone.waiting()))
+            self._is_torn = False
 
     def close(self, when_empty: Callable[[], None]) -> None:
         """Free everything, then call `when_empty`: at once, or, where views of the memory are
         still held outside, when the last of them is gone."""
         self._when_empty = when_empty
-        self.releases.drain()
+        self.sweep(recorded=0, completed=EVER)
+        # These are the only destructors in Python: no sweep would come any more.
+        holders = [live.holder() for live in self._live.values()]
+        self._last = [weakref.ref(h, self._drop_last) for h in holders if h is not None]
+        del holders
         self._finish()
 
+    def _drop_last(self, _holder: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        """The destructor of a view that outlived the device. When the interpreter ends, modules go
+        before what they made: then the memory is left to the end of the process."""
+        try:
+            if not is_over():
+                self._finish()
+        except KeyboardInterrupt:
+            bring_back()
+
     def _finish(self) -> None:
-        self._allocator.drop_empty()
-        if not self.live_count and self._when_empty is not None:
+        while self._has_dropped() and self._finishing.acquire(blocking=False):
+            try:
+                for live in list(self._live.values()):
+                    if live.holder() is None:
+                        self._free(live.place)
+                self._allocator.drop_empty()
+                self.logical.sweep(recorded=0, completed=EVER)
+            finally:
+                self._finishing.release()
+        if not self._live and self._when_empty is not None:
             finish, self._when_empty = self._when_empty, None
             finish()
+
+    def _has_dropped(self) -> bool:
+        return any(live.holder() is None for live in list(self._live.values()))
 
     def free_bytes(self) -> int:
         """What is free of the device's largest heap; all of it, where that is unknown."""
@@ -129,7 +170,7 @@ class Heap:
         known = f"{free_bytes / MIB:.0f} MiB of {total_bytes / MIB:.0f} MiB are free, "
         return OutOfMemory(
             f"{self.logical.physical.name} is out of memory: {size_bytes / MIB:.1f} MiB asked "
-            f"for, {self._allocator.used_bytes / MIB:.1f} MiB in use by arrays, "
+            f"for, {self.used_bytes / MIB:.1f} MiB in use by arrays, "
             + (known if free_bytes >= 0 else f"{total_bytes / MIB:.0f} MiB in all, ")
             + f"at most {limit / MIB:.0f} MiB in one piece{_tell_limit()}; free some arrays first"
         )

@@ -1,7 +1,7 @@
 """A logical device and its one queue.
 
-Owns: the VkDevice, made with every feature of `physical.FEATURES` that is present. Must not know:
-what is submitted.
+Owns: the VkDevice, made with every feature of `physical.FEATURES` that is present, and the cells of
+what is made on it. Must not know: what is submitted.
 
     logical = open_logical(vk, physical)
     logical.calls.vkDeviceWaitIdle(logical.handle)
@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.vk.handles import Handles
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
+
+# What is made on a device, in an order in which it can be destroyed.
+KINDS = (
+    "VkQueryPool", "VkShaderModule", "VkPipeline", "VkPipelineLayout", "VkPipelineCache",
+    "VkCommandPool", "VkSemaphore", "VkBuffer", "VkDeviceMemory",
+)  # fmt: skip
 
 
 class Logical:
@@ -31,12 +38,25 @@ class Logical:
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
         self.queue = out[0]
+        self._handles = {kind: Handles(vk, handle, self.calls, kind) for kind in KINDS}
+
+    def handles(self, kind: str) -> Handles:
+        """The objects of one of `KINDS`."""
+        return self._handles[kind]
+
+    def sweep(self, recorded: int, completed: int) -> None:
+        """Destroy what nobody holds any more and the device is done with."""
+        for handles in self._handles.values():
+            handles.sweep(recorded, completed)
 
     def close(self) -> None:
-        """Destroy the device; everything made on it must be destroyed already."""
-        if self.handle is not None:
-            self.calls.vkDestroyDevice(self.handle, self.vk.NULL)
+        """Destroy the device and everything made on it; it must be idle. Idempotent."""
+        handle = self.handle
+        if handle is not None:
+            for handles in self._handles.values():
+                handles.close()
             self.handle = None
+            self.calls.vkDestroyDevice(handle, self.vk.NULL)
 
 
 def open_logical(vk: Vulkan, physical: Physical) -> Logical:
@@ -56,5 +76,11 @@ def open_logical(vk: Vulkan, physical: Physical) -> Logical:
         ppEnabledExtensionNames=[name.encode() for name in wanted],
     )  # fmt: skip
     doing = f"opening {physical.name}"
-    handle = vk.create(vk.lib.vkCreateDevice, physical.handle, info, "VkDevice", doing)
-    return Logical(vk, physical, handle, frozenset(wanted))
+    out = vk.ffi.new("VkDevice *")
+    try:
+        handle = vk.take(vk.lib.vkCreateDevice(physical.handle, info, vk.NULL, out), out, doing)
+        return Logical(vk, physical, handle, frozenset(wanted))
+    except BaseException:
+        if out[0]:
+            vk.lib.vkDestroyDevice(out[0], vk.NULL)
+        raise

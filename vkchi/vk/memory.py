@@ -5,7 +5,7 @@ a block is divided (`allocator`), when its parts are free (`heap`).
 
     block = make_block(logical, 1 << 20, HOST)
     block.address, block.pointer
-    drop_block(logical, block)
+    del block       # freed when `logical` sweeps
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ HOST = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,), dislikes=DEVICE_L
 
 @dataclass(eq=False)
 class Block:
-    """One piece of memory: handles, bytes, device address, host pointer (None: not mapped)."""
+    """One piece of memory: handles, bytes, device address, host pointer (None: not mapped), and the
+    cells of the handles: it is freed with its last reference, when the device is done with it."""
 
-    memory: Any
     buffer: Any
     size_bytes: int
     address: int
     pointer: Any
+    cells: tuple[Any, Any]
 
 
 def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block:
@@ -63,25 +64,14 @@ def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block
             f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
             f"allows ({limit / MIB:.0f} MiB)"
         )
-    block = Block(logical.vk.NULL, _make_buffer(logical, size_bytes), size_bytes, 0, None)
-    try:
-        flags = _allocate(logical, block, placement)
-        info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=block.buffer)
-        block.address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
-        _require_range(logical, block.address, size_bytes)
-        if flags & placement.needs & HOST_VISIBLE:
-            block.pointer = _map(logical, block.memory, size_bytes)
-    except BaseException:
-        drop_block(logical, block)
-        raise
-    return block
-
-
-def drop_block(logical: Logical, block: Block) -> None:
-    """Free a block that the device is done with."""
-    calls, null = logical.calls, logical.vk.NULL
-    calls.vkDestroyBuffer(logical.handle, block.buffer, null)
-    calls.vkFreeMemory(logical.handle, block.memory, null)
+    buffer = _make_buffer(logical, size_bytes)
+    memory, flags = _allocate(logical, buffer[0], placement)
+    info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer[0])
+    address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
+    _require_range(logical, address, size_bytes)
+    is_seen = flags & placement.needs & HOST_VISIBLE
+    pointer = _map(logical, memory[0], size_bytes) if is_seen else None
+    return Block(buffer[0], size_bytes, address, pointer, (buffer, memory))
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
@@ -99,15 +89,16 @@ def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
 
 
 def _make_buffer(logical: Logical, size_bytes: int) -> Any:
+    """The cell of a new buffer."""
     vk = logical.vk
     info = vk.new("VkBufferCreateInfo", size=size_bytes, usage=BUFFER_USAGE)
     call = logical.calls.vkCreateBuffer
-    return vk.create(call, logical.handle, info, "VkBuffer", "making a buffer")
+    return logical.handles("VkBuffer").make(call, info, "making a buffer")
 
 
-def _allocate(logical: Logical, block: Block, placement: Placement) -> int:
-    """Give the block memory, bound to its buffer; the flags of its type."""
-    vk, calls, device, buffer = logical.vk, logical.calls, logical.handle, block.buffer
+def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any, int]:
+    """(cell of memory bound to the buffer, flags of its type)."""
+    vk, calls, device = logical.vk, logical.calls, logical.handle
     needs = vk.ffi.new("VkMemoryRequirements *")
     calls.vkGetBufferMemoryRequirements(device, buffer, needs)
     index = find_type(logical, needs.memoryTypeBits, placement)
@@ -118,9 +109,9 @@ def _allocate(logical: Logical, block: Block, placement: Placement) -> int:
         pNext=vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS),
     )  # fmt: skip
     doing = f"allocating {needs.size / MIB:.1f} MiB"
-    block.memory = vk.create(calls.vkAllocateMemory, device, info, "VkDeviceMemory", doing)
-    vk.check(calls.vkBindBufferMemory(device, buffer, block.memory, 0), doing)
-    return logical.physical.memory_types[index].flags
+    memory = logical.handles("VkDeviceMemory").make(calls.vkAllocateMemory, info, doing)
+    vk.check(calls.vkBindBufferMemory(device, buffer, memory[0], 0), doing)
+    return memory, logical.physical.memory_types[index].flags
 
 
 def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:

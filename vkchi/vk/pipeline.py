@@ -4,13 +4,11 @@ Owns: shader modules while a pipeline is made, layouts, the VkPipelineCache. Mus
 shader's arguments are.
 
     pipelines = Pipelines(logical)
-    handle, layout = pipelines.make(shader, subgroup_size=0)
+    pipeline = pipelines.make(shader, subgroup_size=0)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 from vkchi.errors import InternalError
@@ -22,49 +20,35 @@ HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
 
 
 class Pipeline:
-    """One shader, loaded. Freed by `release` when nothing refers to it any more.
+    """One shader, loaded. Freed with its last reference, once the device is done with it.
 
     `push_bytes` travel as push constants: the `args_bytes` of arguments, or, where `indirect`, the
     address of a copy of them.
     """
 
     __slots__ = (
-        "__weakref__", "_release", "args_bytes", "handle", "indirect", "layout", "name",
-        "push_bytes",
+        "__weakref__", "_cell", "args_bytes", "handle", "indirect", "layout", "name", "push_bytes",
     )  # fmt: skip
 
-    def __init__(
-        self, shader: Shader, handle: Any, layout: Any, release: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, shader: Shader, cell: Any, layout: Any) -> None:
         self.name, self.indirect, self.args_bytes = shader.name, shader.indirect, shader.size_bytes
         self.push_bytes = count_push_bytes(shader)
-        self.handle, self.layout, self._release = handle, layout, release
-
-    def free(self) -> None:
-        """Give the pipeline up; done by the destructor as well. Idempotent."""
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            self._release(handle)
-
-    __del__ = free
+        self._cell, self.handle, self.layout = cell, cell[0], layout
 
 
 class Pipelines:
-    """Makes pipelines, on any thread; the caller destroys them."""
+    """Makes pipelines, under its owner's lock."""
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
-        self._lock = Lock()
         self._layouts: dict[int, Any] = {}
-        vk, calls = logical.vk, logical.calls
-        info = vk.new("VkPipelineCacheCreateInfo")
-        self._cache = vk.create(
-            calls.vkCreatePipelineCache, logical.handle, info, "VkPipelineCache",
-            "making a pipeline cache",
-        )  # fmt: skip
+        info = logical.vk.new("VkPipelineCacheCreateInfo")
+        self._cache = logical.handles("VkPipelineCache").make(
+            logical.calls.vkCreatePipelineCache, info, "making a pipeline cache"
+        )
 
-    def make(self, shader: Shader, subgroup_size: int) -> tuple[Any, Any]:
-        """(pipeline, its layout). `subgroup_size` 0: whatever the driver likes.
+    def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
+        """The shader, compiled by the driver. `subgroup_size` 0: whatever the driver likes.
 
         Raises DeviceError when the driver refuses the shader, InternalError for no SPIR-V.
         """
@@ -77,17 +61,15 @@ class Pipelines:
             required = "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo"
             chain = vk.new(required, requiredSubgroupSize=subgroup_size)
         stage = vk.new(
-            "VkPipelineShaderStageCreateInfo", pNext=chain, module=module,
+            "VkPipelineShaderStageCreateInfo", pNext=chain, module=module[0],
             stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
         )  # fmt: skip
         info = vk.new("VkComputePipelineCreateInfo", stage=stage[0], layout=layout)
-        out = vk.ffi.new("VkPipeline *")
+        cell = logical.handles("VkPipeline").new()
         make = logical.calls.vkCreateComputePipelines
-        result = make(logical.handle, self._cache, 1, info, vk.NULL, out)
-        logical.calls.vkDestroyShaderModule(logical.handle, module, vk.NULL)
-        pipeline = vk.take(result, out, f"compiling {name} in the driver")
-        self._name(pipeline, name)
-        return pipeline, layout
+        result = make(logical.handle, self._cache[0], 1, info, vk.NULL, cell)
+        self._name(vk.take(result, cell, f"compiling {name} in the driver"), name)
+        return Pipeline(shader, cell, layout)
 
     def _make_module(self, words: bytes, name: str) -> Any:
         logical, vk = self._logical, self._logical.vk
@@ -95,24 +77,22 @@ class Pipelines:
         vk.ffi.memmove(code, words, len(words))
         info = vk.new("VkShaderModuleCreateInfo", codeSize=len(words), pCode=code)
         call = logical.calls.vkCreateShaderModule
-        return vk.create(call, logical.handle, info, "VkShaderModule", f"loading {name}")
+        return logical.handles("VkShaderModule").make(call, info, f"loading {name}")
 
     def _find_layout(self, push_bytes: int) -> Any:
         logical, vk = self._logical, self._logical.vk
-        with self._lock:
-            if push_bytes not in self._layouts:
-                stage = vk.const.VK_SHADER_STAGE_COMPUTE_BIT
-                bytes_ = vk.new("VkPushConstantRange", stageFlags=stage, size=push_bytes)
-                info = vk.new(
-                    "VkPipelineLayoutCreateInfo",
-                    pushConstantRangeCount=1 if push_bytes else 0,
-                    pPushConstantRanges=bytes_,
-                )
-                self._layouts[push_bytes] = vk.create(
-                    logical.calls.vkCreatePipelineLayout, logical.handle, info,
-                    "VkPipelineLayout", "making a pipeline layout",
-                )  # fmt: skip
-            return self._layouts[push_bytes]
+        if push_bytes not in self._layouts:
+            stage = vk.const.VK_SHADER_STAGE_COMPUTE_BIT
+            bytes_ = vk.new("VkPushConstantRange", stageFlags=stage, size=push_bytes)
+            info = vk.new(
+                "VkPipelineLayoutCreateInfo",
+                pushConstantRangeCount=1 if push_bytes else 0,
+                pPushConstantRanges=bytes_,
+            )
+            self._layouts[push_bytes] = logical.handles("VkPipelineLayout").make(
+                logical.calls.vkCreatePipelineLayout, info, "making a pipeline layout"
+            )
+        return self._layouts[push_bytes][0]
 
     def _name(self, pipeline: Any, name: str) -> None:
         """Give the pipeline its name in the validation layer's messages and in profilers."""
@@ -124,18 +104,6 @@ class Pipelines:
             objectHandle=int(vk.ffi.cast("uintptr_t", pipeline)), pObjectName=name.encode(),
         )  # fmt: skip
         logical.calls.vkSetDebugUtilsObjectNameEXT(logical.handle, info)
-
-    def destroy(self, pipeline: Any) -> None:
-        """Destroy one pipeline that the device is done with."""
-        self._logical.calls.vkDestroyPipeline(self._logical.handle, pipeline, self._logical.vk.NULL)
-
-    def close(self) -> None:
-        """Destroy layouts and cache."""
-        calls, device, null = self._logical.calls, self._logical.handle, self._logical.vk.NULL
-        for layout in self._layouts.values():
-            calls.vkDestroyPipelineLayout(device, layout, null)
-        self._layouts.clear()
-        calls.vkDestroyPipelineCache(device, self._cache, null)
 
 
 def count_push_bytes(shader: Shader) -> int:

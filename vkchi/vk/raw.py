@@ -18,7 +18,6 @@ import importlib
 import re
 import sys
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from vkchi.errors import DeviceError
 
@@ -72,7 +71,6 @@ class Vulkan:
         self.const, self.ffi, self.lib = const, ffi, const.lib
         self.NULL = ffi.NULL
         self._types: dict[str, tuple[int | None, dict[str, Any]]] = {}
-        self._kept: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
     def new(self, name: str, **fields: Any) -> Any:
         """Pointer to a new struct called `name`, its sType set, keeping what it points to alive.
@@ -89,8 +87,11 @@ class Vulkan:
                 value = self._new_array(types[field], value)
             setattr(struct, field, value)
             kept.append(value)
-        self._kept[struct] = kept
-        return struct
+        return self._keep(struct, kept)
+
+    def _keep(self, made: Any, kept: list[Any]) -> Any:
+        """What was made, as a pointer that keeps these alive; its destructor is C code."""
+        return self.ffi.gc(made, kept.append)
 
     def _describe(self, name: str) -> tuple[int | None, dict[str, Any]]:
         """(sType or None, type of each field) of a struct."""
@@ -109,8 +110,7 @@ class Vulkan:
         if pointer_type.item.kind == "struct":
             strings = [value[0] for value in strings]
         array = self.ffi.new(self.ffi.typeof(f"{pointer_type.item.cname}[]"), strings)
-        self._kept[array] = [values, strings]
-        return array
+        return self._keep(array, [values, strings])
 
     def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
         """The handle of type `kind` that `function(owner, info, NULL, out)` makes."""

@@ -7,6 +7,11 @@ A command says which buffers it reads and writes (sets of keys). A barrier is re
 only where it reads or writes what was written, or writes what was read, since the last barrier;
 these sets outlive submissions, because the order of submissions alone makes no write visible.
 
+An exception can come at any bytecode (docs/design.md, part 6, Interrupts). So what is noted before
+a command is recorded says at least as much as is true (hazards, `busy`), never less, and commands
+change hands whole: they are `_commands`, then the queue's `outgoing`, and what was left there is
+sent before others are begun.
+
     recorder.record(pipeline, args, 16, 1, reads=frozenset({3}), writes=frozenset({4}))
     recorder.flush()
     recorder.wait()
@@ -14,16 +19,15 @@ these sets outlive submissions, because the order of submissions alone makes no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Condition, RLock
+from threading import Condition, RLock, get_ident
 from typing import Any
 
+from vkchi.blocks import Block
 from vkchi.errors import DeviceError
+from vkchi.locks import is_held, release_wholly, restoring
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
-from vkchi.vk.queue import Queue
+from vkchi.vk.queue import Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
 from vkchi.vk.timing import Timer
@@ -38,11 +42,27 @@ COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
 COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
-@dataclass
-class Timing:
-    """What `timing` measured: (name of the shader, seconds) of each dispatch, in order."""
+class Timing(Block):
+    """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
 
-    dispatches: list[tuple[str, float]] = field(default_factory=list)
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.dispatches: list[tuple[str, float]] = []
+        self.timer: Timer | None = None
+
+    def __enter__(self) -> Timing:
+        self.enter()
+        self._recorder.start_timing(self)
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: waits, and collects."""
+        self._recorder.stop_timing(self)
+
+    def collect(self) -> None:
+        """Add what the timer measured; the device must be idle."""
+        if self.timer is not None:
+            self.dispatches += self.timer.collect()
 
 
 class Recorder:
@@ -51,7 +71,8 @@ class Recorder:
     def __init__(self, logical: Logical) -> None:
         self.busy = False
         self._lock = RLock()
-        self._nobody_waits, self._waiting = Condition(self._lock), 0
+        self._nobody_waits = Condition(self._lock)
+        self._waiting: set[int] = set()  # threads
         self._refusal = ""
         self._logical = logical
         self._queue = Queue(logical)
@@ -61,8 +82,7 @@ class Recorder:
         self._read: set[int] = set()
         self._written: set[int] = set()
         self._batch = self._left = FIRST_BATCH
-        self._timer: Timer | None = None
-        self._timing = Timing()
+        self._timing: Timing | None = None
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -104,38 +124,47 @@ class Recorder:
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
         keys of the buffers that the shader touches. Raises DeviceError after `close`.
         """
-        with self._lock:
-            if self._timer is not None:
-                return self._record_timed(pipeline, args, group_x, group_y, reads, writes)
-            commands = self._commands or self._begin()
-            read, written = self._read, self._written
-            if not (
-                written.isdisjoint(reads) and written.isdisjoint(writes) and read.isdisjoint(writes)
-            ):
-                self._order(commands)
-            if pipeline is not self._bound:
-                self._bind(commands, COMPUTE_POINT, pipeline.handle)
-                self._bound = pipeline
-            if pipeline.indirect:
-                args = self._place(args, pipeline.args_bytes)
-            push_bytes = pipeline.push_bytes
-            if push_bytes:
-                self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, push_bytes, args)
-            self._dispatch(commands, group_x, group_y, 1)
-            read |= reads
-            written |= writes
-            self._left -= 1
-            if self._left <= 0:
-                self.flush()
+        lock = self._lock
+        was_held = is_held(lock)
+        try:  # as `restoring` does, without its cost
+            with lock:
+                if self._timing is not None:
+                    return self._record_timed(pipeline, args, group_x, group_y, reads, writes)
+                commands = self._commands or self._begin()
+                read, written = self._read, self._written
+                is_apart = written.isdisjoint
+                if not (is_apart(reads) and is_apart(writes) and read.isdisjoint(writes)):
+                    self._order(commands)
+                read |= reads
+                written |= writes
+                if pipeline is not self._bound:
+                    self._bound = None
+                    self._bind(commands, COMPUTE_POINT, pipeline.handle)
+                    self._bound = pipeline
+                if pipeline.indirect:
+                    args = self._place(args, pipeline.args_bytes)
+                push_bytes = pipeline.push_bytes
+                if push_bytes:
+                    self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, push_bytes, args)
+                self._dispatch(commands, group_x, group_y, 1)
+                self._left -= 1
+                if self._left <= 0:
+                    self.flush()
+        except BaseException:
+            if not was_held:
+                release_wholly(lock)
+            raise
 
     def _record_timed(self, pipeline: Pipeline, *rest: Any) -> None:
         """Record a dispatch alone between barriers, with timestamps around it."""
-        timer, self._timer = self._timer, None
-        assert timer is not None
+        timing, self._timing = self._timing, None
+        if timing is None or timing.timer is None or timing.is_left:
+            return self.record(pipeline, *rest)
+        timer = timing.timer
         try:
             if timer.is_full:
                 self.wait()
-                self._timing.dispatches += timer.collect()
+                timing.collect()
             commands = self._commands or self._begin()
             self._order(commands)
             self._left += 1  # no flush before the second timestamp
@@ -144,7 +173,7 @@ class Recorder:
             timer.stop(commands)
             self.count_command(1)
         finally:
-            self._timer = timer
+            self._timing = timing
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
@@ -163,10 +192,11 @@ class Recorder:
 
     def _begin(self) -> Any:
         self.require_open()
-        self._commands = self._queue.begin()
+        self.busy = True
         self._bound = None
         self._left = self._batch
-        self.busy = True
+        self._send()
+        self._commands = self._queue.begin()
         return self._commands
 
     def _order(self, commands: Any) -> None:
@@ -186,59 +216,67 @@ class Recorder:
 
     def flush(self) -> None:
         """Submit what is recorded; does not wait, but for a device that is far behind."""
-        with self._lock:
-            commands = self._commands
-            if commands is None:
+        with restoring(self._lock), self._lock:
+            commands, queue = self._commands, self._queue
+            if commands is None and queue.outgoing is None:
                 return self.require_open()
-            self._commands = None
-            if len(self._read) + len(self._written) > MOST_TRACKED:
-                self._order(commands)
-            self._barrier(commands, self._to_host_info)
-            try:
-                number = self._queue.submit(commands)
-                self._queue.wait(number - MOST_IN_FLIGHT)
-            except DeviceLost as error:
-                self._refusal = str(error)
-                raise
+            if commands is not None:
+                if len(self._read) + len(self._written) > MOST_TRACKED:
+                    self._order(commands)
+                self._barrier(commands, self._to_host_info)
+                queue.outgoing = Outgoing(queue.submitted + 1, commands)
+                self._commands = None
+            self._send()
             self._batch = min(2 * self._batch, LARGEST_BATCH)
             self.sweep()
+
+    def _send(self) -> None:
+        """Submit what is ready for it; wait for a device that is far behind."""
+        try:
+            number = self._queue.send()
+            self._queue.wait(number - MOST_IN_FLIGHT)
+        except DeviceLost as error:
+            self._refusal = str(error)
+            raise
 
     def wait(self) -> None:
         """Submit what is recorded and return when all of it is done.
 
         Raises DeviceError when the device is lost or closed.
         """
-        with self._lock:
+        with restoring(self._lock), self._lock:
             self.require_open()
             if not self.busy:
                 return
             self.flush()
             number = self._queue.submitted
-            self._waiting += 1
+            self._waiting.add(get_ident())
         try:
             self._queue.wait(number)
         except DeviceLost as error:
             self._refusal = str(error)
             raise
         finally:
-            with self._lock:
-                self._waiting -= 1
+            with restoring(self._lock), self._lock:
+                self._waiting.discard(get_ident())
                 self._nobody_waits.notify_all()
-        with self._lock:
+        with restoring(self._lock), self._lock:
             self.require_open()  # another thread may have closed it meanwhile
-            if self._commands is None and self._queue.submitted == number:
+            if self.recorded_number == number:
                 self.busy = False
                 self._batch = FIRST_BATCH
             self.sweep()
 
     def let_go(self) -> None:
         """Return when no other thread is waiting for the device any more; it must be idle."""
-        self._nobody_waits.wait_for(lambda: self._waiting == 0, LONGEST_LEAVE_S)
+        own = {get_ident()}  # which may stand there from a wait that was interrupted
+        self._nobody_waits.wait_for(lambda: self._waiting <= own, LONGEST_LEAVE_S)
 
     @property
     def recorded_number(self) -> int:
         """Number of the submission that what was recorded last belongs to."""
-        return self._queue.submitted + (self._commands is not None)
+        is_ahead = self._commands is not None or self._queue.outgoing is not None
+        return self._queue.submitted + is_ahead
 
     def sweep(self) -> None:
         """Free what the device is done with. For the subclass that has memory."""
@@ -250,35 +288,29 @@ class Recorder:
 
     # --- profiling -------------------------------------------------------------------------
 
-    @contextmanager
-    def timing(self) -> Iterator[Timing]:
+    def timing(self) -> Timing:
         """Measure each dispatch recorded in the block, one at a time; filled when it ends.
 
         >>> with device.timing() as t: step()
         >>> t.dispatches
         [('step', 0.0012)]
         """
-        with self._lock:
-            self.wait()
-            if self._timer is not None:
-                raise DeviceError("timing() is already measuring")
-            self._timer, self._timing = Timer(self._logical, TIMED_DISPATCHES), Timing()
-            timer, timing = self._timer, self._timing
-        try:
-            yield timing
-        finally:
-            with self._lock:
-                self._timer = None
-                try:
-                    if not self._refusal:
-                        self.wait()
-                        timing.dispatches += timer.collect()
-                finally:
-                    timer.close()
+        return Timing(self)
 
-    def close_queue(self) -> None:
-        """Destroy queue and ring; the device must be idle."""
-        if self._timer is not None:
-            self._timer.close()
-        self._ring.close()
-        self._queue.close()
+    def start_timing(self, timing: Timing) -> None:
+        """Measure from now on. Raises DeviceError while something else does."""
+        with restoring(self._lock), self._lock:
+            self.wait()
+            if self._timing is not None and not self._timing.is_left:
+                raise DeviceError("timing() is already measuring")
+            timing.timer = Timer(self._logical, TIMED_DISPATCHES)
+            self._timing = timing
+
+    def stop_timing(self, timing: Timing) -> None:
+        """Measure no more; waits."""
+        with restoring(self._lock), self._lock:
+            if self._timing is timing:
+                self._timing = None
+                if not self._refusal:
+                    self.wait()
+                    timing.collect()

@@ -3,7 +3,8 @@
 Owns: its chunks and their reuse by submission number. Must not know: what is put there.
 
 A chunk is filled from its start; when it is full it goes to the back of a line with the number of
-the submission that used it last, and the front of the line is taken again when that is done.
+the submission that used it last, and the front of the line is taken again when that is done. One
+that an exception keeps from its place is freed as what nobody holds (`handles`).
 
     ring = Ring(logical, queue, chunk_bytes=1 << 16)
     piece = ring.take(96, recorded=queue.submitted + 1)
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import HOST, Block, drop_block, make_block
+from vkchi.vk.memory import HOST, Block, make_block
 from vkchi.vk.queue import Queue
 
 STEP_BYTES = 64
@@ -53,29 +54,28 @@ class Ring:
         if chunk is None or self._offset + size_bytes > self.chunk_bytes:
             chunk = self._turn(size_bytes, recorded)
         offset = self._offset
-        self._offset = offset + -(-size_bytes // STEP_BYTES) * STEP_BYTES
         self._last = recorded
+        self._offset = offset + -(-size_bytes // STEP_BYTES) * STEP_BYTES
         return Piece(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
 
     def _turn(self, size_bytes: int, recorded: int) -> Block:
         """Make another chunk the current one."""
         if size_bytes > self.chunk_bytes:
             raise InternalError(f"a piece of {size_bytes} bytes is larger than a chunk")
-        if self._chunk is not None:
-            self._full.append((self._last, self._chunk))
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            self._full.append((self._last, chunk))
         if len(self._full) >= MOST_CHUNKS and self._full[0][0] < recorded:
             self._queue.wait(self._full[0][0])
         if self._full and self._full[0][0] <= self._queue.read_completed():
             chunk = self._full.popleft()[1]
         else:
             chunk = make_block(self._logical, self.chunk_bytes, HOST)
-        self._chunk, self._offset = chunk, 0
+        self._offset = 0
+        self._chunk = chunk
         return chunk
 
     def close(self) -> None:
-        """Free all chunks; the device must be idle."""
-        for block in [block for _, block in self._full] + [self._chunk]:
-            if block is not None:
-                drop_block(self._logical, block)
+        """Let go of all chunks."""
         self._full.clear()
         self._chunk = None

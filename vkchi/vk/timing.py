@@ -32,7 +32,7 @@ class Timer:
         )
         call = logical.calls.vkCreateQueryPool
         doing = "making timestamp queries"
-        self._pool = vk.create(call, logical.handle, info, "VkQueryPool", doing)
+        self._pool = logical.handles("VkQueryPool").make(call, info, doing)
         self._reset(2 * capacity)
 
     @property
@@ -42,42 +42,37 @@ class Timer:
 
     def start(self, commands: Any, name: str) -> None:
         """Record the time before a dispatch called `name`."""
-        self._write(commands, 2 * len(self._names))
         self._names.append(name)
+        self._write(commands, 2 * len(self._names) - 2)
 
     def stop(self, commands: Any) -> None:
         """Record the time after it."""
         self._write(commands, 2 * len(self._names) - 1)
 
     def collect(self) -> list[tuple[str, float]]:
-        """(name, seconds) of every dispatch since the last call; the device must be idle."""
+        """(name, seconds) of every dispatch since the last call, but for those that an exception
+        kept from being recorded whole; the device must be idle."""
         names, self._names = self._names, []
         if not names:
             return []
         logical, vk, count = self._logical, self._logical.vk, 2 * len(names)
-        ticks = vk.ffi.new("uint64_t[]", count)
-        flags = vk.const.VK_QUERY_RESULT_64_BIT
+        ticks = vk.ffi.new("uint64_t[]", 2 * count)  # each with whether it was taken
+        flags = vk.const.VK_QUERY_RESULT_64_BIT | vk.const.VK_QUERY_RESULT_WITH_AVAILABILITY_BIT
         result = logical.calls.vkGetQueryPoolResults(
-            logical.handle, self._pool, 0, count, 8 * count, ticks, 8, flags
+            logical.handle, self._pool[0], 0, count, 16 * count, ticks, 16, flags
         )
         vk.check(result, "reading timestamps")
         self._reset(count)
         mask = (1 << logical.physical.timestamp_bits) - 1
         second = logical.physical.timestamp_ns * 1e-9
         return [
-            (name, ((ticks[2 * i + 1] - ticks[2 * i]) & mask) * second)
+            (name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second)
             for i, name in enumerate(names)
+            if ticks[4 * i + 1] and ticks[4 * i + 3]
         ]
 
     def _write(self, commands: Any, index: int) -> None:
-        self._logical.calls.vkCmdWriteTimestamp2(commands, self._stage, self._pool, index)
+        self._logical.calls.vkCmdWriteTimestamp2(commands, self._stage, self._pool[0], index)
 
     def _reset(self, count: int) -> None:
-        self._logical.calls.vkResetQueryPool(self._logical.handle, self._pool, 0, count)
-
-    def close(self) -> None:
-        """Destroy the queries; the device must be idle. Idempotent."""
-        logical, pool = self._logical, self._pool
-        self._pool = None
-        if pool is not None:
-            logical.calls.vkDestroyQueryPool(logical.handle, pool, logical.vk.NULL)
+        self._logical.calls.vkResetQueryPool(self._logical.handle, self._pool[0], 0, count)

@@ -1,0 +1,87 @@
+"""Interrupts leave nothing behind: at every line of a launch, at random bytecodes, by signals."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+from tests.e2e.torture import Torture, add
+from vkchi.device import open_device
+from vkchi.options import Options
+from vkchi.runtime import Runtime, current, install
+
+QUICK = ("wait", "print", "arguments", "copy", "time", "numpy")
+
+
+@pytest.fixture(params=["mapped", "staged"])
+def torture(request: Any, own_runtime: None) -> Iterator[Torture]:
+    """On a device whose memory Python sees, and on one whose memory is staged."""
+    if request.param == "staged":
+        install(Runtime(open_device(staged=True), Options()))
+    yield Torture(seed=7)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_interrupt_at_every_line(torture: Torture, name: str) -> None:
+    torture.run_every_line(name)
+    assert torture.done[name] > 100
+    assert not torture.wrong, "\n".join(torture.wrong)
+
+
+def test_interrupts_at_random_bytecodes_and_moments(torture: Torture) -> None:
+    torture.run(30)
+    assert not torture.wrong, "\n".join(torture.wrong)
+
+
+def test_an_interrupted_loop_of_launches(own_runtime: None) -> None:
+    """As from the keyboard: where the signal comes while commands are submitted, later waits are
+    as long as they must be."""
+    x = ti.field(ti.i32, 300)
+    add(x)
+    wrong = 0
+    for k in range(100):
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00001 * k)
+        try:
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                add(x)
+        except KeyboardInterrupt:
+            pass
+        x.fill(0)
+        add(x)
+        add(x)
+        wrong += x[5] != 2
+    assert wrong == 0
+
+
+def test_an_interrupted_kernel_makes_the_gradients_of_its_tape_unknown() -> None:
+    """One that is caught inside a tape leaves gradients unknown, and they are refused."""
+    x, loss = (ti.field(ti.f32, shape, needs_grad=True) for shape in (4, ()))
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    total()
+    runtime = current()
+    with pytest.raises(ti.TaichiRuntimeError, match=r"total\(\) failed a check or was interrupted"):
+        with ti.ad.Tape(loss):
+            runtime.device.record, record = interrupted, runtime.device.record
+            try:
+                total()
+            except KeyboardInterrupt:
+                runtime.device.record = record
+    with ti.ad.Tape(loss):
+        total()
+    assert x.grad.to_numpy().tolist() == [1] * 4
+
+
+def interrupted(*args: Any) -> None:
+    raise KeyboardInterrupt

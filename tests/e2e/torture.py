@@ -1,0 +1,342 @@
+"""Interrupts at any line, bytecode or moment of small programs, and whether all is well after each.
+
+Owns: the programs, the two ways to interrupt them, the check after each.
+`scripts/interrupt-torture` does it thousands of times, `test_interrupts.py` some.
+
+    torture = Torture(seed=1)
+    torture.run(1000)
+    torture.wrong       # what went wrong, one line each
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import vkchi as ti
+from vkchi.runtime import current
+
+OURS = os.path.dirname(ti.__file__) + os.sep
+N = 300
+SMALL = 16
+LONGEST_LOCKED_S = 5.0
+MOST_WRONG = 20
+
+
+class Trace:
+    """Raises KeyboardInterrupt at the `at`-th line, or bytecode, that runs in vkchi."""
+
+    def __init__(self, at: int, *, opcodes: bool) -> None:
+        self.at, self.opcodes = at, opcodes
+        self.count = 0
+        self.first: dict[tuple[str, int], int] = {}  # file and line: when it first came
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        if self.opcodes:
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == ("opcode" if self.opcodes else "line"):
+            self.count += 1
+            self.first.setdefault((frame.f_code.co_filename, frame.f_lineno), self.count)
+            if self.count == self.at:
+                name = frame.f_code.co_filename.removeprefix(OURS)
+                self.where = f"{name}:{frame.f_lineno} at bytecode {frame.f_lasti}"
+                raise KeyboardInterrupt
+        return self
+
+    def run(self, program: Callable[[], None]) -> bool:
+        """Run a program; whether it was interrupted."""
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            program()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+
+class Alarm:
+    """Interrupts by a signal after some seconds."""
+
+    def __init__(self, after_s: float) -> None:
+        self.after_s, self.where = after_s, f"signal after {after_s * 1e6:.0f} us"
+        self.is_on = True
+
+    def run(self, program: Callable[[], None]) -> bool:
+        """Run a program again and again until the signal comes."""
+        before = signal.signal(signal.SIGALRM, self._raise)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, self.after_s)
+            end = time.monotonic() + 5.0
+            while time.monotonic() < end:
+                program()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.is_on = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return False
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        if self.is_on:
+            self.is_on = False
+            raise KeyboardInterrupt
+
+
+@ti.kernel
+def add(x: ti.template()):
+    for i in x:
+        x[i] += 1
+
+
+@ti.kernel
+def add_array(x: ti.types.ndarray(), by: ti.f32):
+    for i in x:
+        x[i] += by
+
+
+@ti.kernel
+def total(x: ti.template()) -> ti.f32:
+    s = 0.0
+    for i in x:
+        s += x[i]
+    return s
+
+
+@ti.kernel
+def speak(word: ti.i32):
+    for i in range(2):
+        print("said", word)
+
+
+@ti.kernel
+def many(
+    a: ti.types.ndarray(),
+    b: ti.types.ndarray(),
+    c: ti.types.ndarray(),
+    m: ti.types.matrix(8, 8, ti.f32),
+):
+    for i in a:
+        a[i] = b[i] + c[i] + m[0, 0] + m[7, 7]
+
+
+@ti.kernel
+def square(x: ti.template(), loss: ti.template()):
+    for i in x:
+        loss[None] += x[i] * x[i]
+
+
+class Arrays:
+    """What the programs work on."""
+
+    def __init__(self) -> None:
+        self.x = ti.field(ti.f32, N)
+        self.a, self.b, self.c = (ti.ndarray(ti.f32, SMALL) for _ in range(3))
+        self.w = ti.field(ti.f32, SMALL, needs_grad=True)
+        self.loss = ti.field(ti.f32, (), needs_grad=True)
+
+
+class Torture:
+    """`done`: interrupts by program; `wrong`: a line for each after which something was wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.arrays = Arrays()
+        self.device = current().device
+        self.done: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.counts: dict[tuple[str, bool], int] = {}
+        self.programs: dict[str, Callable[[], None]] = {
+            "launch": self.launch, "wait": self.wait, "arrays": self.make_arrays,
+            "numpy": self.use_numpy, "print": self.print_lines, "tape": self.use_tape,
+            "arguments": self.pass_many, "time": self.measure, "compile": self.compile,
+            "copy": self.copy,
+        }  # fmt: skip
+        for program in (*self.programs.values(), self.check):
+            program()
+        self.used = self.count_memory()
+
+    # --- programs --------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        for _ in range(20):
+            add(self.arrays.x)
+
+    def wait(self) -> None:
+        add(self.arrays.x)
+        ti.sync()
+        self.arrays.x[5]
+
+    def make_arrays(self) -> None:
+        made = [ti.ndarray(ti.f32, SMALL << k) for k in range(4)]
+        add_array(made[2], 1.0)
+        del made[1]
+        made.append(ti.ndarray(ti.f32, 64))
+        field = ti.field(ti.f32, 40)
+        add(field)
+
+    def use_numpy(self) -> None:
+        values = np.zeros(SMALL, np.float32)
+        add_array(values, 2.0)
+        assert (values == 2).all()
+
+    def print_lines(self) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            speak(1)
+
+    def use_tape(self) -> None:
+        with ti.ad.Tape(self.arrays.loss):
+            square(self.arrays.w, self.arrays.loss)
+
+    def pass_many(self) -> None:
+        m = ti.Matrix([[1.0] * 8 for _ in range(8)])
+        many(self.arrays.a, self.arrays.b, self.arrays.c, m)
+
+    def measure(self) -> None:
+        with self.device.timing():
+            for _ in range(3):
+                add(self.arrays.x)
+
+    def compile(self) -> None:
+        @ti.kernel
+        def fresh(x: ti.template(), k: ti.i32):
+            for i in x:
+                x[i] = k
+
+        fresh(self.arrays.x, 3)
+
+    def copy(self) -> None:
+        self.arrays.a.copy_from(self.arrays.b)
+        self.arrays.a.fill(2.0)
+        self.arrays.a.to_numpy()
+        self.arrays.a.from_numpy(np.ones(SMALL, np.float32))
+
+    # --- the check -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Whether everything works as if nothing had happened. Raises AssertionError."""
+        v = self.arrays
+        assert self.is_lock_free(self.device._lock), "the device is locked"
+        assert self.is_lock_free(current().lock), "the runtime is locked"
+        self.check_soon()
+        v.b.fill(1.0)
+        v.c.fill(2.0)
+        self.pass_many()
+        assert (v.a.to_numpy() == 5).all(), "wrong arguments"
+        assert total(v.x) == 2 * N, "wrong result"
+        self.use_numpy()
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            speak(7)
+        assert said.getvalue() == "said 7\n" * 2, f"said {said.getvalue()!r}"
+        v.w.fill(3.0)
+        self.use_tape()
+        assert v.loss[None] == 9 * SMALL, "wrong loss"
+        assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
+        made = ti.ndarray(ti.f32, 50)
+        assert (made.to_numpy() == 0).all(), "new memory is not zero"
+
+    def check_soon(self) -> None:
+        """Whether the next launches are right. Raises AssertionError."""
+        x = self.arrays.x
+        x.fill(0)
+        add(x)
+        add(x)
+        assert x[5] == 2, f"a wait came back too early: {x[5]}"
+        assert (x.to_numpy() == 2).all(), "wrong sums"
+
+    def is_lock_free(self, lock: Any) -> bool:
+        """Whether another thread can have it."""
+        found: list[bool] = []
+
+        def take() -> None:
+            found.append(lock.acquire(timeout=LONGEST_LOCKED_S))
+            if found[0]:
+                lock.release()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def count_memory(self) -> int:
+        """Bytes in use on the device, after all that can be freed is."""
+        gc.collect()
+        ti.sync()
+        self.device.sweep()
+        return self.device.heap.used_bytes
+
+    # --- interrupting ----------------------------------------------------------------------------
+
+    def run(self, count: int, signals: float = 0.5) -> None:
+        """Interrupt so many programs, that share of them by signals."""
+        while sum(self.done.values()) < count:
+            name = self.random.choice(list(self.programs))
+            if self.random.random() < signals:
+                self.interrupt(name, Alarm(self.random.uniform(20e-6, 3e-3)))
+            else:
+                opcodes = self.random.random() < 0.5
+                at = self.random.randint(1, self.count_events(name, opcodes=opcodes))
+                self.interrupt(name, Trace(at, opcodes=opcodes))
+
+    def run_every_line(self, name: str) -> None:
+        """Interrupt a program once at every line of vkchi that it runs."""
+        trace = Trace(0, opcodes=False)
+        trace.run(self.programs[name])
+        for at in trace.first.values():
+            how = Trace(at, opcodes=False)
+            how.run(self.programs[name])
+            self.done[name] += 1
+            try:
+                self.check_soon()
+            except Exception as error:
+                self.note(name, how, error)
+        self.check()
+        assert self.count_memory() <= self.used, "memory is not freed"
+
+    def count_events(self, name: str, *, opcodes: bool) -> int:
+        """Lines or bytecodes of vkchi that a program runs."""
+        key = name, opcodes
+        if key not in self.counts:
+            trace = Trace(0, opcodes=opcodes)
+            trace.run(self.programs[name])
+            self.counts[key] = trace.count
+        return self.counts[key]
+
+    def interrupt(self, name: str, how: Trace | Alarm) -> None:
+        """Interrupt a program once, then see whether all is well."""
+        try:
+            if not how.run(self.programs[name]):
+                return
+            self.done[name] += 1
+            self.check()
+            used = self.count_memory()
+            assert used <= self.used, f"{used - self.used} bytes are not freed"
+        except Exception as error:
+            self.note(name, how, error)
+            self.used = self.count_memory()
+
+    def note(self, name: str, how: Trace | Alarm, error: Exception) -> None:
+        """Note what was wrong; enough is enough."""
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        self.wrong.append(f"{name}, {how.where}: {text}")
+        if len(self.wrong) > MOST_WRONG:
+            raise error
