@@ -274,3 +274,30 @@ def test_copy_from_inside_a_kernel() -> None:
     np.testing.assert_array_equal(copies.length.to_numpy(), numbers().reshape(2, 3))
     assert copies[1, 8].origin.to_list() == [1, 2]
     assert other[None] == 3
+
+
+@pytest.mark.parametrize("first", [-(2**31), 2**31 - 4])
+def test_the_ends_of_32_bits(first: int) -> None:
+    x = ti.field(ti.i32, 4, offset=first)
+
+    @ti.kernel
+    def count():
+        for i in x:
+            x[i] = i
+
+    count()
+    np.testing.assert_array_equal(x.to_numpy(), first + np.arange(4, dtype=np.int64))
+    assert x[first + 3] == first + 3
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        (2**31 - 3, "an axis of 4 cells from 2147483645 on ends beyond"),
+        (-(2**31) - 1, "offset= is made of integers of 32 bits, not -2147483649"),
+        (1.5, "offset= is made of integers of 32 bits, not 1.5"),
+    ],
+)
+def test_beyond_32_bits(first: int, says: str) -> None:
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=says):
+        ti.field(ti.i32, 4, offset=first)

@@ -87,8 +87,8 @@ def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
         return ()
     found = tuple(offset) if hasattr(offset, "__iter__") else (offset,)
     for k in found:
-        if not hasattr(k, "__index__") or isinstance(k, bool) or abs(k) > MOST_CELLS:
-            raise ArgumentError(f"offset= is made of integers, not {k!r}")
+        if not hasattr(k, "__index__") or isinstance(k, bool) or not -MOST_CELLS <= k + 1:
+            raise ArgumentError(f"offset= is made of integers of 32 bits, not {k!r}")
     if found and len(found) != ndim:
         raise DeclarationError(
             f"the dimensionality of shape and offset must be the same ({ndim} != {len(found)})"

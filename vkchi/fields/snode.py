@@ -178,6 +178,11 @@ class SNode(Parent):
 
     def hold(self, field: Placeable, origin: tuple[int, ...]) -> None:
         """Be the place of a field, whose first indices are `origin`."""
+        for first, n in zip(origin, self.shape):
+            if first + n - 1 > MOST_CELLS:
+                raise ArgumentError(
+                    f"an axis of {n} cells from {first} on ends beyond the integers of 32 bits"
+                )
         self._field, self.content, self.origin = weakref.ref(field), field.content, origin
         field.put(self)
 

@@ -162,9 +162,9 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
     """Whether several elements of an array share memory, as in what `np.broadcast_to` gives."""
-    rows = sorted((abs(step), n) for step, n in zip(a.strides, a.shape, strict=True) if n > 1)
-    if a.size == 0:
+    if a.size == 0 or a.flags.c_contiguous:
         return False
+    rows = sorted((abs(step), n) for step, n in zip(a.strides, a.shape, strict=True) if n > 1)
     reach = a.itemsize  # bytes from the first element to the end of the last, of the axes so far
     for step, n in rows:
         if step < reach:
