@@ -145,15 +145,21 @@ class Activity:
 
     `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
     active value is put into all the same, to the op that does so; `stores` those with one. Besides
-    what stands in `sources`, the values `seeds` are active from the start.
+    what stands in `sources`, but for those that hold what is `constant`, the values `seeds` are
+    active from the start.
     """
 
     def __init__(
-        self, fn: Func, sources: frozenset[str], seeds: frozenset[Value] = frozenset()
+        self,
+        fn: Func,
+        sources: frozenset[str],
+        seeds: frozenset[Value] = frozenset(),
+        constant: frozenset[str] = frozenset(),
     ) -> None:
         self.values: set[Value] = set(seeds)
-        self.roots: set[Value] = {p for p in fn.params if p.name in sources and is_smooth_array(p)}
-        self.sources = frozenset(self.roots)
+        given = [p for p in fn.params if p.name in sources and is_smooth_array(p)]
+        self.sources: frozenset[Value] = frozenset(given)
+        self.roots: set[Value] = {p for p in given if p.name not in constant}
         self.escapes: dict[str, Op] = {}
         self.stores: dict[str, Op] = {}
         before = -1

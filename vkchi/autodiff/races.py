@@ -221,7 +221,6 @@ class Races:
     def __init__(
         self, plan: Plan, names: frozenset[str], gradient: Func | None, *, all_: bool
     ) -> None:
-        self.plan = plan
         fn = self.fn = prepare(plan.func, names)
         found = find_meetings(fn)
         matters = Matters(fn, names, gradient) if found else None

@@ -16,9 +16,9 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.arguments import check_alone, check_loss, set_loss
 from vkchi.autodiff.calls import (
@@ -40,6 +40,7 @@ from vkchi.autodiff.calls import (
 )
 from vkchi.autodiff.check import check_inputs, check_tape
 from vkchi.autodiff.checkpoints import Replay, Report, bytes_of
+from vkchi.autodiff.constants import Constants, Escapes
 from vkchi.autodiff.copies import put_back
 from vkchi.autodiff.keeper import UNLIMITED, Rewritten, Wanted
 from vkchi.autodiff.leftovers import Leftovers
@@ -60,6 +61,9 @@ from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
+
+if TYPE_CHECKING:
+    from vkchi.autodiff.plan import GradientPlan
 
 
 class Tape(Recording):
@@ -91,7 +95,7 @@ class Tape(Recording):
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
         super().__init__(current(), budget)
         self.report: Report | None = None
-        self.history = History()
+        self.history, self.constants = History(), Constants()
         self.tensors, self.copies = Tensors(), Copies()
         self.written: dict[int, Storage] = {}
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
@@ -254,9 +258,25 @@ class Tape(Recording):
         for key, box in boxes.items() if self.history.time else ():
             self.history.note(call.arrays[key], box, f"{name}()")
         stores = made.made.primal.active.stores
-        self.note(call, made.escapes, stores, boxes, made.bits)
+        escapes = self.find_escapes(call, made)
+        self.note(call, escapes, stores, boxes, made.bits)
         self.tensors.note_call(call, stores)
         return result
+
+    def find_escapes(self, call: Call, made: GradientPlan) -> Mapping[str, Any]:
+        """Where a call put derivatives without a place for them; what found constants did not."""
+        primal = made.made.primal
+        constant = self.constants.names_in(call, primal.differentiable)
+        stores, escapes = primal.active.stores, made.escapes
+        if constant:
+            found = call.plan.once(
+                ("escapes", primal.differentiable, constant),
+                lambda: Escapes(primal.fn, primal.differentiable, constant),
+            )
+            stores, escapes = found.stores, found.lasting
+        self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
+        self.constants.note_call(call, stores, constant)
+        return escapes
 
     def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
@@ -271,6 +291,7 @@ class Tape(Recording):
         for array in arrays.values():
             self.keeper.watch(whole(array))
         self.protect(plan.written, arrays, boxes)
+        self.constants.drop(arrays[name] for name in plan.written & arrays.keys())
         if self.skipped:
             self.overwrites.note_launch(plan, arrays, self.skipped)
         skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
@@ -397,6 +418,8 @@ class Tape(Recording):
         if self.state == "recording" and not is_own:
             super().accessed(array, access)
             return
+        if access.kind != "read":
+            self.constants.drop((array,))
         self.taints.note_access(array, access)
         custom = self.custom
         if custom is not None and access.kind != "read" and companion(array, "grad") is not None:
@@ -406,6 +429,8 @@ class Tape(Recording):
 
     def met(self, array: Storage, access: Access) -> None:
         """A function with a gradient of its own may write to arrays that no kernel has met."""
+        if self.is_paused and access.kind != "read":
+            self.constants.drop((array,))
         if self.custom is not None and access.kind != "read":
             self.keeper.watch(array)
             self.keeper.on_access(array, access)
@@ -415,6 +440,8 @@ class Tape(Recording):
         gradient = companion(array, "grad")
         assert gradient is not None
         self.entries.append(Cut((gradient,), at))
+        if at is None:
+            self.constants.note_cut(array)
 
 
 def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -175,7 +175,7 @@ class Noting:
         """Plan where an access is noted, and when."""
         endings = self.influence.endings(op) if role == READS else None
         if endings is None:
-            when = self.influence.change(op) if role == CHANGES else None
+            when = self.influence.change(op) if is_change(op, role) else None
             self.at.setdefault(op, []).append((op, cells, role, (when,) if when else (), loop))
             return
         for ending in endings:
@@ -209,7 +209,7 @@ class Noting:
         """Note the iteration at the place of an access."""
         index = b.emit("sub", self.get(loop.regions[0].params[0]), self.get(loop.args[0]))
         conditions = [emit_when(b, when, self.get) for when in whens]
-        parts = self._changed(b, op) if role == CHANGES and not whens else None
+        parts = self._changed(b, op) if is_change(op, role) and not whens else None
         for param, kind, none in zip(cells.who, ("atomic_min", "atomic_max"), (LAST, NOBODY)):
             for k, place in enumerate(self._places(b, op, param)):
                 number = as_i32(b, index)
@@ -308,6 +308,12 @@ class Noting:
             differs = word if differs is None else b.emit("or", differs, word)
         assert differs is not None
         return b.emit("and", is_met, differs)
+
+
+def is_change(op: Op, role: str) -> bool:
+    """Whether an access is noted only where it changes something: among those that store, all who
+    store are, and who adds 0 is not."""
+    return role == CHANGES or (role == STORES and op.kind == "atomic_add")
 
 
 # --- cells ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from vkchi.compiler import build
 from vkchi.errors import DeviceError, KernelRaceWarning
 from vkchi.fields.storage import Storage
 from vkchi.gradients import prepare
+from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.locks import restoring
 from vkchi.races.cells import CellMemory
@@ -41,7 +42,7 @@ class WatchedPlan(Plan):
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, and warn where its iterations met, unless it is run `again`."""
-        watch = self.once("watch", lambda: Watch(self))
+        watch = self.once("watch", lambda: Watch(self.func))
         if again is not None or not watch.nearby.meetings:
             return super().launch(args, again)
         with restoring(self.runtime.lock), self.runtime.lock:
@@ -74,9 +75,8 @@ class WatchedPlan(Plan):
 class Watch:
     """What may meet in a kernel."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.fn = prepare(plan.func, frozenset())
+    def __init__(self, fn: Func) -> None:
+        self.fn = prepare(fn, frozenset())
         self.nearby = Nearby(self.fn, find_meetings(self.fn))
         self.forms: dict[tuple[int, ...], Form] = {}
         self.warned: dict[Any, Any] = {}
@@ -89,7 +89,7 @@ class Watch:
         return self.forms.get(near)
 
     def _make(self, call: Call, near: tuple[int, ...]) -> Form:
-        plan, runtime = self.plan, self.plan.runtime
+        plan, runtime = call.plan, call.plan.runtime
         groups = grouped([self.nearby.meetings[k] for k in near])
         made = note(self.fn, groups, Style(knows_values=True, reports=True))
         built = build(made.func, runtime.options, runtime.device.caps)
@@ -108,6 +108,6 @@ class Watch:
             text = f"one iteration stores here to an element of `{name}` where another one of the "
             text += f"same loop puts something else{where}: what stays depends on their order"
         warnings.warn_explicit(
-            f"{self.plan.func.name}(): {text}", KernelRaceWarning, one.file, one.line,
+            f"{self.fn.name}(): {text}", KernelRaceWarning, one.file, one.line,
             registry=self.warned,
         )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Arrays with gradients that hold constants: nothing is lost of what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.traps import field, is_near, refuse
+
+N = 16
+LOST = "the gradient flows through `p`, which has none"
+
+
+def solver(b: Any, k: Any) -> tuple[Any, Any, list[Callable[[], Any]]]:
+    """Conjugate gradients without a matrix, whose vectors have no gradients; the solution has."""
+    x, loss = field(N), field()
+    r, p, q = (ti.field(ti.f32, N) for _ in range(3))
+
+    @ti.func
+    def product(v: ti.template(), i):
+        s = 3 * v[i]
+        if i > 0:
+            s -= v[i - 1]
+        if i < N - 1:
+            s -= v[i + 1]
+        return s
+
+    @ti.kernel
+    def start():
+        for i in x:
+            r[i] = b[i] - product(x, i)
+            p[i] = r[i]
+
+    @ti.kernel
+    def multiply():
+        for i in p:
+            q[i] = product(p, i)
+
+    @ti.kernel
+    def dot(u: ti.template(), v: ti.template()) -> ti.f32:
+        s = 0.0
+        for i in u:
+            s += u[i] * v[i]
+        return s
+
+    @ti.kernel
+    def move(alpha: ti.f32):
+        for i in x:
+            x[i] += alpha * p[i]
+            r[i] -= alpha * q[i]
+
+    @ti.kernel
+    def turn(beta: ti.f32):
+        for i in p:
+            p[i] = r[i] + beta * p[i]
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += k[None] * x[i] ** 2
+
+    def iterate() -> None:
+        now = dot(r, r)
+        for _ in range(8):
+            multiply()
+            move(now / dot(p, q))
+            now, before = dot(r, r), now
+            turn(now / before)
+
+    return x, loss, [start, iterate, total]
+
+
+def values() -> tuple[Any, np.ndarray]:
+    """A right-hand side without gradient, and the solution."""
+    b = ti.field(ti.f32, N)
+    b.from_numpy(np.linspace(1, 2, N).astype(np.float32))
+    matrix = 3 * np.eye(N) - np.eye(N, k=1) - np.eye(N, k=-1)
+    return b, np.linalg.solve(matrix, np.linspace(1, 2, N))
+
+
+@pytest.mark.parametrize("how", ["fill", "from_numpy", "kernel"])
+def test_a_solver_that_begins_with_zeros(how: str) -> None:
+    (b, solution), k = values(), field(values=2.0)
+    x, loss, steps = solver(b, k)
+
+    @ti.kernel
+    def clear():
+        for i in x:
+            x[i] = 0
+
+    x.fill(7)
+    with ti.ad.Tape(loss):
+        for turn in range(2):
+            if how == "fill" and turn:
+                x.fill(0)
+            elif how == "from_numpy" and turn:
+                x.from_numpy(np.zeros(N, np.float32))
+            else:
+                clear()
+            for step in steps:
+                step()
+    is_near(k.grad, 2 * (solution**2).sum())
+    is_near(x.grad, np.zeros(N))
+
+
+def test_refused_where_a_derivative_is_lost() -> None:
+    (b, _), k = values(), field(values=2.0)
+    x, loss, steps = solver(b, k)
+    refuse(LOST, loss, *steps)  # by what x held at first
+    refuse(LOST, loss, (lambda: x.fill(0)), *steps)  # and holds now
+
+    @ti.kernel
+    def clear():
+        for i in x:
+            x[i] = 0
+
+    @ti.kernel
+    def partly():
+        for i in range(N - 1):
+            x[i] = 0
+
+    @ti.kernel
+    def depending():
+        for i in x:
+            x[i] = k[None]
+
+    def one_element() -> None:
+        clear()
+        x[3] = 1
+        depending()
+
+    @ti.ad.grad_replaced
+    def own() -> None:
+        depending()
+
+    @ti.ad.grad_for(own)
+    def own_gradient() -> None:
+        pass
+
+    for begin in partly, depending, one_element, (lambda: (clear(), own())):
+        refuse(LOST, loss, begin, *steps)
+    other, k = field(N, values=np.ones(N)), field(values=2.0)
+    x, loss, steps = solver(other, k)  # whose right-hand side has a gradient
+    refuse(LOST, loss, clear, *steps)
