@@ -196,7 +196,9 @@ class Trial:
             copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
             given = {**call.arrays, **copies, **own}
             self.program.launch(self.program.bind(call.args, given))
-            return frozenset(np.flatnonzero(met.to_numpy()).tolist())
+            numbers = np.flatnonzero(met.to_numpy())
+            self.cells.give_back(own)
+            return frozenset(numbers.tolist())
 
 
 def numbers_of(call: Call) -> dict[str, float]:

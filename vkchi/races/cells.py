@@ -1,6 +1,7 @@
 """The cells of a Func that notes who meets (`noted`), in memory.
 
-Owns: `CellMemory`. Each launch leaves them clear, so that the next one may use them again.
+Owns: `CellMemory`. A launch leaves them clear, so that the next one may use them again; one that
+was interrupted does not give them back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vkchi.types import Array
 
 
 class CellMemory:
-    """The cells of one Func, as large as its arrays were last."""
+    """Clear cells of one Func, as large as its arrays were last."""
 
     def __init__(self, runtime: Runtime, made: Noted) -> None:
         self.runtime, self.cells = runtime, made.cells
@@ -24,15 +25,19 @@ class CellMemory:
 
     def bind(self, arrays: Mapping[str, Storage]) -> dict[str, Storage]:
         """Clear cells for these arrays, by name. Raises DeviceError where there is no memory."""
-        return {name: self._make(name, arrays) for name in self.cells}
+        return {name: self._take(name, arrays) for name in self.cells}
 
-    def _make(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
+    def give_back(self, cells: Mapping[str, Storage]) -> None:
+        """These are clear again."""
+        self.memory |= {name: cells[name] for name in self.cells}
+
+    def _take(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
         root, first = self.cells[name]
         t = self.types[name]
         assert isinstance(t, Array)
         shape = arrays[root.name].shape if isinstance(root, Param) else ()
-        old = self.memory.get(name)
+        old = self.memory.pop(name, None)
         if old is None or old.shape != shape:
-            old = self.memory[name] = Storage(self.runtime, t.elem, shape, t.layout)
+            old = Storage(self.runtime, t.elem, shape, t.layout)
             old.fill(first)
         return old

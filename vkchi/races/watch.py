@@ -57,7 +57,9 @@ class WatchedPlan(Plan):
                 return super().launch(args)
             met = own[MET] = Storage(self.runtime, i32, (len(form.groups),))
             result = form.variant.run(call, {**call.arrays, **own})
-            for number in np.flatnonzero(met.to_numpy()):
+            numbers = np.flatnonzero(met.to_numpy())
+            form.cells.give_back(own)
+            for number in numbers:
                 watch.warn(form.groups[number])
             return result
 
