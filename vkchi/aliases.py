@@ -72,7 +72,7 @@ AT_ONCE = ("experimental", "lang", "math", "simt", "types")
 _CORE = """
     with_amdgpu with_cuda with_dx11 with_dx12 with_metal with_opengl with_vulkan is_arch_supported
     get_host_arch_list host_arch arch_name arch_from_name arch_uses_llvm real_types integer_types
-    all_types get_runtime in_python_scope in_taichi_scope
+    all_types get_runtime in_python_scope in_taichi_scope trace debug info warn error critical
 """
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {
@@ -91,6 +91,7 @@ RENAMED = {
     "Func": ("kernel", "Func"),
     "StructType": ("structs", "StructType"),
     "ArgPackType": ("structs", "ArgPackType"),
+    "SNodeTree": ("fields.builder", "SNodeTree"),
     "current_cfg": ("runtime", "current_config"),
     **{name: ("core", name) for name in _CORE.split()},
 }

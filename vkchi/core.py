@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 
 from vkchi.config import Config
 from vkchi.errors import ArgumentError, DeviceError
-from vkchi.runtime import ARCHES, GPUS, HOST_ARCH, Arch, current, current_config, sync
+from vkchi.runtime import (
+    ARCHES,
+    GPUS,
+    HOST_ARCH,
+    LOG_LEVELS,
+    Arch,
+    current,
+    current_config,
+    logger,
+    sync,
+)
 from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32
 
 # --- archs ---------------------------------------------------------------------------------------
@@ -142,6 +152,15 @@ def get_runtime() -> RuntimeFacts:
     if config is None:
         return RuntimeFacts(None, f32, i32, u32)
     return RuntimeFacts(Program(config), config.default_fp, config.default_ip, config.default_up)
+
+
+def log(level: str, text: object) -> None:
+    """Log a text at one of Taichi's levels."""
+    logger().log(LOG_LEVELS[level], "%s", text)
+
+
+trace, debug, info = (partial(log, level) for level in ("trace", "debug", "info"))
+warn, error, critical = (partial(log, level) for level in ("warn", "error", "critical"))
 
 
 def in_python_scope() -> bool:

@@ -87,7 +87,7 @@ def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
         return ()
     found = tuple(offset) if hasattr(offset, "__iter__") else (offset,)
     for k in found:
-        if not hasattr(k, "__index__") or isinstance(k, bool) or not -MOST_CELLS <= k + 1:
+        if not hasattr(k, "__index__") or isinstance(k, bool) or k < -MOST_CELLS - 1:
             raise ArgumentError(f"offset= is made of integers of 32 bits, not {k!r}")
     if found and len(found) != ndim:
         raise DeclarationError(

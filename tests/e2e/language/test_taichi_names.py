@@ -117,6 +117,14 @@ def test_programs_choose_an_arch() -> None:
     assert ti.lang.misc.is_arch_supported(ti.cpu)
 
 
+def test_logs() -> None:
+    ti._logging.trace("a word beneath the level that is logged")
+    ti.set_logging_level(ti.ERROR)
+    ti._logging.info("another")
+    assert not ti.is_logging_effective(ti.INFO) and ti.is_logging_effective(ti.CRITICAL)
+    ti.set_logging_level(ti.INFO)
+
+
 def test_extensions() -> None:
     found = ti.lang.misc.is_extension_supported
     names = "sparse quant quant_basic mesh data64 adstack bls assertion extfunc".split()
@@ -160,6 +168,7 @@ NAMES = """
     lang.impl.current_cfg lang.impl.get_runtime lang.impl.grouped lang.impl.static lang.impl.field
     lang.kernel_impl.Kernel lang.kernel_impl.func lang.kernel_impl.kernel lang.matrix.Matrix
     lang.misc.is_extension_supported lang.struct.StructType lang.util.in_python_scope
+    _logging.info _logging.warn _snode.snode_tree.SNodeTree lang.argpack.ArgPack
     lang.exception.TaichiCompilationError lang.snode.SNode lang.field.ScalarField
     linalg.matrixfree_cg.MatrixFreeCG linalg.sparse_cg.SparseCG linalg.sparse_matrix.SparseMatrix
     linalg.sparse_solver.SparseSolver math._complex.cmul math.mathimpl.vec3
