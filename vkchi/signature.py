@@ -183,9 +183,7 @@ class ArrayParameter(Parameter):
         else:
             view = self._view(arg)
             if view is None:
-                hint = ": annotate it with ti.types.ndarray(dtype=...)"
-                what = describe(arg) + (hint if isinstance(arg, StructNdarray) else "")
-                raise self.refuse(f"an array is needed, not {what}")
+                raise self.refuse(f"an array is needed, not {describe(arg)}{hint_for(arg)}")
             inner = view.shape[max(0, view.ndim - self._element_axes) :]
             key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
         try:
@@ -342,6 +340,17 @@ def with_article(name: str) -> str:
 def axes_text(n: int) -> str:
     """`1 axis`, `2 axes`."""
     return f"{n} axis" if n == 1 else f"{n} axes"
+
+
+def hint_for(arg: Any) -> str:
+    """How to pass what is no array of those that kernels take; nothing for what is none at all."""
+    if isinstance(arg, StructNdarray):
+        return ": annotate it with ti.types.ndarray(dtype=...)"
+    if isinstance(arg, Storage):
+        return ": annotate it with ti.template()"
+    is_like = isinstance(arg, list | tuple) or hasattr(arg, "__array__")
+    is_number = isinstance(arg, np.generic)
+    return ": pass np.asarray(...) of it" if is_like and not is_number else ""
 
 
 def describe(arg: Any) -> str:

@@ -146,6 +146,19 @@ def test_other_classes_of_arrays(tmp_path):
             increase(array)
 
 
+def test_what_numpy_takes_for_an_array():
+    class Numbers:
+        def __array__(self, dtype=None, copy=None):
+            return np.zeros(3, np.float32)
+
+    for numbers in (Numbers(), [1.0, 2.0], ((1.0, 2.0), (3.0, 4.0))):
+        says = r"argument `x`: an array is needed, not .*: pass np.asarray\(...\) of it"
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=says):
+            increase(numbers)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=r": annotate it with ti.template\(\)"):
+        increase(ti.field(ti.f32, 3))
+
+
 def test_one_memory_seen_as_two_types():
     @ti.kernel
     def mix(x: ti.types.ndarray(ti.f32), y: ti.types.ndarray(ti.i32)):
