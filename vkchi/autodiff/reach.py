@@ -135,12 +135,15 @@ class Reach:
         ]
 
     def lasting(self, active: Activity) -> dict[str, Op]:
-        """The arrays without gradient that hold an active value when the kernel ends, and an op
-        that puts it there."""
+        """The arrays without gradient that hold an active value when the kernel ends, or what was
+        made of one that went through such an array; and an op that puts it there."""
         found: dict[str, Op] = {}
         for op in self.writes(active):
-            if base_of(op.args[0]) not in active.sources and self.stays(op):
-                found.setdefault(name_under(op), op)
+            if base_of(op.args[0]) not in active.sources:
+                read = self.readers(op)
+                for late in (op, *(self.flow(read).values() if read else ())):
+                    if base_of(late.args[0]) not in active.sources and self.stays(late):
+                        found.setdefault(name_under(late), late)
         return found
 
     def lasting_bits(self, active: Activity) -> dict[str, Op]:

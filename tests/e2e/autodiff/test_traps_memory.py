@@ -406,6 +406,27 @@ def test_intermediate_in_a_chain_without_gradients() -> None:
     refuse("the gradient flows through `z`, which has none", loss, first, second, third)
 
 
+def test_intermediate_in_a_chain_within_one_kernel() -> None:
+    x, loss = make()
+    y, z = ti.field(ti.f32, 4), ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def both():
+        for i in x:
+            y[i] = x[i] * 2
+        for i in x:
+            z[i] = y[i] * y[i]
+        for i in x:
+            y[i] = 0
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += z[i] + y[i]
+
+    refuse("the gradient flows through `z`, which has none", loss, both, total)
+
+
 def test_struct_fields_with_integers() -> None:
     inner = ti.types.struct(weight=ti.f32, count=ti.i32)
     kind = ti.types.struct(x=ti.f32, group=ti.i32, inner=inner)
