@@ -230,6 +230,40 @@ def test_kernels_in_operations_of_torch() -> None:
     assert x.grad.tolist() == [8, 16, 24]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
+def test_forward_mode_of_torch() -> None:
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.ones(3), torch.ones(3))
+        y = torch.zeros(3)
+        add(x, y)
+        assert forward_ad.unpack_dual(y).tangent is None
+        with pytest.raises(RuntimeError, match="argument `x`.*torch's forward mode"):
+            square(x)
+        square(y)
+
+
+def test_operations_of_users_that_change_their_input() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x.clone())
+            ctx.mark_dirty(x)
+            square(x)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, slope: Any) -> Any:
+            return 2 * ctx.saved_tensors[0] * slope
+
+    a = 3 * torch.ones(3)
+    b = a.requires_grad_() * 2
+    Square.apply(b)
+    b.sum().backward()
+    assert a.grad.tolist() == [24, 24, 24]
+
+
 def test_torch_before_2_1(monkeypatch: pytest.MonkeyPatch) -> None:
     from vkchi.interop.written import version_raiser
 

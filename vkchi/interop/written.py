@@ -26,6 +26,13 @@ def is_recorded(tensor: Any) -> bool:
     return bool(tensor.requires_grad and torch.is_grad_enabled())
 
 
+def has_tangent(tensor: Any) -> bool:
+    """Whether a tensor carries a derivative of torch's forward mode."""
+    import torch.autograd.forward_ad as forward
+
+    return forward.unpack_dual(tensor).tangent is not None
+
+
 def check_leaf(name: str, tensor: Any) -> None:
     """Raises ArgumentError where torch refuses to change a tensor in place: a leaf of its graph."""
     if tensor.is_leaf and is_recorded(tensor):
@@ -44,6 +51,11 @@ def refuse(name: str, why: str) -> ArgumentError:
 def tell_torch(name: str, tensor: Any, who: str, span: Span | None) -> None:
     """Say that a kernel changes a tensor. Raises ArgumentError where torch refuses that, as of one
     of several views."""
+    if has_tangent(tensor):
+        raise ArgumentError(
+            f"argument `{name}`: the kernel writes to it, and the derivative that torch's forward "
+            f"mode keeps with it would be wrong: pass {name}.clone() from outside that mode"
+        )
     if tensor.is_leaf or not is_recorded(tensor):
         version_raiser()(tensor)
         return
