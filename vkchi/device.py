@@ -21,20 +21,22 @@ import gc
 import itertools
 import logging
 import os
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 from typing import Any
 
 from vkchi import env
+from vkchi.buffer import Buffer
 from vkchi.errors import DeviceError, InternalError
-from vkchi.interrupts import bring_back
+from vkchi.interrupts import bring_back, end_process
 from vkchi.locks import restoring
 from vkchi.shader import Shader
-from vkchi.vk.allocator import Span
 from vkchi.vk.heap import Heap, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
@@ -60,6 +62,8 @@ KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
     "cpu": lambda info: info.kind == "cpu",
     "nvidia": lambda info: info.vendor == "nvidia",
 }
+GRACE_S = 1.0  # that kernels may go on at the end before anything is said
+WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
 
 
@@ -219,7 +223,7 @@ class Device(Recorder):
 
     def _watch_process(self) -> None:
         """Close when the interpreter ends; refuse to work in a forked child."""
-        self._at_exit = partial(call_if_alive, weakref.WeakMethod(self.close))
+        self._at_exit = partial(call_if_alive, weakref.WeakMethod(self.end))
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
             after = partial(call_if_alive, weakref.WeakMethod(self._refuse_in_child))
@@ -389,6 +393,17 @@ class Device(Recorder):
             atexit.unregister(self._at_exit)
             self._has_ended = True
 
+    def end(self) -> None:
+        """Close when the interpreter ends; say so where kernels take long, and at Ctrl-C end the
+        process without waiting for them, which no driver could stop."""
+        try:
+            with suppress(DeviceError):
+                if not self.closed and not self.is_done_within(GRACE_S):
+                    print(f"vkchi: kernels still run on {self.name}; {WAYS_OUT}", file=sys.stderr)
+            self.close()
+        except KeyboardInterrupt:
+            end_process()
+
     def __del__(self) -> None:
         try:
             if hasattr(self, "_at_exit"):
@@ -421,75 +436,3 @@ def call_if_alive(method: Callable[[], Callable[[], None] | None]) -> None:
     function = method()
     if function is not None:
         function()
-
-
-class Buffer:
-    """A part of a device's memory. Freed by `free` or with its last reference, once the device is
-    done with it.
-
-    key: unique among the device's buffers, never used again; address: where shaders find it;
-    view: its bytes in place, None where the host does not share the device's memory. Whoever takes
-    the `view` (or makes an array over it) keeps the memory alive.
-    """
-
-    __slots__ = (
-        "__weakref__", "_span", "address", "device", "key", "pointer", "size_bytes", "view",
-    )  # fmt: skip
-
-    def __init__(self, device: Device, key: int, memory: Memory, size_bytes: int) -> None:
-        self.device, self.key, self.size_bytes = device, key, size_bytes
-        span = memory.span
-        self._span: Span | None = span
-        self.address: int = span.block.address + span.offset
-        # The last holder of this pointer, be it this buffer or a view, releases the memory.
-        self.pointer: Any = memory.pointer
-        self.view: memoryview | None = None
-        if device.unified:
-            self.view = memoryview(device._vk.ffi.buffer(self.pointer, size_bytes))
-
-    def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
-        """(VkBuffer, offset in it) of a range. Raises InternalError where it sticks out,
-        DeviceError after `free`."""
-        if self._span is None:
-            self.device.require_open()
-            raise DeviceError("this array was freed")
-        if offset < 0 or size_bytes < 0 or offset + size_bytes > self.size_bytes:
-            raise InternalError(
-                f"{size_bytes} bytes at {offset} are not in a buffer of {self.size_bytes}"
-            )
-        return self._span.block.buffer, self._span.offset + offset
-
-    def read(self, offset: int, size_bytes: int) -> bytearray:
-        """A copy of `size_bytes` from `offset`, after all that was recorded before is done."""
-        result = bytearray(size_bytes)
-        self.read_into(offset, result)
-        return result
-
-    def read_into(self, offset: int, target: Any) -> None:
-        """Fill a writable contiguous buffer from `offset` on, after waiting for the device."""
-        memory = self.device._vk.ffi.from_buffer(target, require_writable=True)
-        size_bytes = len(memory)
-        self.locate(offset, size_bytes)
-        self.device.wait()
-        if self.view is not None:
-            self.device._vk.ffi.memmove(memory, self.pointer + offset, size_bytes)
-        elif size_bytes:
-            self.device.download(self, offset, memory, size_bytes)
-
-    def write(self, offset: int, data: Any) -> None:
-        """Put the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
-
-        Happens after all that was recorded before, and before all that will be.
-        """
-        memory = self.device._vk.ffi.from_buffer(data)
-        size_bytes = len(memory)
-        self.locate(offset, size_bytes)
-        if self.view is not None:
-            self.device.wait()
-            self.device._vk.ffi.memmove(self.pointer + offset, memory, size_bytes)
-        elif size_bytes:
-            self.device.upload(self, offset, memory, size_bytes)
-
-    def free(self) -> None:
-        """Give the memory up. Idempotent; the buffer cannot be used any more."""
-        self._span = self.pointer = self.view = None

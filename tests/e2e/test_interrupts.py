@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -15,6 +21,7 @@ from vkchi.device import open_device
 from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
 
+ROOT = Path(__file__).parents[2]
 QUICK = ("wait", "print", "arguments", "copy", "time", "numpy")
 
 
@@ -85,3 +92,55 @@ def test_an_interrupted_kernel_makes_the_gradients_of_its_tape_unknown() -> None
 
 def interrupted(*args: Any) -> None:
     raise KeyboardInterrupt
+
+
+ENDLESS = """
+import vkchi as ti
+ti.init()
+x = ti.field(ti.i32, 4)
+is_over = ti.field(ti.i32, ())
+@ti.kernel
+def endless():
+    for i in x:
+        while is_over[None] == 0:
+            x[i] += 1
+endless()
+print("launched", flush=True)
+ti.sync()
+"""
+
+
+def test_an_endless_kernel_ends_at_the_second_ctrl_c(tmp_path: Path) -> None:
+    """The first interrupts Python; the process waits for the device, says so once, and ends at the
+    next."""
+    program = tmp_path / "endless.py"
+    program.write_text(ENDLESS)
+    with subprocess.Popen(
+        [sys.executable, str(program)], cwd=ROOT, text=True, stdout=PIPE, stderr=PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            assert process.stdout.readline() == "launched\n"
+            process.send_signal(signal.SIGINT)
+            lines = []
+            while not lines or not lines[-1].startswith("vkchi: "):
+                lines.append(process.stderr.readline())
+                assert lines[-1], lines
+            assert lines[-2].startswith("KeyboardInterrupt")
+            assert lines[-1].endswith("the program ends when they are done, or at Ctrl-C\n")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == -signal.SIGINT
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_in_a_destructor_comes_back() -> None:
+    device = open_device()
+    device.close()
+    device.close = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        del device
+        gc.collect()
+        time.sleep(5)

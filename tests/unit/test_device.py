@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import vkchi.vk.heap
-from vkchi.device import Buffer, Device, DeviceInfo, choose_device, list_devices, open_device
+from vkchi.buffer import Buffer
+from vkchi.device import Device, DeviceInfo, choose_device, list_devices, open_device
 from vkchi.errors import DeviceError, InternalError
 from vkchi.shader import Grid, Shader
 from vkchi.vk.pipeline import Pipeline, find_entry

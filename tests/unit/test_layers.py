@@ -28,7 +28,7 @@ L0 = ("errors span env unsupported weak interrupts locks blocks",)
 L1 = ("types layout structs caps shader options config formats sites",)
 L2 = ("ir",)
 L3 = ("passes", "autodiff", "spirv")
-DEVICE = ("device vk runtime reports",)
+DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("cache compiler gradients",)
@@ -55,7 +55,7 @@ TABLE = (
     Row(L2, UP_TO_1),
     Row(L3, UP_TO_2),
     Row(DEVICE, UP_TO_1),
-    Row(L4, (*UP_TO_1, "device runtime")),
+    Row(L4, (*UP_TO_1, "device buffer runtime")),
     Row(LANGUAGE, UP_TO_2),
     Row(L5, UP_TO_4),
     Row(L6, UP_TO_5),

@@ -13,7 +13,7 @@ from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_reaches, gone
 from vkchi.autodiff.regions import Box, Footprint, is_inside, may_meet
 from vkchi.bound import Bound, Import
-from vkchi.device import Buffer
+from vkchi.buffer import Buffer
 from vkchi.errors import GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.interop import host

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vkchi.device import Buffer
+from vkchi.buffer import Buffer
 from vkchi.types import AxisTerm, Layout
 
 if TYPE_CHECKING:

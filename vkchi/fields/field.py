@@ -21,7 +21,7 @@ from vkchi.runtime import Runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
 
 if TYPE_CHECKING:
-    from vkchi.device import Buffer
+    from vkchi.buffer import Buffer
 
 # What a field has only once its tree is laid out.
 LATER = frozenset(

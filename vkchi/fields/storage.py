@@ -44,7 +44,8 @@ from vkchi.types import (
 )
 
 if TYPE_CHECKING:
-    from vkchi.device import Buffer, Device
+    from vkchi.buffer import Buffer
+    from vkchi.device import Device
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:

@@ -20,6 +20,7 @@ sent before others are begun.
 from __future__ import annotations
 
 from threading import Condition, RLock, get_ident
+from time import monotonic
 from typing import Any
 
 from vkchi.blocks import Block
@@ -27,7 +28,7 @@ from vkchi.errors import DeviceError
 from vkchi.locks import is_held, release_wholly, restoring
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
-from vkchi.vk.queue import Outgoing, Queue
+from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
 from vkchi.vk.timing import Timer
@@ -74,7 +75,7 @@ class Recorder:
         self._nobody_waits = Condition(self._lock)
         self._waiting: set[int] = set()  # threads
         self._refusal = ""
-        self._logical = logical
+        self._logical, self.name = logical, logical.physical.name
         self._queue = Queue(logical)
         self._ring = Ring(logical, self._queue, ARGUMENT_CHUNK_BYTES)
         self._commands: Any = None
@@ -256,6 +257,9 @@ class Recorder:
         except DeviceLost as error:
             self._refusal = str(error)
             raise
+        except KeyboardInterrupt as error:
+            error.args = error.args or (f"kernels that were launched still run on {self.name}",)
+            raise
         finally:
             with restoring(self._lock), self._lock:
                 self._waiting.discard(get_ident())
@@ -266,6 +270,15 @@ class Recorder:
                 self.busy = False
                 self._batch = FIRST_BATCH
             self.sweep()
+
+    def is_done_within(self, seconds: float) -> bool:
+        """Submit what is recorded; whether all of it is done before so many seconds pass."""
+        self.flush()
+        number, end = self._queue.submitted, monotonic() + seconds
+        while not self._queue.wait_for(number, SLICE_NS):
+            if monotonic() > end:
+                return False
+        return True
 
     def let_go(self) -> None:
         """Return when no other thread is waiting for the device any more; it must be idle."""

@@ -1,0 +1,91 @@
+"""Parts of a device's memory: what arrays are kept in.
+
+Owns: reading and writing them, in place or through the device. Must not know: what is in them, who
+uses them.
+
+    buffer = device.allocate(4096)
+    buffer.write(0, b"abcd"); buffer.read(0, 4)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import DeviceError, InternalError
+from vkchi.vk.allocator import Span
+from vkchi.vk.heap import Memory
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
+
+
+class Buffer:
+    """A part of a device's memory. Freed by `free` or with its last reference, once the device is
+    done with it.
+
+    key: unique among the device's buffers, never used again; address: where shaders find it;
+    view: its bytes in place, None where the host does not share the device's memory. Whoever takes
+    the `view` (or makes an array over it) keeps the memory alive.
+    """
+
+    __slots__ = (
+        "__weakref__", "_span", "address", "device", "key", "pointer", "size_bytes", "view",
+    )  # fmt: skip
+
+    def __init__(self, device: Device, key: int, memory: Memory, size_bytes: int) -> None:
+        self.device, self.key, self.size_bytes = device, key, size_bytes
+        span = memory.span
+        self._span: Span | None = span
+        self.address: int = span.block.address + span.offset
+        # The last holder of this pointer, be it this buffer or a view, releases the memory.
+        self.pointer: Any = memory.pointer
+        self.view: memoryview | None = None
+        if device.unified:
+            self.view = memoryview(device._vk.ffi.buffer(self.pointer, size_bytes))
+
+    def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
+        """(VkBuffer, offset in it) of a range. Raises InternalError where it sticks out,
+        DeviceError after `free`."""
+        if self._span is None:
+            self.device.require_open()
+            raise DeviceError("this array was freed")
+        if offset < 0 or size_bytes < 0 or offset + size_bytes > self.size_bytes:
+            raise InternalError(
+                f"{size_bytes} bytes at {offset} are not in a buffer of {self.size_bytes}"
+            )
+        return self._span.block.buffer, self._span.offset + offset
+
+    def read(self, offset: int, size_bytes: int) -> bytearray:
+        """A copy of `size_bytes` from `offset`, after all that was recorded before is done."""
+        result = bytearray(size_bytes)
+        self.read_into(offset, result)
+        return result
+
+    def read_into(self, offset: int, target: Any) -> None:
+        """Fill a writable contiguous buffer from `offset` on, after waiting for the device."""
+        memory = self.device._vk.ffi.from_buffer(target, require_writable=True)
+        size_bytes = len(memory)
+        self.locate(offset, size_bytes)
+        self.device.wait()
+        if self.view is not None:
+            self.device._vk.ffi.memmove(memory, self.pointer + offset, size_bytes)
+        elif size_bytes:
+            self.device.download(self, offset, memory, size_bytes)
+
+    def write(self, offset: int, data: Any) -> None:
+        """Put the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
+
+        Happens after all that was recorded before, and before all that will be.
+        """
+        memory = self.device._vk.ffi.from_buffer(data)
+        size_bytes = len(memory)
+        self.locate(offset, size_bytes)
+        if self.view is not None:
+            self.device.wait()
+            self.device._vk.ffi.memmove(self.pointer + offset, memory, size_bytes)
+        elif size_bytes:
+            self.device.upload(self, offset, memory, size_bytes)
+
+    def free(self) -> None:
+        """Give the memory up. Idempotent; the buffer cannot be used any more."""
+        self._span = self.pointer = self.view = None
