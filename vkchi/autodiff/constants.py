@@ -57,6 +57,7 @@ class Escapes:
     gradient that it puts some into, `lasting` those without, and the ops that do so."""
 
     def __init__(self, fn: Func, names: frozenset[str], constant: frozenset[str]) -> None:
-        active = Activity(fn, names, constant=constant)
+        reach = Reach(fn)
+        active = Activity(fn, names, constant=constant | reach.begun())
         self.stores = active.stores
-        self.lasting: dict[str, Any] = Reach(fn).lasting(active) if active.escapes else {}
+        self.lasting: dict[str, Any] = reach.lasting(active) if active.escapes else {}

@@ -34,10 +34,14 @@ class Segment(NamedTuple):
 
 class Primal:
     """A Func and what is known of it. `differentiable` names the arrays with gradients. The arrays
-    `settled` are not to be written again."""
+    `settled` are not to be written again; what the arrays `begun` held is nothing to the kernel."""
 
     def __init__(
-        self, fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+        self,
+        fn: Func,
+        differentiable: frozenset[str],
+        settled: frozenset[str] = frozenset(),
+        begun: frozenset[str] = frozenset(),
     ) -> None:
         self.fn, self.differentiable = fn, differentiable
         self.settled: set[Value] = {p for p in fn.params if p.name in settled}
@@ -50,7 +54,7 @@ class Primal:
         self.segments = find_segments(fn)
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
-        self.active = Activity(fn, differentiable)
+        self.active = Activity(fn, differentiable, constant=begun)
 
     def _place(self, region: Region, *, is_in_loop: bool) -> None:
         self.home.update(dict.fromkeys(region.params, region))

@@ -51,6 +51,16 @@ class Reach:
             found.setdefault(name, []).append(segment)
         return found
 
+    def begun(self) -> frozenset[str]:
+        """The arrays that the kernel overwrites before it reads them: what they held is nothing to
+        it."""
+        return frozenset(
+            name for name, ends in self.ends.items()
+            if not any(base_of(op.args[0]) is self.params[name]
+                       for segment in self.segments[: min(ends) + 1] for op in ops_in(segment)
+                       if op.kind in (*READS, *UPDATES))
+        )  # fmt: skip
+
     def whole(self, name: str) -> Whole:
         """An array, of whatever shape."""
         param = self.params[name]

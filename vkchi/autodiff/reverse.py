@@ -43,6 +43,7 @@ from vkchi.autodiff.extremes import EXTREMES
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes, exchange
@@ -86,7 +87,8 @@ def survey(
     fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
 ) -> Primal:
     """What is known of a Func to differentiate. Raises GradientError where a derivative is lost."""
-    primal = Primal(move_conditions(fn), differentiable, settled)
+    fn = move_conditions(fn)
+    primal = Primal(fn, differentiable, settled, Reach(fn).begun())
     check_lost(primal)
     check_bits(primal.fn, primal.active, differentiable)
     return primal

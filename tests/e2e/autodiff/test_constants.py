@@ -107,6 +107,87 @@ def test_a_solver_that_begins_with_zeros(how: str) -> None:
     is_near(x.grad, np.zeros(N))
 
 
+def test_a_solver_in_one_kernel() -> None:
+    x, k, loss = field(N), field(values=2.0), field()
+    b, solution = values()
+    r, p, q = (ti.field(ti.f32, N) for _ in range(3))
+    now, then, along = (ti.field(ti.f32, ()) for _ in range(3))
+
+    @ti.kernel
+    def solve():
+        for i in x:
+            x[i] = 0
+        now[None] = 0
+        for i in x:
+            r[i] = b[i] - 3 * x[i]
+            p[i] = r[i]
+        for i in x:
+            now[None] += r[i] * r[i]
+        for _ in range(1):
+            for _ in range(8):
+                along[None] = 0
+                then[None] = 0
+                for i in range(N):
+                    q[i] = 3 * p[i]
+                    q[i] -= p[i - 1] if i > 0 else 0.0
+                    q[i] -= p[i + 1] if i < N - 1 else 0.0
+                    along[None] += p[i] * q[i]
+                for i in range(N):
+                    x[i] += now[None] / along[None] * p[i]
+                    r[i] -= now[None] / along[None] * q[i]
+                    then[None] += r[i] * r[i]
+                for i in range(N):
+                    p[i] = r[i] + then[None] / now[None] * p[i]
+                now[None] = then[None]
+        for i in x:
+            loss[None] += k[None] * x[i] ** 2
+
+    x.fill(7)
+    with ti.ad.Tape(loss):
+        solve()
+    is_near(k.grad, (solution**2).sum())
+    is_near(x.grad, np.zeros(N))
+
+
+def test_begun_with_what_has_a_derivative() -> None:
+    x, k, loss = field(N, values=np.ones(N)), field(values=2.0), field()
+    r = ti.field(ti.f32, N)
+
+    @ti.kernel
+    def some(n: ti.i32):
+        for i in range(n):
+            x[i] = 0
+        for i in x:
+            r[i] = x[i]
+        for i in x:
+            loss[None] += r[i]
+
+    @ti.kernel
+    def depending():
+        for i in x:
+            x[i] = k[None]
+        for i in x:
+            r[i] = x[i]
+        for i in x:
+            loss[None] += r[i]
+
+    @ti.kernel
+    def adding():
+        for i in x:
+            loss[None] += x[i]
+        for i in x:
+            x[i] = 0
+        for i in x:
+            loss[None] += 3 * x[i]
+
+    lost = "the gradient flows through `r`, which has none"
+    refuse(lost, loss, lambda: some(N))
+    refuse(lost, loss, depending)
+    with ti.ad.Tape(loss):
+        adding()
+    is_near(x.grad, np.ones(N))
+
+
 def test_refused_where_a_derivative_is_lost() -> None:
     (b, _), k = values(), field(values=2.0)
     x, loss, steps = solver(b, k)
