@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from tests.e2e.torture import Torture, add
+from tests.e2e.torture import Torture, Trace, add
 from vkchi.device import open_device
 from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
@@ -43,6 +43,21 @@ def test_an_interrupt_at_every_line(torture: Torture, name: str) -> None:
 def test_interrupts_at_random_bytecodes_and_moments(torture: Torture) -> None:
     torture.run(30)
     assert not torture.wrong, "\n".join(torture.wrong)
+
+
+def test_an_interrupted_init_can_be_done_again(own_runtime: None) -> None:
+    def start_again() -> None:
+        ti.reset()
+        ti.init()
+
+    trace = Trace(0, opcodes=False)
+    trace.run(start_again)
+    for at in range(1, trace.count, trace.count // 12):
+        Trace(at, opcodes=False).run(start_again)
+        ti.init()
+        x = ti.field(ti.i32, 300)
+        add(x)
+        assert x[5] == 1
 
 
 def test_an_interrupted_loop_of_launches(own_runtime: None) -> None:

@@ -144,6 +144,18 @@ def square(x: ti.template(), loss: ti.template()):
         loss[None] += x[i] * x[i]
 
 
+@ti.kernel
+def grow(x: ti.template()):
+    print("grew")
+    for i in x:
+        x[i] = 2 * x[i] + 0 * ti.random()
+
+
+@ti.ad.no_grad
+def clear(x):
+    x.fill(0)
+
+
 class Arrays:
     """What the programs work on."""
 
@@ -152,6 +164,10 @@ class Arrays:
         self.a, self.b, self.c = (ti.ndarray(ti.f32, SMALL) for _ in range(3))
         self.w = ti.field(ti.f32, SMALL, needs_grad=True)
         self.loss = ti.field(ti.f32, (), needs_grad=True)
+        self.v = ti.field(ti.f32, SMALL, needs_grad=True)
+        self.p = ti.field(ti.f32, SMALL, needs_dual=True)
+        self.q = ti.field(ti.f32, (), needs_dual=True)
+        self.placed: Any = None
 
 
 class Torture:
@@ -168,7 +184,8 @@ class Torture:
             "launch": self.launch, "wait": self.wait, "arrays": self.make_arrays,
             "numpy": self.use_numpy, "print": self.print_lines, "tape": self.use_tape,
             "arguments": self.pass_many, "time": self.measure, "compile": self.compile,
-            "copy": self.copy,
+            "copy": self.copy, "place": self.place, "forward": self.go_forward,
+            "hessian": self.multiply, "again": self.tape_again,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -229,6 +246,31 @@ class Torture:
         self.arrays.a.to_numpy()
         self.arrays.a.from_numpy(np.ones(SMALL, np.float32))
 
+    def place(self) -> None:
+        x, y = ti.field(ti.f32, needs_grad=True), ti.Vector.field(2, ti.f32)
+        ti.root.dense(ti.i, 20).place(x, y)
+        self.arrays.placed = x
+        add(x)
+
+    def go_forward(self) -> None:
+        v = self.arrays
+        with ti.ad.FwdMode(loss=v.q, param=v.p, seed=[1.0] * SMALL):
+            v.q[None] = 0
+            square(v.p, v.q)
+
+    def multiply(self) -> Any:
+        v = self.arrays
+        return ti.ad.hvp(lambda: square(v.w, v.loss), v.loss, v.w, np.ones(SMALL, np.float32))
+
+    def tape_again(self) -> None:
+        v = self.arrays
+        v.v.fill(1.0)
+        with contextlib.redirect_stdout(io.StringIO()), ti.ad.Tape(v.loss, memory=100):
+            for _ in range(3):
+                grow(v.v)
+            clear(v.a)
+            square(v.v, v.loss)
+
     # --- the check -------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -251,8 +293,25 @@ class Torture:
         self.use_tape()
         assert v.loss[None] == 9 * SMALL, "wrong loss"
         assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
+        self.check_modes()
         made = ti.ndarray(ti.f32, 50)
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
+
+    def check_modes(self) -> None:
+        """The same for fields that were placed, and for other derivatives than those of tapes."""
+        v = self.arrays
+        if v.placed is not None:
+            v.placed.fill(1)
+            add(v.placed)
+            assert v.placed.to_numpy().tolist() == [2] * 20, "wrong placed field"
+            v.placed.grad.fill(0)
+            v.placed = None
+        v.p.fill(2.0)
+        self.go_forward()
+        assert (v.q[None], v.q.dual[None]) == (4 * SMALL, 4 * SMALL), "wrong forward mode"
+        assert (self.multiply() == 2).all(), "wrong product with the Hessian"
+        self.tape_again()
+        assert (v.v.grad.to_numpy() == 128).all(), "wrong gradient in little memory"
 
     def check_soon(self) -> None:
         """Whether the next launches are right. Raises AssertionError."""
