@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from vkchi import env
 from vkchi.caps import Caps
+from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Program, Value, base_of, walk
@@ -57,6 +58,13 @@ def compile_kernel(
 ) -> Compiled:
     """Lower, optimise and emit. Raises CompilationError for the user's mistakes, DeviceError for
     what the device lacks."""
+    with compiling(fn.__name__):
+        return _compile_kernel(fn, args, options, caps)
+
+
+def _compile_kernel(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
+) -> Compiled:
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
     lowered = lowered._replace(func=keep_shallow(lowered.func))
@@ -79,6 +87,11 @@ class Built(NamedTuple):
 
 def build(fn: Func, options: Options, caps: Caps) -> Built:
     """Optimise and emit. Raises DeviceError for what the device lacks."""
+    with compiling(fn.name):
+        return _build(fn, options, caps)
+
+
+def _build(fn: Func, options: Options, caps: Caps) -> Built:
     program, temps = optimise(fn, caps, options)
     dispatches = []
     for k, func in enumerate(program.funcs):

@@ -297,6 +297,7 @@ class Device(Recorder):
             size = 0
         with restoring(self._lock), self._lock:  # another thread may close the device
             self.require_open()
+            self.loaded = shader.name
             return self._pipelines.make(shader, size)
 
     # --- transfers -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vkchi.compiling import compiling
 from vkchi.errors import (
     ArgumentError,
     ArgumentListError,
@@ -135,8 +136,10 @@ class Kernel:
             from vkchi.races.watch import WatchedPlan as make  # 0.1 s
 
         specs = signer.specs(args, key)
-        compiled = compile_kernel(self.__vkchi_func__, specs, runtime.options, runtime.device.caps)
-        return make(runtime, compiled, signer.parameters, args, show_element)
+        fn = self.__vkchi_func__
+        with compiling(fn.__name__):
+            compiled = compile_kernel(fn, specs, runtime.options, runtime.device.caps)
+            return make(runtime, compiled, signer.parameters, args, show_element)
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, as functions are

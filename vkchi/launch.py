@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vkchi.bound import Bound, tell_owners
+from vkchi.compiling import compiling
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.lang.struct import build
@@ -258,7 +259,8 @@ class Plan:
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
         """What is made of the kernel, under this key: at the first call."""
         if key not in self.derived:
-            self.derived[key] = make()
+            with compiling(self.func.name):
+                self.derived[key] = make()
         made: Made = self.derived[key]
         return made
 

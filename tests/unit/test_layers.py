@@ -24,7 +24,7 @@ class Row(NamedTuple):
 # A unit is a module, or a package with all that is in it; the longest name that fits decides.
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
-L0 = ("errors span env unsupported weak interrupts locks blocks",)
+L0 = ("errors span env unsupported weak interrupts locks blocks compiling",)
 L1 = ("types layout structs caps shader options config formats sites",)
 L2 = ("ir",)
 L3 = ("passes", "autodiff", "spirv")

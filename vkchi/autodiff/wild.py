@@ -66,11 +66,17 @@ def find_counting(primal: Primal) -> set[Value]:
         for v, slots in links_in(region, primal.owner.get(region)):
             if primal.home.get(v) is region:
                 links.setdefault(v, []).append(slots)
-    counting: set[Value] = set(links)
-    before = -1
-    while before != len(counting):
-        before = len(counting)
-        counting = {v for v in counting if any(counting.issuperset(s) for s in links[v])}
+    users: dict[Value, list[Value]] = {}
+    for v, ways in links.items():
+        for slots in ways:
+            for slot in slots:
+                users.setdefault(slot, []).append(v)
+    counting, todo = set(links), list(links)
+    while todo:
+        v = todo.pop()
+        if v in counting and not any(counting.issuperset(slots) for slots in links[v]):
+            counting.remove(v)
+            todo += users.get(v, ())
     return counting
 
 

@@ -39,7 +39,7 @@ from vkchi.ir.ops import TABLE, Effect
 from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 
 GoOn = Callable[[], None]
-MOST_NESTED = 1_000  # regions; each takes some 7 Python frames, of lower.RECURSION_LIMIT
+MOST_NESTED = 1_000  # regions; each takes some 7 Python frames, of compiling.RECURSION_LIMIT
 CHEAP_OPS = 12  # more, and a branch beats computing both sides
 
 

@@ -8,7 +8,6 @@ lower_stmt.py; shared state is context.py's. Must not know: passes, devices, lau
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -38,7 +37,6 @@ from vkchi.structs import StructType
 from vkchi.types import Array, Scalar, Tensor, Type, cell_of
 
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
-RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 
 
 class Lowered(NamedTuple):
@@ -84,7 +82,7 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
     note = annotations_of(fn, cx.act.source).get("return")
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
-    with cx.b.region() as body, _deep_recursion(cx):
+    with cx.b.region() as body, _naming_the_line(cx):
         cx.act.returns, leaves = declare_returns(cx, returns)
         lower_block(cx, cx.act.source.node.body)
         check_returned(cx, returns)
@@ -96,17 +94,13 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
 
 
 @contextmanager
-def _deep_recursion(cx: Lowering) -> Iterator[None]:
-    old = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(old, RECURSION_LIMIT))
+def _naming_the_line(cx: Lowering) -> Iterator[None]:
     try:
         yield
     except RecursionError:
         raise cx.fail(
             "expressions, branches or calls nest too deeply here", kind=KernelSyntaxError
         ) from None
-    finally:
-        sys.setrecursionlimit(old)
 
 
 def declare_argument(cx: Lowering, arg: ArgSpec) -> None:

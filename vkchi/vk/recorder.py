@@ -24,6 +24,7 @@ from time import monotonic
 from typing import Any
 
 from vkchi.blocks import Block
+from vkchi.compiling import tell
 from vkchi.errors import DeviceError
 from vkchi.locks import is_held, release_wholly, restoring
 from vkchi.vk.logical import Logical
@@ -71,6 +72,7 @@ class Recorder:
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
+        self.loaded = ""  # a shader that nobody has waited for yet
         self._lock = RLock()
         self._nobody_waits = Condition(self._lock)
         self._waiting: set[int] = set()  # threads
@@ -252,6 +254,8 @@ class Recorder:
             self.flush()
             number = self._queue.submitted
             self._waiting.add(get_ident())
+        loaded, self.loaded = self.loaded, ""  # some drivers compile when a shader first runs
+        telling = tell(f"first run of {loaded}") if loaded else None
         try:
             self._queue.wait(number)
         except DeviceLost as error:
@@ -261,6 +265,8 @@ class Recorder:
             error.args = error.args or (f"kernels that were launched still run on {self.name}",)
             raise
         finally:
+            if telling is not None:
+                telling.end()
             with restoring(self._lock), self._lock:
                 self._waiting.discard(get_ident())
                 self._nobody_waits.notify_all()

@@ -1,0 +1,113 @@
+"""What holds while something is compiled."""
+
+import gc
+import io
+import sys
+import threading
+import time
+
+import pytest
+
+from vkchi import compiling as module
+from vkchi.compiling import RECURSION_LIMIT, compiling
+from vkchi.errors import KernelSyntaxError
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Every test leaves the collector and the limit as they were."""
+    before = gc.isenabled(), sys.getrecursionlimit()
+    yield
+    assert (gc.isenabled(), sys.getrecursionlimit()) == before
+
+
+def test_the_collector_is_off_until_the_outermost_block_ends():
+    with compiling("f"):
+        assert not gc.isenabled()
+        with compiling("g"):
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off():
+    gc.disable()
+    try:
+        with compiling("f"):
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_recursion_limit_is_raised_and_comes_back():
+    before = sys.getrecursionlimit()
+    with compiling("f"):
+        assert sys.getrecursionlimit() == max(before, RECURSION_LIMIT)
+    assert sys.getrecursionlimit() == before
+
+
+def test_exceptions_end_it():
+    with pytest.raises(ZeroDivisionError), compiling("f"), compiling("g"):
+        raise ZeroDivisionError
+    assert gc.isenabled()
+
+
+def test_one_that_never_began_its_block_ends_when_it_is_forgotten():
+    block = compiling("f")
+    block.__enter__()
+    assert not gc.isenabled()
+    del block
+    assert gc.isenabled()
+
+
+def test_too_deep_a_recursion_is_the_users_error():
+    def fall(n):
+        return fall(n + 1) + 1
+
+    with pytest.raises(KernelSyntaxError, match=r"f\(\) nests too deeply"), compiling("f"):
+        fall(0)
+
+
+def test_threads_end_it_together():
+    inside, leave = threading.Event(), threading.Event()
+
+    def compile_long():
+        with compiling("f"):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=compile_long)
+    thread.start()
+    inside.wait(10)
+    with compiling("g"):
+        pass
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "is_told"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_terminal_is_told_what_takes_long(stream, is_told, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with compiling("advect"):
+        end = time.monotonic() + 5
+        while is_told and "compiling advect" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+    assert ("vkchi: compiling advect, 0 s" in stream.getvalue()) == is_told
+    assert stream.getvalue().endswith("\r\x1b[K") == is_told
+
+
+def test_what_is_quick_is_not_told(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with compiling("quick"):
+        pass
+    assert stream.getvalue() == ""
