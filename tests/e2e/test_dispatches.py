@@ -634,3 +634,24 @@ def test_a_state_machine():
 
     for limit in (0, 30, 60, 101):
         assert count(limit) == reference(0, limit)
+
+
+def test_a_loop_over_hundreds_of_fields_is_several_dispatches():
+    """A driver's compiler takes the square of the time for one."""
+    count = 300
+    x = [ti.field(ti.f32, 8) for _ in range(count)]
+    scale = ti.field(ti.f32, 8)
+    scale.fill(2)
+
+    @ti.kernel
+    def step():
+        for i in scale:
+            for k in ti.static(range(count)):
+                x[k][i] = x[k][i] * scale[i] + k
+
+    step()
+    step()
+    for k in (0, 1, 150, 299):
+        np.testing.assert_array_equal(x[k].to_numpy(), np.full(8, 3 * k, np.float32))
+    (plan,) = step._plans.values()
+    assert 2 < len(plan.steps) < 6

@@ -62,6 +62,7 @@ ENTRIES: dict[str, Entry] = {
     "stride": Entry("stride:stride", "caps"),
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
+    "fission": Entry("fission:cut_long_loops"),
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
@@ -69,6 +70,7 @@ ENTRIES: dict[str, Entry] = {
 BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
+    Step("fission", "last before the cut: more loops are more dispatches"),
 )
 
 # On each dispatch.
