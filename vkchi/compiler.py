@@ -22,15 +22,19 @@ from vkchi.ir.core import Func, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
-from vkchi.passes.grid import host_count, plan_grid
+from vkchi.passes.grid import Number, host_length, host_number, most_iterations, plan_grid
 from vkchi.passes.pipeline import optimise
 from vkchi.passes.shallow import keep_shallow
 from vkchi.shader import REPORTS as REPORT_ARRAY
-from vkchi.shader import Count, Shader, without_wraps
+from vkchi.shader import Check, Shader, without_wraps
 from vkchi.sites import Site
 from vkchi.span import Span
 from vkchi.spirv import emit
 from vkchi.types import Array
+
+TOO_MANY = (
+    "a loop of {n} iterations is more than run at once: split it, or give its range an i64 bound"
+)
 
 
 class Dispatch(NamedTuple):
@@ -43,12 +47,12 @@ class Dispatch(NamedTuple):
 
 class Compiled(NamedTuple):
     """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide,
-    `counts` the loop counts that may overflow, for it to check; `sites` what may be reported."""
+    `checks` what it must check of arguments; `sites` what may be reported."""
 
     name: str
     dispatches: tuple[Dispatch, ...]
     temps: dict[str, Array]
-    counts: tuple[Count, ...]
+    checks: tuple[Check, ...]
     lowered: Lowered
     sites: dict[int, Site]
 
@@ -72,9 +76,9 @@ def _compile_kernel(
     show("ir", lowered.func)
     built = build(lowered.func, options, caps)
     clock.tick("optimise, emit")
-    counts = overflowing_counts(lowered.func)
     sites = used_sites(built.program, lowered.sites)
-    return Compiled(fn.__name__, built.dispatches, built.temps, counts, lowered, sites)
+    checks = checks_of(lowered)
+    return Compiled(fn.__name__, built.dispatches, built.temps, checks, lowered, sites)
 
 
 class Built(NamedTuple):
@@ -104,10 +108,29 @@ def _build(fn: Func, options: Options, caps: Caps) -> Built:
     return Built(program, tuple(dispatches), temp_types)
 
 
-def overflowing_counts(fn: Func) -> tuple[Count, ...]:
-    """The counts of parallel loops that the host knows at launch and that may overflow."""
-    found = [host_count(op) for op in fn.body.ops if op.kind == "parallel"]
-    return tuple(c for c in found if c is not None and without_wraps(c) != c)
+def checks_of(lowered: Lowered) -> tuple[Check, ...]:
+    """What launches must check where the host can: what loops demand, and that parallel ones have
+    not too many iterations."""
+    found = []
+    for demand in lowered.demands:
+        number = host_number(demand.value)
+        if number is not None and not is_certain(demand.test, number):
+            found.append(Check(number.expr, demand.test, demand.sentence, demand.span))
+    for op in lowered.func.body.ops:
+        length = host_length(op) if op.kind == "parallel" else None
+        if length is None:
+            continue
+        test = f"n == w and n <= {most_iterations(op)}"
+        if without_wraps(length.expr) != length.expr or not is_certain(test, length):
+            found.append(Check(length.expr, test, TOO_MANY, op.span))
+    return tuple(found)
+
+
+def is_certain(test: str, number: Number) -> bool:
+    """Whether all that a number can be passes a test, which the least and the greatest tell, but
+    for 0 between them."""
+    ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
+    return all(eval(test, {"n": n, "w": n}) for n in ends)
 
 
 def used_sites(program: Program, sites: Sequence[Site]) -> dict[int, Site]:

@@ -55,6 +55,10 @@ class KernelTypeError(CompilationError, TypeError):
     """Values of the wrong type or shape inside a kernel."""
 
 
+class KernelValueError(KernelTypeError, ValueError):
+    """A value inside a kernel, known while compiling, that is not allowed where it stands."""
+
+
 class KernelNameError(CompilationError, NameError):
     """A name that is not defined where the kernel uses it."""
 
@@ -166,6 +170,10 @@ class KernelDivisionError(KernelAssertionError, ZeroDivisionError):
 
 class TensorGradientError(GradientError, KernelRuntimeError):
     """Torch is asked for the derivative of what a kernel wrote; a RuntimeError, as torch's own."""
+
+
+class KernelRangeError(KernelAssertionError, ValueError):
+    """Debug mode: the range of a loop has a step of 0, or more indices than can be counted."""
 
 
 class KernelOverflowWarning(RuntimeWarning):

@@ -24,12 +24,9 @@ from vkchi.runtime import Runtime
 from vkchi.shader import (
     REPORTS,
     SEED,
-    Count,
-    Read,
     Slot,
     compile_count,
     split_groups,
-    without_wraps,
 )
 from vkchi.signature import Parameter
 from vkchi.types import Scalar, Tensor, cell_of
@@ -75,20 +72,6 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
 
 
 Made = TypeVar("Made")
-
-
-def compile_check(count: Count, read: Read) -> Callable[[list[Any]], None]:
-    """A function that raises ArgumentError where a loop's count overflows its integer type."""
-    wrapped, true = compile_count(count, read), compile_count(without_wraps(count), read)
-
-    def check(flat: list[Any]) -> None:
-        if wrapped(flat) != true(flat):
-            raise ArgumentError(
-                f"a loop of {true(flat)} iterations is more than its i32 bounds can count: give "
-                "it an i64 bound, or split it"
-            )
-
-    return check
 
 
 class Owner(Protocol):
@@ -203,7 +186,7 @@ class Plan:
         lives = [getattr(array, "life", None) for array in self.arrays.values()]
         self.lives = list(dict.fromkeys(life for life in lives if life is not None))
         places = self._lay_out(args)
-        self.checks = [compile_check(c, count_reader(places)) for c in compiled.counts]
+        self.checks = [check.compiled(count_reader(places)) for check in compiled.checks]
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
@@ -282,7 +265,9 @@ class Plan:
                 if imports:
                     bound.check_written(self.written, self.func)
                 for check in self.checks:
-                    check(bound.flat)
+                    wrong = check(bound.flat)
+                    if wrong is not None:
+                        raise ArgumentError(wrong)
                 if imports:
                     tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
                 if self.sites:

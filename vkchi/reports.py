@@ -20,6 +20,7 @@ from vkchi.errors import (
     KernelBoundsError,
     KernelDivisionError,
     KernelOverflowWarning,
+    KernelRangeError,
 )
 from vkchi.sites import (
     CURSOR,
@@ -46,6 +47,7 @@ ERRORS: dict[str, type[KernelAssertionError]] = {
     "assertion": KernelAssertionError,
     "bounds": KernelBoundsError,
     "division": KernelDivisionError,
+    "range": KernelRangeError,
 }
 
 

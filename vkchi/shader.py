@@ -22,7 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vkchi.errors import InternalError
+from vkchi.errors import CompilationError, InternalError
+from vkchi.span import Span
 
 Count = tuple[Any, ...]
 # Where a count's leaf stands among the launch's values, as a Python expression over `f`:
@@ -31,6 +32,7 @@ Read = Callable[[str, str, int], str]
 COUNT_OPS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "neg": "(-{})",
     "max": "max({}, {})", "min": "min({}, {})", "floordiv": "div({}, {})", "mod": "mod({}, {})",
+    "trip_count": "trips({}, {}, {})",
 }  # fmt: skip
 # Among the arrays and numbers of a launch; no name of the user's begins with a dot.
 REPORTS, SEED = ".reports", ".seed"  # what kernels report into, and draw random numbers with
@@ -92,8 +94,13 @@ def floor_modulo(a: int, b: int) -> int:
     return a % b if b else 0
 
 
+def trip_count(begin: int, end: int, step: int) -> int:
+    """The length of `range(begin, end, step)`, however long it is; 0 if the step is 0."""
+    return max(0, -((begin - end) // step)) if step else 0
+
+
 def count_text(count: Count, read: Read) -> str:
-    """A count as a Python expression over `f`, `div` and `mod`. Raises InternalError."""
+    """A count as a Python expression over `f`, `div`, `mod` and `trips`. Raises InternalError."""
     kind, *rest = count
     if kind == "const":
         return str(int(rest[0]))
@@ -127,8 +134,33 @@ def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
     """A function from the launch's values (any object that `read` writes expressions about, as
     `f`) to the number of iterations, which may be negative for none. Raises InternalError."""
     text = f"lambda f: {count_text(count, read)}"
-    function: Callable[[Any], int] = eval(text, {"div": floor_divide, "mod": floor_modulo})
+    names = {"div": floor_divide, "mod": floor_modulo, "trips": trip_count}
+    function: Callable[[Any], int] = eval(text, names)
     return function
+
+
+class Check(NamedTuple):
+    """What a launch checks before it runs: `test` is a Python expression about `n`, the value as
+    if integer types had no end, and `w`, the value; `sentence` a format of {n}."""
+
+    value: Count
+    test: str
+    sentence: str
+    span: Span | None
+
+    def compiled(self, read: Read) -> Callable[[Any], str | None]:
+        """A function from the launch's values to what is wrong with them, if anything is."""
+        wrapped = compile_count(self.value, read)
+        true = compile_count(without_wraps(self.value), read)
+        is_good: Callable[[int, int], bool] = eval(f"lambda n, w: {self.test}")
+
+        def check(flat: Any) -> str | None:
+            n = true(flat)
+            if is_good(n, wrapped(flat)):
+                return None
+            return str(CompilationError(self.sentence.format(n=n), self.span))
+
+        return check
 
 
 def read_mapping(kind: str, name: str, axis: int) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vkchi.autodiff.memory import Versions
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, trip_count
+from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, capped, trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, WIDTH
@@ -121,4 +121,5 @@ class Counter:
         b.parallel(begin, end, body, op.attr)
         for loop, cell in self.widths.items():
             if self.around[loop] is op:
-                b.emit("atomic_max", b.emit("elem", cell), trip_count(b, begin, end))
+                columns = capped(b, trip_count(b, begin, end))
+                b.emit("atomic_max", b.emit("elem", cell), columns)

@@ -148,7 +148,7 @@ def digit_of(v: Value, ranges: Ranges) -> Digit | None:
         return Digit(v)
     if not isinstance(v, Op):
         return None
-    if v.kind == "cast":
+    if v.kind in ("cast", "bitcast"):
         return digit_of(v.args[0], ranges)
     if v.kind not in ("add", "sub", "truncdiv", "floordiv", "rem", "mod"):
         return None

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.autodiff.sweep import trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.types import i32
+from vkchi.types import i32, u32
 
 
 def narrow(fn: Func, saves: frozenset[str]) -> Func | None:
@@ -45,9 +46,10 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
 
 def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
     """Append the narrow form of a `parallel` with these bounds."""
-    zero, one = b.const(0, i32), b.const(1, i32)
-    count = b.emit("sub", args[1], args[0])
+    zero = b.const(0, i32)
+    count = trip_count(b, *args)
     width = b.emit("shape", buffers[0], attr=1)
+    columns = b.emit("bitcast", width, type=u32)
     w, k = Param(i32, "w"), Param(i32, "k")
 
     def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -56,8 +58,9 @@ def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[
         return [b.emit("elem", args[0], args[1], w)]
 
     with b.region(w) as outer:
-        whole, rest = b.emit("floordiv", count, width), b.emit("mod", count, width)
-        more = b.emit("select", b.emit("lt", w, rest), one, zero)
+        whole, rest = b.emit("floordiv", count, columns), b.emit("mod", count, columns)
+        more = b.emit("lt", b.emit("bitcast", w, type=u32), rest)
+        trips = b.emit("add", whole, b.emit("cast", more, type=u32))
         with b.region(k) as body:
             index = b.emit("add", args[0], b.emit("add", w, b.emit("mul", k, width)))
             rebuilder = Rebuilder(visit)
@@ -66,6 +69,6 @@ def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[
             rebuilder.map[region.params[0]] = index
             rebuilder.ops(region.ops[:-1])
             b.emit("yield")
-        b.for_(zero, b.emit("add", whole, more), (), body)
+        b.for_(zero, b.emit("bitcast", trips, type=i32), (), body)
         b.emit("yield")
     b.parallel(zero, width, outer, None)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, walk
 from vkchi.ir.ops import COUNTED
+from vkchi.shader import trip_count
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, Tensor
 
@@ -218,6 +219,14 @@ def _modulo(a: Range, b: Range) -> Range | None:
     return _remainder(a, b) or ((0, b[1] - 1) if b[0] > 0 else None)
 
 
+def _trips(begin: Range, end: Range, step: Range) -> Range | None:
+    if step[0] > 0:
+        return trip_count(begin[1], end[0], step[1]), trip_count(begin[0], end[1], step[0])
+    if step[1] < 0:
+        return trip_count(begin[0], end[1], step[0]), trip_count(begin[1], end[0], step[1])
+    return None
+
+
 _RULES: dict[str, Callable[..., Range | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -229,5 +238,7 @@ _RULES: dict[str, Callable[..., Range | None]] = {
     "truncdiv": _divide,
     "rem": _remainder,
     "mod": _modulo,
+    "trip_count": _trips,
     "cast": lambda a: a,
+    "bitcast": lambda a: a,
 }

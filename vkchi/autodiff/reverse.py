@@ -375,7 +375,8 @@ class Reverse:
                 scope.position = position if base is None else b.emit("add", base, position)
                 for p in index_params:
                     assert first is not None
-                    scope.values[p] = b.emit("add", first, step)
+                    moved = b.emit("bitcast", step, type=first.type)
+                    scope.values[p] = b.emit("add", first, moved)
                 for k, p in zip(carried, params[1:]):
                     self.scopes.give(body.yielded[k], p)
                 self.ops(body.ops)

@@ -300,6 +300,7 @@ _NONDIFF = [
     "shr",
     "popcnt",
     "clz",
+    "trip_count",
     "lt",
     "le",
     "gt",

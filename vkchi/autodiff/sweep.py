@@ -247,10 +247,14 @@ class CountingSweep(Replay):
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
         """The most that any invocation needs."""
-        super().count(op, base, trips)
+        if op not in self.primal.base and op not in self.cells:
+            return
+        b = self.b
+        total = capped(b, b.emit("add", base, capped(b, trips)))
+        if op in self.primal.base:
+            b.emit("store", self.counters[op], total)
         if op in self.cells:
-            total = self.b.emit("add", base, as_i32(self.b, trips))
-            self.b.emit("atomic_max", self.b.emit("elem", self.cells[op]), total)
+            b.emit("atomic_max", b.emit("elem", self.cells[op]), total)
 
 
 _ACTS: dict[str, Callable[[Sweep, Op], None]] = {
@@ -273,16 +277,25 @@ def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value])
 
 
 def trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """How often a `for` goes round."""
+    """How often a `for` goes round, unsigned."""
     assert isinstance(begin.type, Scalar)
-    zero_ = b.const(0, begin.type)
-    runs = b.emit("gt", end, begin)
-    return b.emit("select", runs, b.emit("sub", end, begin), zero_)
+    return b.emit("trip_count", begin, end, b.const(1, begin.type))
 
 
 def as_i32(b: Builder, v: Value) -> Value:
-    """An integer as i32."""
-    return v if v.type is i32 else b.emit("cast", v, type=i32)
+    """An integer as i32: the bits that it holds."""
+    if v.type is i32:
+        return v
+    return b.emit("bitcast" if v.type is u32 else "cast", v, type=i32)
+
+
+def capped(b: Builder, v: Value) -> Value:
+    """A number of rounds as i32, the greatest one if that does not hold it. (Of i32, a sum of two
+    such, which has wrapped if it is negative.)"""
+    if v.type is i32:
+        v = b.emit("bitcast", v, type=u32)
+    assert isinstance(v.type, Scalar)
+    return as_i32(b, b.emit("min", v, b.const((1 << 31) - 1, v.type)))
 
 
 def zero(b: Builder, t: Type) -> Value:

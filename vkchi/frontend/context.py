@@ -52,6 +52,15 @@ class Tables(NamedTuple):
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
+class Demand(NamedTuple):
+    """What a value must be at every call: `test` is a Python expression about it, as `n`."""
+
+    value: Value
+    test: str
+    sentence: str
+    span: Span
+
+
 class LoopConfig(NamedTuple):
     """What `ti.loop_config` says about the loop that follows."""
 
@@ -74,6 +83,7 @@ class Lowering:
         self.call_node: ast.Call | None = None
         self.dependencies = Dependencies()
         self.reports = Reports()
+        self.demands: list[Demand] = []
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}

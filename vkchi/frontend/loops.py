@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
+from vkchi.frontend.bounds import INT64, demand, index_type, materialise
 from vkchi.frontend.carry import (
     carried_variables,
     check_carried,
@@ -31,18 +32,19 @@ from vkchi.frontend.lower_expr import bind_static
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
+    TOO_LONG,
     Linear,
     Space,
-    index_type,
     indices_of,
     linear_bounds,
-    materialise,
+    parallel_bounds,
     space_of,
 )
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.core import Param, Value
-from vkchi.types import Scalar, Tensor, i32, i64
+from vkchi.shader import trip_count
+from vkchi.types import Scalar, Tensor, i32, u64
 
 WIDE_INVOCATIONS = 1 << 16
 _SERIALIZE = (
@@ -76,7 +78,7 @@ def runs_once(space: Space) -> bool:
     """Whether a loop is `range(1)` or the like, as people write it to have the loops inside run
     serially: no other iteration comes between what its body does, as with serialize=True."""
     ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
-    return all(isinstance(end, int) for end in ends) and len(range(*ends)) <= 1
+    return all(isinstance(end, int) for end in ends) and trip_count(*ends) <= 1
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
@@ -171,14 +173,14 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
     check_runs_to_end(cx, n)
     share_variables(cx, n)
     cx.locate(n.iter)
-    linear = linear_bounds(cx, space)
-    if linear.begin.type is i64:
+    linear = parallel_bounds(cx, space)
+    if linear.type.bits == 64:
         parallel_wide(cx, n, space, linear, config)
         return
     index = Param(i32, index_name(n) if not linear.extents else "t")
 
     def lower() -> None:
-        indices = cx.at(n.target, lambda cx: indices_of(cx, space, index, linear.extents))
+        indices = cx.at(n.target, lambda cx: indices_of(cx, space, index, linear))
         note_iteration(cx, n, space, indices)
         lower_body(cx, n, space, indices)
 
@@ -199,23 +201,26 @@ def parallel_wide(
     so many-th iteration."""
     if config.block is not None:
         raise cx.fail("block_dim cannot be had in a loop that is counted in 64 bits")
-    index, stride = Param(i32, "t"), cx.b.const(WIDE_INVOCATIONS, i64)
+    demand(cx, linear.end, f"n <= {INT64[-1]}", None, TOO_LONG)
+    index, t = Param(i32, "t"), linear.type
+    stride = cx.b.const(WIDE_INVOCATIONS, t)
 
     def lower() -> None:
-        first = cx.b.emit("add", linear.begin, cx.b.emit("cast", index, type=i64))
-        left = cx.b.emit("sub", linear.end, first)
-        more = cx.b.emit("add", left, cx.b.const(WIDE_INVOCATIONS - 1, i64))
-        rounds = cx.b.emit("floordiv", more, stride)
+        number = cx.b.emit("cast", index, type=u64)
+        length = cx.b.emit("trip_count", linear.begin, linear.end, cx.b.const(1, t))
+        rounds = cx.b.emit("trip_count", number, length, cx.b.const(WIDE_INVOCATIONS, u64))
+        first = cx.b.emit("add", linear.begin, cx.b.emit("cast", index, type=t))
 
         def body(k: Value) -> None:
-            i = cx.b.emit("add", first, cx.b.emit("mul", k, stride))
-            indices = cx.at(n.target, lambda cx: indices_of(cx, space, i, linear.extents))
+            moved = cx.b.emit("mul", materialise(cx, k, t), stride)
+            i = cx.b.emit("add", first, moved)
+            indices = cx.at(n.target, lambda cx: indices_of(cx, space, i, linear))
             if len(indices) > 1:
                 indices = [as_index(cx, place) for place in indices]
             note_iteration(cx, n, space, indices)
             lower_body(cx, n, space, indices)
 
-        loop_for(cx, cx.b.const(0, i64), rounds, [], body, "k")
+        loop_for(cx, cx.b.const(0, u64), rounds, [], body, "k")
 
     cx.in_parallel = True
     arm = run_region(cx, (index,), lower)
@@ -258,7 +263,7 @@ def serial(cx: Lowering, n: ast.For, space: Space) -> None:
         linear = linear_bounds(cx, space)
 
         def lower(k: Value) -> None:
-            indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear.extents))
+            indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear))
             lower_body(cx, n, space, indices)
 
         loop_for(cx, linear.begin, linear.end, variables, lower, index_name(n))
@@ -284,9 +289,10 @@ def _nest(
 def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
     """A loop with `break` or `return`: a `while` op over the iterations of all axes."""
     cx.locate(n.iter)
+    if len(space.axes) > 1:
+        leaving_nest(cx, n, space)
+        return
     linear = linear_bounds(cx, space)
-    t = linear.begin.type
-    assert isinstance(t, Scalar)
     counter = Var(index_name(n), linear.begin, VARIABLE, len(cx.frames))
 
     def goes_on() -> Any:
@@ -294,14 +300,60 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
 
     def lower() -> Loop:
         k = counter.value
-        indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear.extents))
+        indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear))
         loop = lower_body(cx, n, space, indices)
         cx.locate(n.iter)
-        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, t)))
+        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, linear.type)))
         return loop
 
     variables = [counter, *carried_variables(cx, n)]
     loop_while(cx, n, variables, goes_on, lower, may_leave=True)
+
+
+def leaving_nest(cx: Lowering, n: ast.For, space: Space) -> None:
+    """The same over several axes: the loop carries an index of each, so that their product need
+    not be counted. It ends where one is at its end: only the slowest stays there, and one whose
+    axis is empty is there from the start."""
+    types = [index_type(*ends) for ends in space.axes]
+    axes = [[materialise(cx, bound, t) for bound in ends] for ends, t in zip(space.axes, types)]
+    depth = len(cx.frames)
+    counters = [Var(index_name(n, k), begin, VARIABLE, depth) for k, (begin, _) in enumerate(axes)]
+
+    def goes_on() -> Any:
+        inside = [cx.b.emit("lt", c.value, end) for c, (_, end) in zip(counters, axes)]
+        return reduce(lambda a, b: cx.b.emit("and", a, b), inside)
+
+    def lower() -> Loop:
+        indices = [c.value for c in counters]
+        loop = lower_body(cx, n, space, indices)
+        cx.locate(n.iter)
+        for c, following in zip(counters, following_indices(cx, indices, axes)):
+            cx.assign(c, following)
+        return loop
+
+    variables = [*counters, *carried_variables(cx, n)]
+    loop_while(cx, n, variables, goes_on, lower, may_leave=True)
+
+
+def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]]) -> list[Value]:
+    """The indices of the next iteration, the last one being the fastest. None of them wraps: each
+    is before its end."""
+    b = cx.b
+    found: list[Value] = []
+    moves: Value | None = None  # whether the axis goes on; the last one always does
+    for k in reversed(range(len(axes))):
+        index, (begin, end) = indices[k], axes[k]
+        assert isinstance(index.type, Scalar)
+        following: Value = b.emit("add", index, b.const(1, index.type))
+        goes_round = b.emit("ge", following, end) if k else None
+        if goes_round is not None:
+            following = b.emit("select", goes_round, begin, following)
+        if moves is not None:
+            following = b.emit("select", moves, following, index)
+            goes_round = b.emit("and", moves, goes_round) if goes_round is not None else None
+        moves = goes_round
+        found.append(following)
+    return found[::-1]
 
 
 def lower_while(cx: Lowering, n: ast.While) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.context import Binding, Lowering, Tables
+from vkchi.frontend.context import Binding, Demand, Lowering, Tables
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import blame, foreign_traceback
@@ -46,7 +46,8 @@ class Lowered(NamedTuple):
     gradient of an ndarray argument, ("field", object), ("return", index), ("seed",).
     `returns` are the types of the numbers, vectors and matrices that the kernel returns, () if
     nothing; `results` those of whole values, structs among them; a kernel whose annotation is a
-    tuple `returns_tuple`, even of one. `sites` are what it may report, by number.
+    tuple `returns_tuple`, even of one. `sites` are what it may report, by number; `demands` what
+    arguments must be like.
     """
 
     func: Func
@@ -56,6 +57,7 @@ class Lowered(NamedTuple):
     returns_tuple: bool
     dependencies: Dependencies
     sites: tuple[Site, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
@@ -89,8 +91,8 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)
     is_tuple = isinstance(note, tuple) or len(returns) > 1
-    sites = tuple(cx.reports.sites)
-    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, sites)
+    noted = tuple(cx.reports.sites), tuple(cx.demands)
+    return Lowered(func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, *noted)
 
 
 @contextmanager

@@ -11,17 +11,32 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from vkchi.frontend import arith
+from vkchi.frontend.bounds import (
+    INDICES,
+    INT32,
+    INT64,
+    Bound,
+    as_bound,
+    as_step,
+    check_step,
+    index_type,
+    is_given,
+    materialise,
+    same_type,
+    static_bound,
+    unsigned,
+)
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.frontend.textures import TextureRef
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
-from vkchi.types import Array, Scalar, Tensor, i32, i64
+from vkchi.shader import trip_count
+from vkchi.types import Array, Scalar, Tensor, i32, i64, u32, u64
 
-Bound = int | Value
-_INT32 = range(-(1 << 31), 1 << 31)
+TOO_LONG = "this loop has more iterations than can be counted: split it"
 
 
 class RangeOf(NamedTuple):
@@ -52,6 +67,11 @@ class Space(NamedTuple):
     digits: tuple[Digit, ...] = ()
 
     @property
+    def index_type(self) -> Scalar:
+        """The type of all its indices."""
+        return index_type(*[bound for ends in self.axes for bound in ends], self.step)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the index is the iteration: one axis, every step."""
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
@@ -65,10 +85,11 @@ def space_of(cx: Lowering, x: Any) -> Space:
             raise cx.fail("ti.grouped takes an ndrange or an array, not a range")
         return inner._replace(is_grouped=True)
     if isinstance(x, range):
-        return Space(((x.start, x.stop),), "range", x.step)
+        fixed = static_bound(cx, x.start), static_bound(cx, x.stop)
+        return Space((fixed,), "range", check_step(cx, x.step))
     if isinstance(x, RangeOf):
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
-        return Space((ends,), "range", as_bound(cx, x.step))
+        return Space((ends,), "range", as_step(cx, x.step))
     if isinstance(x, TextureRef):
         x = ndrange(*x.shape)
     if isinstance(x, ndrange):
@@ -122,71 +143,72 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
     )
 
 
-# --- bounds --------------------------------------------------------------------------------------
-
-
-def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
-    """A bound as an int or a value of i32 or i64 (or `want`); floats lose their fraction."""
-    if isinstance(x, bool | int):
-        return int(x)
-    if isinstance(x, float):
-        return int(x)
-    if isinstance(x, Value) and isinstance(x.type, Scalar):
-        t = want or (i64 if x.type.bits == 64 and x.type.kind in "iu" else i32)
-        return arith.cast(cx, x, t)
-    words = name_of(x)
-    raise cx.fail("bounds of a loop must be integers", label=words)
-
-
-def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
-    """Both bounds as i64 if one is."""
-    if any(isinstance(b, Value) and b.type is i64 for b in (begin, end)):
-        return tuple([materialise(cx, b, i64) for b in (begin, end)])  # type: ignore[return-value]
-    return begin, end
-
-
-def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
-    """A bound as a value of type t."""
-    if isinstance(bound, int):
-        return cx.b.const(bound, t)
-    return bound if bound.type is t else arith.cast(cx, bound, t)
-
-
-def index_type(*bounds: Bound) -> Scalar:
-    """The type that counts between these bounds: i32 where that is enough."""
-    for bound in bounds:
-        if bound not in _INT32 if isinstance(bound, int) else bound.type is i64:
-            return i64
-    return i32
+# --- lengths -------------------------------------------------------------------------------------
 
 
 def extent_of(cx: Lowering, axis: tuple[Bound, Bound]) -> Bound:
-    """How many steps an axis has, 0 at least."""
+    """How many steps an axis has, 0 at least: an int, or a value of i32, u32, i64 or u64."""
     begin, end = axis
     if isinstance(begin, int) and isinstance(end, int):
         return max(0, end - begin)
     t = index_type(begin, end)
-    length = materialise(cx, end, t)
-    if not isinstance(begin, int) or begin != 0:
-        length = cx.b.emit("sub", length, materialise(cx, begin, t))
-    return cx.b.emit("max", length, cx.b.const(0, t))
+    first, last = materialise(cx, begin, t), materialise(cx, end, t)
+    if not isinstance(begin, int) or begin < 0:
+        return cx.b.emit("trip_count", first, last, cx.b.const(1, t))
+    last = cx.b.emit("max", last, first)
+    return cx.b.emit("sub", last, first) if begin else last
 
 
 def stepped_count(cx: Lowering, space: Space) -> Bound:
-    """How many iterations a range with a step has; may be negative where it has none."""
+    """How many iterations a range with a step has: an int, or a value of u32 or u64."""
     (begin, end), step = space.axes[0], space.step
-    if isinstance(step, int) and step == 0:
-        raise cx.fail("the step of a range cannot be 0")
     if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int):
-        return len(range(begin, end, step))
-    t = index_type(begin, end, step)
-    ends = [materialise(cx, bound, t) for bound in (end, begin)]
-    length, by = cx.b.emit("sub", *ends), materialise(cx, step, t)
-    if isinstance(step, int):
-        extra: Value = cx.b.const(step - (1 if step > 0 else -1), t)
-    else:
-        extra = cx.b.emit("sub", by, cx.b.emit("sign", by))
-    return cx.b.emit("floordiv", cx.b.emit("add", length, extra), by)
+        return trip_count(begin, end, step)
+    t = space.index_type
+    first, last = materialise(cx, begin, t), materialise(cx, end, t)
+    if isinstance(step, int) or step.type in (i32, i64):
+        return cx.b.emit("trip_count", first, last, materialise(cx, step, t))
+    length = cx.b.emit("trip_count", first, last, cx.b.const(1, t))
+    by = materialise(cx, step, unsigned(t))
+    return cx.b.emit("trip_count", cx.b.const(0, unsigned(t)), length, by)
+
+
+def product(cx: Lowering, extents: tuple[Bound, ...]) -> Bound:
+    """The number of iterations of all axes together: an int, or a value of i32 or i64. More than
+    that holds are none, where the host does not see it: debug mode reports it."""
+    static = math.prod(e for e in extents if isinstance(e, int))
+    values = [e for e in extents if isinstance(e, Value)]
+    if not values or static == 0:
+        return static_bound(cx, static)
+    t = index_type(*values, static_bound(cx, static))
+    factors = [materialise(cx, e, t) for e in values]
+    factors += [cx.b.const(static, t)] if static != 1 else []
+    total = factors[0]
+    for factor in factors[1:]:
+        total = cx.b.emit("mul", total, factor)
+    is_certain = len(factors) == 1 and values[0].type is t
+    return total if is_certain or is_given(total) else guarded(cx, total, factors)
+
+
+def guarded(cx: Lowering, total: Value, factors: list[Value]) -> Value:
+    """The product of numbers that are not negative, 0 where its type does not hold it."""
+    t = total.type
+    assert isinstance(t, Scalar)
+    most = cx.b.const(INDICES[t][-1], unsigned(t))
+    one, zero = cx.b.const(1, unsigned(t)), cx.b.const(0, unsigned(t))
+    parts = [cx.b.emit("bitcast", factor, type=unsigned(t)) for factor in factors]
+    so_far = parts[0]
+    fits = cx.b.emit("le", so_far, most)
+    for part in parts[1:]:
+        limit = cx.b.emit("floordiv", most, cx.b.emit("max", part, one))
+        fits = cx.b.emit("and", fits, cx.b.emit("le", so_far, limit))
+        so_far = cx.b.emit("mul", so_far, part)
+    if cx.options.debug:
+        ok = fits
+        for part in parts:
+            ok = cx.b.emit("or", ok, cx.b.emit("eq", part, zero))
+        cx.reports.emit_unless(cx, ok, "range", [TOO_LONG])
+    return cx.b.emit("select", fits, total, cx.b.const(0, t))
 
 
 # --- iterations and indices ----------------------------------------------------------------------
@@ -198,51 +220,82 @@ class Linear(NamedTuple):
 
     begin: Value
     end: Value
-    extents: tuple[Bound, ...]
+    extents: tuple[Bound, ...] = ()
+
+    @property
+    def type(self) -> Scalar:
+        """Of the count."""
+        assert isinstance(self.begin.type, Scalar)
+        return self.begin.type
 
 
 def linear_bounds(cx: Lowering, space: Space) -> Linear:
-    """The space as one count, of i32 where that is enough, else of i64."""
+    """The space as one count, of 32 bits where that is enough, else of 64."""
     if space.is_plain:
-        begin, end = space.axes[0]
-        t = index_type(begin, end)
-        return Linear(materialise(cx, begin, t), materialise(cx, end, t), ())
+        t = space.index_type
+        begin, end = [materialise(cx, bound, t) for bound in space.axes[0]]
+        return Linear(begin, end)
     if space.name == "range":
-        extents: tuple[Bound, ...] = ()
         total = stepped_count(cx, space)
-    else:
-        extents = tuple([d.values for d in space.digits])
-        extents = extents or tuple([extent_of(cx, axis) for axis in space.axes])
-        total = product(cx, extents)
-    t = index_type(total)
+        t = count_type(total, space.index_type)
+        return Linear(cx.b.const(0, t), materialise(cx, total, t))
+    extents: tuple[Bound, ...] = tuple([d.values for d in space.digits])
+    extents = extents or tuple([extent_of(cx, axis) for axis in space.axes])
+    total = product(cx, extents)
+    t = count_type(total, i32)
     return Linear(cx.b.const(0, t), materialise(cx, total, t), extents)
 
 
-def product(cx: Lowering, extents: tuple[Bound, ...]) -> Bound:
-    """The number of iterations of all axes together."""
-    static = math.prod(e for e in extents if isinstance(e, int))
-    total: Value | None = None
-    for extent in extents:
-        if isinstance(extent, Value):
-            total = extent if total is None else cx.b.emit("mul", total, extent)
-    if total is None or static == 0:
-        return static
-    if static == 1:
-        return total
-    assert isinstance(total.type, Scalar)
-    return cx.b.emit("mul", total, materialise(cx, static, total.type))
+def count_type(total: Bound, index: Scalar) -> Scalar:
+    """The type that counts iterations: i32 where that holds as many, and the index."""
+    if isinstance(total, Value):
+        assert isinstance(total.type, Scalar)
+        return total.type
+    if index is i64 or total not in INT32:
+        return u64 if total not in INT64 else u32 if index is i32 and total < 1 << 32 else i64
+    return i32
 
 
-def indices_of(cx: Lowering, space: Space, k: Value, extents: tuple[Bound, ...]) -> list[Value]:
-    """The indices of iteration k of a Linear with these extents."""
+def parallel_bounds(cx: Lowering, space: Space) -> Linear:
+    """The space as a count of i32, or of i64 or u64 where that may not count it."""
+    linear = linear_bounds(cx, space)
+    if linear.type.bits == 64:
+        return linear
+    begin, end = linear.begin, linear.end
+    first, last = constant_int(begin), constant_int(end)
+    if first is not None and last is not None:
+        if last - first in INT32:
+            return linear
+        return linear._replace(begin=cx.b.const(first, i64), end=cx.b.const(last, i64))
+    if linear.type is i32:
+        return linear
+    end = cx.b.emit("bitcast", end, type=i32)
+    if is_given(end) or is_short(space):
+        return linear._replace(begin=cx.b.const(0, i32), end=end)
+    # what a u32 counts, from the least i32 on
+    least = cx.b.const(INT32[0], i32)
+    return linear._replace(begin=least, end=cx.b.emit("xor", end, least))
+
+
+def is_short(space: Space) -> bool:
+    """Whether an i32 surely counts the iterations of a range of i32."""
+    (begin, end), step = space.axes[0], space.step
+    if not isinstance(step, int):
+        return False
+    low, high = (begin, end) if step > 0 else (end, begin)
+    least = low if isinstance(low, int) else INT32[0]
+    most = high if isinstance(high, int) else INT32[-1]
+    return trip_count(least, most, abs(step)) in INT32
+
+
+def indices_of(cx: Lowering, space: Space, k: Value, linear: Linear) -> list[Value]:
+    """The indices of iteration k."""
     if space.is_plain:
-        return [k]
+        return [k if k.type is space.index_type else materialise(cx, k, space.index_type)]
     if space.name == "range":
-        t = k.type
-        assert isinstance(t, Scalar)
-        moved = cx.b.emit("mul", k, materialise(cx, space.step, t))
-        return [shift(cx, moved, space.axes[0][0])]
+        return [stepped_index(cx, space, k, linear)]
     found: list[Value] = []
+    extents = linear.extents
     for axis in reversed(range(len(extents))):
         extent, index = extents[axis], k
         if axis > 0:
@@ -252,6 +305,15 @@ def indices_of(cx: Lowering, space: Space, k: Value, extents: tuple[Bound, ...])
         found.append(index)
     found = join_digits(cx, space, found[::-1]) if space.digits else found[::-1]
     return [shift(cx, index, ends[0]) for index, ends in zip(found, space.axes)]
+
+
+def stepped_index(cx: Lowering, space: Space, k: Value, linear: Linear) -> Value:
+    """The index of iteration k of a range. What wraps on the way there wraps back."""
+    t = space.index_type
+    if k.type is i32 and constant_int(linear.begin) != 0:
+        k = cx.b.emit("xor", k, linear.begin)
+    moved = cx.b.emit("mul", materialise(cx, k, t), materialise(cx, space.step, t))
+    return shift(cx, moved, space.axes[0][0])
 
 
 def join_digits(cx: Lowering, space: Space, values: list[Value]) -> list[Value]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
+from vkchi.frontend.bounds import check_step
 from vkchi.frontend.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering, is_field
 from vkchi.frontend.operands import describe, is_static, name_of
@@ -23,6 +25,7 @@ from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.static import loop_config
+from vkchi.shader import trip_count
 from vkchi.types import Scalar, Tensor
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
@@ -44,19 +47,30 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
         return [x[k] for k in range(x.n)] if x.ndim == 1 else x.to_list()
     if not hasattr(x, "__iter__"):
         raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
-    items: list[Any] = cx.run_python(list, (x,))
-    if len(items) > UNROLL_LIMIT:
-        raise cx.fail(f"this loop would be unrolled {len(items)} times", help=help)
+    if isinstance(x, range):
+        check_unrolled(cx, trip_count(x.start, x.stop, x.step), help)
+    items: list[Any] = cx.run_python(lambda x: list(islice(x, UNROLL_LIMIT + 1)), (x,))
+    check_unrolled(cx, len(items), help)
     for k, item in enumerate(items):
         if isinstance(x, list | tuple):
             cx.dependencies.read_part(x, f"[{k}]", item)
     return items
 
 
+def check_unrolled(cx: Lowering, count: int, help: str) -> None:
+    """Raises KernelTypeError for more rounds than are unrolled."""
+    if count > UNROLL_LIMIT:
+        some = "more than " * (count == UNROLL_LIMIT + 1)  # where it was not counted further
+        number = count - (count == UNROLL_LIMIT + 1)
+        raise cx.fail(f"this loop would be unrolled {some}{number} times", help=help)
+
+
 def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 3:
         given = len(args) + len(kwargs)
         raise cx.fail(f"range takes one to three bounds, {given} given", kind=KernelSyntaxError)
+    if len(args) == 3 and isinstance(args[2], int):
+        check_step(cx, args[2])
     if all(isinstance(x, int) for x in args):
         return cx.run_python(range, args)
     return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)

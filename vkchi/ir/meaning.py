@@ -1,7 +1,7 @@
 """What ops mean where numpy has no function of that exact meaning: arrays in, arrays out.
 
 Owns: Python's floor division and remainder, shifts with wrapped amounts, saturating casts, bit
-counts. Must not know: ops, types other than numpy's.
+counts, lengths of ranges. Must not know: ops, types other than numpy's.
 
     >>> int(floordiv(np.int32(-7), np.int32(2)))
     -4
@@ -131,6 +131,17 @@ def cast(a: Any, dtype: np.dtype[Any]) -> Any:
             wide > top, info.max, np.clip(wide, float(info.min), top).astype(dtype)
         ).astype(dtype)
     return a.astype(dtype)
+
+
+def trip_count(begin: Any, end: Any, step: Any) -> Any:
+    """The length of Python's `range(begin, end, step)`, unsigned; 0 if the step is 0."""
+    unsigned = np.dtype(f"u{begin.dtype.itemsize}")
+    up, one = step > 0, unsigned.type(1)
+    low, high = np.where(up, begin, end), np.where(up, end, begin)
+    size = np.maximum(np.where(up, step, np.negative(step)).astype(unsigned), one)
+    length = high.astype(unsigned) - low.astype(unsigned)
+    some = (low < high) & (step != 0)
+    return np.where(some, (length - one) // size + one, unsigned.type(0)).astype(unsigned)
 
 
 def matmul(a: Any, b: Any) -> Any:

@@ -78,6 +78,8 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # name, signature, meaning, doc, traits
      "shift right by any amount, arithmetic for signed types", MERGES),
     ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits"),
     ("clz", "T:int -> T", meaning.clz, "number of leading zero bits"),
+    ("trip_count", "T:int, T, T -> U(T)", meaning.trip_count,
+     "length of Python's range(first, second, third), always exact; 0 if the third is 0", MERGES),
     ("lt", "T:num, T -> B(T)", np.less, "less than", COMPARES),
     ("le", "T:num, T -> B(T)", np.less_equal, "less than or equal", COMPARES),
     ("gt", "T:num, T -> B(T)", np.greater, "greater than", COMPARES),
@@ -320,7 +322,8 @@ add_row(
     "for",
     _control,
     None,
-    "(begin, end, *first) {(i, *carried)}: yields the next carried values; results: the last",
+    "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are any; "
+    "yields the next carried values; results: the last",
     Effect.CONTROL,
     control=Control(1, fixed=2, order="serial", index_params=1),
 )
@@ -336,7 +339,8 @@ add_row(
     "parallel",
     _control,
     None,
-    "(begin, end) {(i)}: every i at once, in no order; only in a Func's body",
+    "(begin, end) {(i)}: every i from begin to before end at once, in no order, none if end is not "
+    "above begin; only in a Func's body",
     Effect.CONTROL,
     attr="block size: int, or None for any mapping",
     control=Control(1, fixed=2, order="parallel", index_params=1),

@@ -2,8 +2,9 @@
 
 `"T:num, T -> T"`: two arguments of one numeric type, the result likewise. An item is a variable
 with a class (`T:num`), a variable seen before (`T`), `B(T)` (u1 of T's shape), `E(T)` (T's
-scalar), `R` (given by the maker of the op), or a scalar type's name. Classes: num (i u f), int
-(i u), float, bits (i u b), any; with `.scalar` or `.tensor` appended to restrict the shape.
+scalar), `U(T)` (unsigned integers of T's width and shape), `R` (given by the maker of the op), or a
+scalar type's name. Classes: num (i u f), int (i u), float, bits (i u b), any; with `.scalar` or
+`.tensor` appended to restrict the shape.
 
 Must not know: which ops there are.
 
@@ -13,7 +14,7 @@ Must not know: which ops there are.
 
 from __future__ import annotations
 
-from vkchi.types import SCALARS, Scalar, Tensor, Type, u1, with_scalar
+from vkchi.types import SCALARS, Scalar, Tensor, Type, scalar_of, u1, with_scalar
 
 CLASSES = {"num": "iuf", "int": "iu", "float": "f", "bits": "iub", "any": "iufb"}
 WORDS = {
@@ -82,4 +83,6 @@ def _resolve(item: str, bound: dict[str, Type]) -> Type:
     inner = bound[item[2:-1]]
     if item[0] == "B":
         return with_scalar(inner, u1)
+    if item[0] == "U":
+        return with_scalar(inner, SCALARS[f"u{scalar_of(inner).bits}"])
     return inner.elem if isinstance(inner, Tensor) else inner

@@ -15,14 +15,16 @@ from typing import NamedTuple
 
 from vkchi.caps import Caps
 from vkchi.errors import DeviceError, InternalError
-from vkchi.ir.core import Func, Op, Param, Value, find_parallel, params_under, value_of
+from vkchi.ir.core import Func, Op, Param, Value, find_parallel, has_kind, params_under, value_of
 from vkchi.options import Options
-from vkchi.shader import Count, Grid, split_groups
+from vkchi.shader import Count, Grid, split_groups, trip_count
 from vkchi.types import Array, Scalar, Tensor
 
 DEFAULT_BLOCK = 128
 SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it would save
 LARGEST_EXACT_BLOCK = 256
+LARGEST_BLOCK = 1024  # that can be demanded
+BARRIERS = frozenset({"barrier"})
 LARGEST_COUNT = 100  # ops that a launch is willing to evaluate
 
 
@@ -118,6 +120,12 @@ def host_length(op: Op) -> Number | None:
     return combine("sub", (end, begin))
 
 
+def most_iterations(op: Op) -> int:
+    """As many iterations of a `parallel` as can run: i32 counts them, those of whole workgroups
+    where these wait for each other."""
+    return (1 << 31) - (LARGEST_BLOCK + 1 if has_kind(op.regions[0], BARRIERS) else 1)
+
+
 def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
     """How often a loop goes round, where the host can compute it from what is given."""
     if loop.kind == "while" or any(p not in given for p in params_under(loop.args[:2])):
@@ -204,6 +212,14 @@ def _modulo(a: Number, b: Number) -> tuple[int, int]:
     return min(0, b.lo + 1), max(0, b.hi - 1)
 
 
+def _trips(begin: Number, end: Number, step: Number) -> tuple[int, int]:
+    if step.lo > 0:
+        return trip_count(begin.hi, end.lo, step.hi), trip_count(begin.lo, end.hi, step.lo)
+    if step.hi < 0:
+        return trip_count(begin.lo, end.hi, step.lo), trip_count(begin.hi, end.lo, step.hi)
+    return 0, max(0, end.hi - begin.lo, begin.hi - end.lo)
+
+
 INTERVALS: dict[str, Callable[..., tuple[int, int]]] = {
     "add": lambda a, b: (a.lo + b.lo, a.hi + b.hi),
     "sub": lambda a, b: (a.lo - b.hi, a.hi - b.lo),
@@ -213,6 +229,7 @@ INTERVALS: dict[str, Callable[..., tuple[int, int]]] = {
     "max": lambda a, b: (max(a.lo, b.lo), max(a.hi, b.hi)),
     "floordiv": _divide,
     "mod": _modulo,
+    "trip_count": _trips,
 }
 
 
@@ -265,4 +282,5 @@ READERS: dict[str, Callable[[Op], Number | None]] = {
     "const": _read_const, "shape": _read_shape, "extract": _read_extract, "cast": _read_cast,
     "add": _read_ring, "sub": _read_ring, "mul": _read_ring, "neg": _read_ring,
     "min": _read_exact, "max": _read_exact, "floordiv": _read_exact, "mod": _read_exact,
+    "trip_count": _read_exact, "bitcast": _read_cast,
 }  # fmt: skip

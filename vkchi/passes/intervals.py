@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.ir.core import Op, Result, Value, value_of
-from vkchi.passes.grid import type_range
+from vkchi.passes.grid import INTERVALS, type_range
 from vkchi.passes.lattice import (
     INT_MAX,
     Extent,
@@ -431,6 +431,14 @@ def _convert(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     return f.of(args[0])
 
 
+def _trips(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+    begin, end, step = map(f.of, args)
+    low, high = (begin, end) if step.lo > 0 else (end, begin)
+    one_way = step.lo > 0 or step.hi < 0
+    ups = join(Fact(0, 0), shift(high, -low.lo), f.least).ups if one_way else {}
+    return Fact(*INTERVALS["trip_count"](begin, end, step), ups)
+
+
 def _count_bits(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     return Fact(0, t.bits)
 
@@ -457,8 +465,8 @@ RULES: dict[str, Rule] = {
     "abs": _abs, "sign": _sign, "min": _min, "max": _max, "and": _and, "or": _or, "xor": _or,
     "not": _not, "shl": _shift, "shr": _shift, "popcnt": _count_bits, "clz": _count_bits,
     "select": _select, "cast": _convert, "bitcast": _convert, "extract": _component,
-    "local_index": _local_index, "thread_index": _number, "group_index": _number,
-    "group_size": _number, "grid_size": _number, "subgroup_size": _number,
+    "trip_count": _trips, "local_index": _local_index, "thread_index": _number,
+    "group_index": _number, "group_size": _number, "grid_size": _number, "subgroup_size": _number,
     "subgroup_index": _number,
 }  # fmt: skip
 

@@ -58,6 +58,7 @@ LARGEST: dict[str, Rule] = {
     "and": _largest_and,
     "shr": _natural(lambda a, b: a),
     "cast": _natural(lambda a: a),
+    "bitcast": _natural(lambda a: a),
     "select": lambda args, top: None if None in args[1:] else max(args[1:]),
     **dict.fromkeys(("truncdiv", "floordiv"), _natural(lambda a, b: a)),  # b may be 1
     **dict.fromkeys(REMAINDERS, _natural(lambda a, b: min(a, max(b - 1, 0)))),

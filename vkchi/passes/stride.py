@@ -16,7 +16,8 @@ which a processor reads as one stream, and a graphics card in whole lines. (Step
 form, are three times slower on lavapipe: all of them fall into the same set of its cache.) With a
 demanded workgroup size, W is that size, so that workgroups stay consecutive iterations.
 `thread_index` keeps meaning the iteration's number in the range, and with a demanded size
-`group_index` the workgroup it would be in. Ranges of 2**31 and more iterations do not run.
+`group_index` the workgroup it would be in. Numbers of iterations are counted as u32, which holds
+that of every range of i32.
 
 Owns: how T invocations share a range (pass `reduce` asks here too). Must not know: why the host
 wants to know a count.
@@ -130,13 +131,14 @@ def insert_body(b: Builder, op: Op, i: Value, begin: Value) -> None:
 class Share(NamedTuple):
     """How `threads` (an i32) invocations share the iterations from `begin` on: `width` side by
     side, at most `most` (an i32) each; `total` is the number of all iterations, a u32, or None if
-    each invocation has `most`."""
+    each invocation has `most`. With `may_wrap`, offsets may go beyond 32 bits."""
 
     begin: Value
     threads: Value
     width: int
     most: Value
     total: Value | None
+    may_wrap: bool = False
 
 
 def share_out(b: Builder, op: Op, args: Sequence[Value], limit: int, width: int) -> Share:
@@ -150,17 +152,24 @@ def share_out(b: Builder, op: Op, args: Sequence[Value], limit: int, width: int)
         exact = most * limit == n
         total = None if exact else b.const(n, u32)
         return Share(begin, b.const(limit, i32), width, b.const(most, i32), total)
-    length = end if first == 0 else b.emit("sub", end, begin)
-    count = b.emit("bitcast", length, type=u32)
-    threads: Value = b.const(limit, i32)
-    if host_length(op) is None:
-        count = b.emit("select", b.emit("lt", begin, end), count, b.const(0, u32))
+    known = host_length(op) is not None  # a launch checks then that i32 holds it
+    if known and first == 0:
+        count = b.emit("bitcast", end, type=u32)  # what runs at all has a positive length
     else:
-        threads = b.emit("min", length, threads)  # what runs at all has a positive length
+        count = b.emit("trip_count", begin, end, b.const(1, i32))
+    threads: Value = b.const(limit, i32)
+    if known:
+        threads = b.emit("min", end if first == 0 else as_i32(b, count), threads)
     step = b.emit("bitcast", threads, type=u32)
     left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
     most_u = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
-    return Share(begin, threads, width, b.emit("cast", most_u, type=i32), count)
+    may_wrap = not known and limit & (limit - 1) != 0  # else limit * most is 2**32 at most
+    return Share(begin, threads, width, as_i32(b, most_u), count, may_wrap)
+
+
+def as_i32(b: Builder, v: Value) -> Value:
+    """A u32 as the i32 of the same bits."""
+    return b.emit("bitcast", v, type=i32)
 
 
 def first_offset(b: Builder, share: Share, t: Value) -> Value:
@@ -168,7 +177,13 @@ def first_offset(b: Builder, share: Share, t: Value) -> Value:
     width = b.const(share.width, i32)
     piece = b.emit("mul", share.most, width)
     lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)
-    return b.emit("add", b.emit("mul", group, piece), lane)
+    first = b.emit("add", b.emit("mul", group, piece), lane)
+    if not share.may_wrap or share.total is None:
+        return first
+    above = b.emit("sub", b.const(-1, i32), lane)  # the last offset, less that within the piece
+    pieces = b.emit("floordiv", *[b.emit("bitcast", v, type=u32) for v in (above, piece)])
+    fits = b.emit("le", b.emit("bitcast", group, type=u32), pieces)
+    return b.emit("select", fits, first, as_i32(b, share.total))
 
 
 def count_trips(b: Builder, share: Share, first: Value) -> Value:
@@ -176,11 +191,8 @@ def count_trips(b: Builder, share: Share, first: Value) -> Value:
     if share.total is None:
         return share.most
     at = b.emit("bitcast", first, type=u32)
-    round_up = b.const(share.width - 1, u32)
-    left = b.emit("add", b.emit("sub", share.total, at), round_up)
-    trips = b.emit("cast", b.emit("floordiv", left, b.const(share.width, u32)), type=i32)
-    some = b.emit("select", b.emit("lt", at, share.total), trips, b.const(0, i32))
-    return b.emit("min", some, share.most)
+    trips = as_i32(b, b.emit("trip_count", at, share.total, b.const(share.width, u32)))
+    return b.emit("min", trips, share.most)
 
 
 def iteration(b: Builder, share: Share, first: Value, k: Value) -> Value:

@@ -5,14 +5,15 @@ workgroup,
 
     parallel begin, end { (i) body }
 
-becomes a loop over whole workgroups, in which the invocations beyond the end run along as copies of
-the last iteration, without effects: what they write and report is left out, what they combine
-changes nothing, and reductions of their subgroup do not see them. They read what that iteration
-reads, so nothing is out of range; and what stands in memory where that one combines, so that loops
-which wait for a number there end for all.
+becomes a loop from 0 over whole workgroups, in which the invocations beyond the end run along as
+copies of the last iteration, without effects: what they write and report is left out, what they
+combine changes nothing, and reductions of their subgroup do not see them. They read what that
+iteration reads, so nothing is out of range; and what stands in memory where that one combines, so
+that loops which wait for a number there end for all.
 
 Where the host cannot count the iterations, pass `stride` makes each workgroup run several, one
-after the other; a barrier at the end keeps their workgroup arrays apart.
+after the other; a barrier at the end keeps their workgroup arrays apart. More than
+`grid.most_iterations` do not run.
 
 A barrier that only some invocations of a workgroup can come to is an error (`divergence`).
 
@@ -27,15 +28,21 @@ from collections.abc import Sequence
 
 from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.divergence import check_barriers
-from vkchi.passes.grid import choose_block, fills_groups, host_count
-from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1
+from vkchi.passes.grid import (
+    BARRIERS,
+    choose_block,
+    fills_groups,
+    host_count,
+    most_iterations,
+)
+from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
-BARRIERS = frozenset({"barrier"})
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})
 # Identities of atomics, and of reductions and scans by the same.
 NEUTRAL = {
@@ -86,22 +93,36 @@ def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
     """Append a `parallel` with these bounds, rounded up to whole workgroups."""
     begin, end = args
     block = block_of(op, caps)
+    index, is_counted = Param(i32, "t"), host_count(op) is not None
+    count = count_of(b, begin, end, None if is_counted else most_iterations(op))
     size, one = b.const(block, i32), b.const(1, i32)
-    up = b.emit("add", b.emit("sub", end, begin), b.const(block - 1, i32))
+    up = b.emit("add", count, b.const(block - 1, i32))
     whole = b.emit("mul", b.emit("floordiv", up, size), size)
-    last = b.emit("sub", end, one)
-    index = Param(i32, "t")
+    last = b.emit("sub", count, one)
     (body,) = op.regions
     with b.region(index) as padded:
-        inside = b.emit("lt", index, end)
+        inside = b.emit("lt", index, count)
         copier = Copier(inside)
         copier.b = b
-        copier.map[body.params[0]] = b.emit("min", index, last, name="i")
+        i = b.emit("min", index, last)
+        copier.map[body.params[0]] = i if constant_int(begin) == 0 else b.emit("add", begin, i)
+        copier.map[body.params[0]].name = "i"
         copier.ops(body.ops[:-1])
-        if host_count(op) is None:
+        if not is_counted:
             b.emit("barrier")
         b.emit("yield")
-    b.parallel(begin, b.emit("add", begin, whole), padded, block)
+    b.parallel(b.const(0, i32), whole, padded, block)
+
+
+def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:
+    """The iterations of a range, an i32; none if there are more than `most`."""
+    if constant_int(begin) == 0 and most is None:
+        return b.emit("max", end, begin)
+    count = b.emit("trip_count", begin, end, b.const(1, i32))
+    if most is not None:
+        fits = b.emit("le", count, b.const(most, u32))
+        count = b.emit("select", fits, count, b.const(0, u32))
+    return b.emit("bitcast", count, type=i32)
 
 
 class Copier(Rebuilder):

@@ -161,6 +161,61 @@ def _mod_u(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
     return em.op(spec.OpUMod, t_id, a, b)
 
 
+def _trip_count(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
+    """`(high - low - 1) / size + 1` where low < high, in unsigned numbers, which hold every length.
+    Of steps of 1 and -1 that is `max(low, high) - low`."""
+    begin, end, step = args
+    unsigned, bits = scalar_named(f"u{t.bits}"), em.known(step)
+    if bits is None:
+        return _computed_trip_count(em, t, args)
+    by = int(value_of(bits, t))
+    if by == 0:
+        return em.const(unsigned, 0)
+    low, high = (begin, end) if by > 0 else (end, begin)
+    if abs(by) == 1:
+        return _distance(em, t, low, apply(em, "max", t, low, high))
+    some = apply(em, "lt", t, low, high)
+    return _steps(em, t, some, _distance(em, t, low, high), em.number(unsigned, abs(by)))
+
+
+def _computed_trip_count(em: Emitter, t: Scalar, args: tuple[int, ...]) -> int:
+    """The same for a step that is computed; where it is 0, nothing is divided by it."""
+    begin, end, step = args
+    t_id, truth = em.type_id(t), em.type_id(u1)
+    up = apply(em, "gt", t, step, em.const(t, 0))
+    low, high = (em.op(spec.OpSelect, t_id, up, *pair) for pair in ((begin, end), (end, begin)))
+    moves = apply(em, "ne", t, step, em.const(t, 0))
+    size = em.op(spec.OpSelect, t_id, up, step, em.op(spec.OpSNegate, t_id, step))
+    size = em.op(spec.OpSelect, t_id, moves, size, em.const(t, 1))
+    some = em.op(spec.OpLogicalAnd, truth, moves, apply(em, "lt", t, low, high))
+    return _steps(em, t, some, _distance(em, t, low, high), _as_unsigned(em, t, size))
+
+
+def _steps(em: Emitter, t: Scalar, some: int, length: int, size: int) -> int:
+    """The steps of a size that a length takes if `some`, else 0."""
+    unsigned = scalar_named(f"u{t.bits}")
+    u_id, one = em.type_id(unsigned), em.const(unsigned, 1)
+    whole = _div_u(em, unsigned, (em.op(spec.OpISub, u_id, length, one), size))
+    count = em.op(spec.OpIAdd, u_id, whole, one)
+    return em.op(spec.OpSelect, u_id, some, count, em.const(unsigned, 0))
+
+
+def _distance(em: Emitter, t: Scalar, low: int, high: int) -> int:
+    """high - low, unsigned; low <= high."""
+    u_id = em.type_id(scalar_named(f"u{t.bits}"))
+    high = _as_unsigned(em, t, high)
+    return high if em.known(low) == 0 else em.op(
+        spec.OpISub, u_id, high, _as_unsigned(em, t, low)
+    )  # fmt: skip
+
+
+def _as_unsigned(em: Emitter, t: Scalar, value: int) -> int:
+    """The bits of an integer as the unsigned type of its width."""
+    if t.kind == "u":
+        return value
+    return em.op(spec.OpBitcast, em.type_id(scalar_named(f"u{t.bits}")), value)
+
+
 def _shift(opcode: int) -> Formula:
     """SPIR-V leaves amounts of the width and more undefined: 0 then, or the sign everywhere. Taken
     for unsigned, negative amounts are such too."""
@@ -326,6 +381,7 @@ FORMULAS: dict[str, Formula] = {
     "max.i": _extreme("max"), "max.u": _extreme("max"),
     "abs.u": _identity, "sign.u": _sign_u, "sign.f": _sign_f,
     "popcnt.i": _popcnt, "popcnt.u": _popcnt, "clz.i": _clz, "clz.u": _clz,
+    "trip_count.i": _trip_count, "trip_count.u": _trip_count,
     "rsqrt.f64": _rsqrt_f64, "pow.f64": _not_in_64_bits, "pow.f": _pow,
     "atan2.f64": _not_in_64_bits, "atan2.f": _atan2,
 }  # fmt: skip

@@ -1,0 +1,148 @@
+"""Bounds of loops as values: integers of any type become i32 or i64, what they must be is noted.
+
+Owns: conversions of bounds, what they demand of a call's arguments. A bound that its loop's type
+does not hold counts as the nearest that it holds: the iterations are the same wherever that type
+holds their indices and the one after them. Where the host can see it at launch, such a call is
+refused; debug mode checks the others. Must not know: spaces, loops.
+
+    begin = materialise(cx, as_bound(cx, x), i32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import KernelValueError
+from vkchi.frontend import arith
+from vkchi.frontend.context import Demand, Lowering
+from vkchi.frontend.operands import name_of
+from vkchi.frontend.texts import Part, Piece
+from vkchi.ir.core import Op, Param, Value
+from vkchi.types import SCALARS, Scalar, i32, i64
+
+Bound = int | Value
+INT32 = range(-(1 << 31), 1 << 31)
+INT64 = range(-(1 << 63), 1 << 63)
+INDICES = {i32: INT32, i64: INT64}
+# What counts of the host are made of (`passes.grid.READERS`).
+GIVEN = frozenset({
+    "add", "sub", "mul", "neg", "min", "max", "floordiv", "mod", "cast", "bitcast", "trip_count",
+})  # fmt: skip
+ROOTS = frozenset({"const", "shape"})
+MOST_GIVEN = 48  # values; `grid` gives up at 100 ops, of which it makes two at most of each
+
+
+def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
+    """A bound as an int or a value of i32 or i64 (or `want`); floats lose their fraction."""
+    if isinstance(x, bool | int | float):
+        return static_bound(cx, int(x))
+    if isinstance(x, Value) and isinstance(x.type, Scalar):
+        t = want or (i64 if x.type.bits == 64 and x.type.kind in "iu" else i32)
+        return narrowed(cx, x, t)
+    raise cx.fail("bounds of a loop must be integers", label=name_of(x))
+
+
+def static_bound(cx: Lowering, n: int) -> int:
+    """A bound that is known while compiling. Raises KernelValueError if i64 does not hold it."""
+    if n not in INT64:
+        raise cx.fail(f"{n} as a bound of a loop is beyond 64 bits", kind=KernelValueError)
+    return n
+
+
+def as_step(cx: Lowering, x: Any) -> Bound:
+    """A step: an int, or a value of i32, i64, u32 or u64. Raises KernelValueError for 0."""
+    if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
+        step: Bound = arith.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
+    else:
+        step = as_bound(cx, x)
+    if isinstance(step, int):
+        return check_step(cx, step)
+    assert isinstance(step.type, Scalar)
+    moves = cx.b.emit("ne", step, cx.b.const(0, step.type)) if cx.options.debug else None
+    demand(cx, step, "n != 0", moves, "the step of a range cannot be 0")
+    return step
+
+
+def check_step(cx: Lowering, step: int) -> int:
+    """A step that is known while compiling. Raises KernelValueError for 0."""
+    if step == 0:
+        raise cx.fail("the step of a range cannot be 0", kind=KernelValueError)
+    return step
+
+
+def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
+    """An integer as i32 or i64, the nearest one if that does not hold it."""
+    old = v.type
+    assert isinstance(old, Scalar)
+    if old.kind not in "iu" or old.bits < t.bits + (old.kind == "i"):
+        return arith.cast(cx, v, t)
+    held = INDICES[t]
+    most = cx.b.const(held[-1], old)
+    fits = cx.b.emit("le", v, most) if cx.options.debug else None
+    near: Value = cx.b.emit("min", v, most)
+    test = f"n <= {held[-1]}"
+    if old.kind == "i":
+        least = cx.b.const(held[0], old)
+        fits = cx.b.emit("and", fits, cx.b.emit("ge", v, least)) if fits is not None else None
+        near = cx.b.emit("max", near, least)
+        test = f"{held[0]} <= n <= {held[-1]}"
+    demand(cx, v, test, fits, f"this bound of a loop is beyond its indices, which are {t}")
+    return arith.cast(cx, near, t)
+
+
+def demand(cx: Lowering, v: Value, test: str, ok: Value | None, sentence: str) -> None:
+    """Note what a value must be: the host tests it before launches, if it can know it and the loop
+    runs in any case; with `ok`, of debug mode, the device does."""
+    if cx.is_top:
+        cx.demands.append(Demand(v, test, sentence, cx.span))
+    if ok is not None:
+        parts: list[Part] = [sentence, ": it is ", Piece(v)]
+        cx.reports.emit_unless(cx, ok, "range", parts)
+
+
+def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
+    """A bound as a value of type t."""
+    if isinstance(bound, int):
+        return cx.b.const(bound, t)
+    return bound if bound.type is t else arith.cast(cx, bound, t)
+
+
+def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
+    """Both bounds as i64 if one is."""
+    if any(isinstance(b, Value) and b.type is i64 for b in (begin, end)):
+        return materialise(cx, begin, i64), materialise(cx, end, i64)
+    return begin, end
+
+
+def index_type(*bounds: Bound) -> Scalar:
+    """The type that counts between these bounds: i32 where that is enough."""
+    return i64 if any(map(is_wide, bounds)) else i32
+
+
+def is_wide(bound: Bound) -> bool:
+    """Whether i32 does not hold a bound, or its type is wider."""
+    if isinstance(bound, int):
+        return bound not in INT32
+    return isinstance(bound.type, Scalar) and bound.type.bits == 64
+
+
+def unsigned(t: Scalar) -> Scalar:
+    """The unsigned type of i32 or i64."""
+    return SCALARS[f"u{t.bits}"]
+
+
+def is_given(v: Value) -> bool:
+    """Whether the host surely computes an integer from the arguments of a call, so that it sees
+    what is too much."""
+    todo, count = [v], 0
+    for x in todo:  # grows
+        count += 1
+        if not isinstance(x.type, Scalar) or x.type.kind not in "iu" or count > MOST_GIVEN:
+            return False
+        if isinstance(x, Op) and x.kind in GIVEN:
+            todo += x.args
+        elif isinstance(x, Op) and x.kind == "extract" and isinstance(x.args[0], Param):
+            continue
+        elif not isinstance(x, Param) and not (isinstance(x, Op) and x.kind in ROOTS):
+            return False
+    return True
