@@ -122,6 +122,49 @@ def test_stores_among_sums_and_sums_among_products() -> None:
     assert len(told(products)) == 1
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u16", "u32", "i64", "u64", "f16", "f32", "f64", "u1"])
+def test_numbers_of_every_type(need: Callable[..., None], dtype: str) -> None:
+    need(dtype)
+    t = getattr(ti, dtype)
+    x, v = ti.field(t, (3, 5), offset=(-1, 2)), ti.Vector.field(2, t, 3)
+    source = ti.field(t, N)
+
+    @ti.kernel
+    def scalars():
+        for i in source:
+            x[-1 + i % 3, 2 + i % 5] = source[i]
+
+    @ti.kernel
+    def vectors():
+        for i in source:
+            v[i % 3] = [source[i], source[0]]
+
+    assert told(lambda: (scalars(), vectors())) == []
+    if dtype != "u1":
+        source.fill(1)
+        assert told(lambda: (scalars(), vectors())) == []
+    source[N - 1] = 1 if dtype == "u1" else 3
+    if dtype in ("i64", "u64"):
+        source[N - 1] = 1 + (1 << 40)
+    texts = told(lambda: (scalars(), vectors()))
+    assert ["`x`" in text or "`v`" in text for text in texts] == [True] * len(texts) == [True] * 2
+
+
+def test_counters_of_computed_components() -> None:
+    count, x = ti.Vector.field(2, ti.i32, ()), ti.field(ti.i32, N)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[ti.atomic_add(count[None][i % 2], 1)] = i
+
+    def both() -> None:
+        count.fill(0)
+        run()
+
+    assert len(told(both)) == 1
+
+
 def test_what_is_no_race() -> None:
     x, flag, total = ti.field(ti.f32, N), ti.field(ti.i32, ()), ti.field(ti.f32, 2)
     kept, count = ti.field(ti.i32, N), ti.field(ti.i32, ())

@@ -18,7 +18,7 @@ import numpy as np
 from vkchi.autodiff.arguments import check_alone, check_array, numbers_like
 from vkchi.autodiff.calls import companion, describe_call, usable, whole
 from vkchi.autodiff.overwrites import Index, blank
-from vkchi.autodiff.races import check as check_race
+from vkchi.autodiff.races import check_any
 from vkchi.autodiff.recording import Recording
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
@@ -77,9 +77,9 @@ class FwdMode(Recording):
         found = plan_forward(call, duals, self.title)
         self.check(call, frozenset(duals))
         race = self.races.look(call, frozenset(duals), None)
+        check_any(race, duals)
         result = found.run(call, args, duals)
         self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
-        check_race(race, duals)
         self.note(call, found.escapes, found.active.stores, {})
         return result
 

@@ -346,6 +346,13 @@ def check(race: Race | None, adjoints: Mapping[str, Storage]) -> None:
             raise refuse(met)
 
 
+def check_any(race: Race | None, duals: Mapping[str, Storage]) -> None:
+    """Raises GradientError for a race of forward mode, where a call finds any derivatives: which of
+    them come through depends on the order."""
+    if race is not None and any(array.to_numpy().any() for array in duals.values()):
+        raise refuse(race[0])
+
+
 def warn(call: Call, group: Group, why: str) -> None:
     """Say once for each kernel that it is not known whether its iterations meet."""
     one, other = group.first[0].span, group.second[0].span

@@ -93,7 +93,8 @@ class Entry:
         """Run the derivative of the call's gradient."""
         made = plan_second(self.call, self.gradients)
         grads = self.gradients.arrays
-        check_race(self.race, grads)
+        for adjoints in grads, {name: self.recorder.dual(g) for name, g in grads.items()}:
+            check_race(self.race, adjoints)
         duals = {
             adjoint + DUAL: self.recorder.dual(grads[name])
             for name, adjoint in made.made.adjoints.items()

@@ -54,8 +54,9 @@ def meetings_in(loop: Op, used: set[Value]) -> Iterator[Meeting]:
         places = sites.places(root, used)
         if sites.are_private(list(places.values())):
             continue
-        for k, (a, p) in enumerate(places.items()):
-            for b, q in list(places.items())[k:]:
+        items = list(places.items())
+        for k, (a, p) in enumerate(items):
+            for b, q in items[k:]:
                 if may_disturb(sites, a, b) and not sites.are_apart(p, q):
                     first, second = (b, a) if b.kind == "load" else (a, b)
                     yield Meeting(loop, root, first, second)
@@ -163,6 +164,8 @@ class Sites(Survey):
         if not is_counter or not all(n is not None and n > 0 for n in counts):
             return False
         place = place_of(v.args[0])
+        if isinstance(place.component, Value) and not self.is_steady(place.component):
+            return False
         return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
 
     def agree(self, a: Op, b: Op) -> bool:

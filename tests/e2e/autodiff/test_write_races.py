@@ -220,6 +220,25 @@ def test_a_race_without_a_derivative_hides_no_other() -> None:
     refuse(READS, loss, run)
 
 
+def test_forward_mode_where_the_run_lost_the_derivative() -> None:
+    """In another order it would have come through."""
+    x, y = (ti.field(ti.f32, N, needs_dual=True) for _ in range(2))
+    where = integers(np.arange(N)[::-1])
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[where[i]] = 0.5
+            y[i] = x[i]
+
+    for seed in np.ones(N), -np.arange(N):
+        with pytest.raises(ti.ad.GradientError, match=READS), ti.ad.FwdMode(y, x, seed):
+            run()
+    with ti.ad.FwdMode(y, x, np.zeros(N)):
+        run()
+    is_near(y.dual, np.zeros(N))
+
+
 def test_winners_that_stand_in_memory() -> None:
     """What an earlier kernel left there is read, not done again."""
     x, loss, owner = field(N, values=START), field(), integers(np.zeros(BINS))
