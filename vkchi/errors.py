@@ -104,9 +104,9 @@ class ArrayIndexError(KernelRuntimeError, IndexingError):
     """An array was indexed from Python with the wrong number of indices, or out of range."""
 
 
-class ArrayIndexCountError(ArrayIndexError, AssertionError):
+class ArrayIndexCountError(CompilationError, ArrayIndexError, AssertionError):
     """An array was indexed from Python with the wrong number of indices; an IndexError for Python,
-    an AssertionError for Taichi."""
+    an AssertionError for Taichi's fields, a compilation error for its ndarrays."""
 
 
 class ArrayIndexTypeError(ArrayIndexError, TypeError):
@@ -131,6 +131,10 @@ class UnknownOptionError(ArgumentError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class ArgumentShapeError(ArgumentError, IndexError):
+    """An element was given another number of values than it has."""
 
 
 class ArgumentListError(ArgumentError, KernelSyntaxError):
@@ -161,7 +165,8 @@ class DataAccessError(GradientError, KernelAssertionError):
 
 
 class KernelBoundsError(KernelAssertionError, ArrayIndexError):
-    """Debug mode: a kernel indexed an array, a vector or a matrix out of range."""
+    """An index out of range: of an array in Python; in debug mode, of an array, a vector or a
+    matrix in a kernel."""
 
 
 class KernelDivisionError(KernelAssertionError, ZeroDivisionError):

@@ -18,10 +18,11 @@ import numpy as np
 
 from vkchi.errors import (
     ArgumentError,
+    ArgumentShapeError,
     ArrayIndexCountError,
-    ArrayIndexError,
     ArrayIndexTypeError,
     DeviceError,
+    KernelBoundsError,
     KernelRuntimeError,
     NotIterableError,
 )
@@ -342,7 +343,7 @@ class Storage:
                 check_integer(k)
             if not first <= k < end:
                 axis = f"{end}" if first == 0 else f"{first} to {end - 1}"
-                raise ArrayIndexError(f"index {k} is out of range for an axis of {axis}")
+                raise KernelBoundsError(f"index {k} is out of range for an axis of {axis}")
         index = tuple(map(int, keys))
         return index if self._is_direct else self._split(index)
 
@@ -438,7 +439,7 @@ class Storage:
             return values
         if without_column(values.shape) == without_column(shape):
             return values.reshape(shape)
-        raise ArgumentError(f"shape {shape} is needed here, not {values.shape}")
+        raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
 
     def _offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""

@@ -21,7 +21,7 @@ from vkchi.frontend.assign import assign_to, parts_of
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
-from vkchi.frontend.intrinsics import CALLS, METHODS, construct
+from vkchi.frontend.intrinsics import CALLS, METHODS, call_type
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.peek import peek
 from vkchi.frontend.places import attribute_of, lvalue
@@ -260,8 +260,8 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
         args, kwargs = lower_arguments(cx, n)
         return construct_struct(cx, callee, (*first, *args), kwargs)
     if isinstance(callee, Type | Following):
-        args, _ = lower_arguments(cx, n)
-        return construct(cx, callee, tuple(args))
+        args, kwargs = lower_arguments(cx, n)
+        return call_type(cx, callee, tuple(args), *kwargs)
     kind = getattr(callee, "__vkchi_kind__", None)
     if kind == "kernel":
         raise cx.fail(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.errors import KernelTypeError
+from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.operands import (
     Operand,
     Weak,
@@ -35,12 +35,29 @@ from vkchi.ir.core import Value
 from vkchi.types import Following, Scalar, Tensor, Type, shape_of, with_shape
 
 
+def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: str) -> Value:
+    """`t(*args)` as a user writes it, who says what a literal is: `ti.u8(7)`; names: of keywords.
+    Raises KernelCallError for another number of arguments and for keywords, KernelTypeError for a
+    literal of another kind."""
+    want = dtype_of(cx, t)
+    if names:
+        raise cx.fail(f"{want}() takes no keywords, and `{names[0]}=` is one", kind=KernelCallError)
+    if isinstance(want, Scalar):
+        if len(args) != 1:
+            raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelCallError)
+        if want.kind in "iu" and isinstance(args[0], float | np.floating):
+            raise cx.fail(
+                f"{args[0]} is no integer, and ti.{want}() says what a literal is",
+                kind=KernelTypeError,
+                help=f"to cut it: ti.cast({args[0]}, ti.{want}), or int({args[0]})",
+            )
+    return construct(cx, t, args)
+
+
 def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:
     """What `t(*args)` is for a number, vector or matrix type. Raises KernelTypeError."""
     want = dtype_of(cx, t)
     if isinstance(want, Scalar):
-        if len(args) != 1:
-            raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelTypeError)
         check_literal(cx, want, args[0])
         return cast(cx, args[0], want)
     if len(args) == 1:

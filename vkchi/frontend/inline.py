@@ -28,7 +28,7 @@ from vkchi.frontend.operands import (
     weak,
 )
 from vkchi.frontend.records import Receiver, fit_member, is_places
-from vkchi.frontend.scope import CONSTANT, REFERENCE, UNSET, VARIABLE, Activation, Var
+from vkchi.frontend.scope import REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
@@ -36,7 +36,17 @@ from vkchi.frontend.trees import Record, leaves
 from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.structs import StructType
-from vkchi.types import Following, Scalar, Tensor, cook, ref, shape_of, template, with_shape
+from vkchi.types import (
+    Following,
+    Scalar,
+    Tensor,
+    cook,
+    ndarray,
+    ref,
+    shape_of,
+    template,
+    with_shape,
+)
 
 MOST_NESTED = 24  # calls of one function inside each other
 
@@ -123,6 +133,8 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     outer, outer_call, span = cx.act, cx.call_node, cx.span
     act = Activation(fn, source_of(fn), cx.span, len(cx.frames), is_kernel=False, outer=outer)
     for name, x in bound.items():
+        if not is_plain:
+            check_annotation(cx, fn, name, signature.notes.get(name), x)
         declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
     act.returns = signature.notes.get("return")
     act.is_serial |= is_real(callee)
@@ -216,6 +228,27 @@ def declare_argument(
     act.declare(Var(name, x, kind_of(x), depth, span))
 
 
+_NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
+
+
+def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: Any) -> None:
+    """Raises KernelCallError for an annotation of a ti.func that says nothing about its argument:
+    neither a type of ours, nor a class that the object which is passed is of."""
+    if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
+        raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)
+    if any(note is known for known in _NOTES) or get_origin(note) is not None:
+        return
+    modules = [str(getattr(kind, "__module__", "")) for kind in (note, type(note))]
+    if any(module.startswith("vkchi.") for module in modules):
+        return
+    if not isinstance(note, type) or not isinstance(x, note):
+        raise cx.fail(
+            f"the annotation of `{name}` of {fn.__name__}() is no type of a kernel's: {note!r}",
+            kind=KernelCallError,
+            help="annotate it with a type such as ti.f32 or ti.template(), or not at all",
+        )
+
+
 def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
     """Raises KernelTypeError where x is no variable or element of the type that `ti.ref` asks."""
     want = annotated_type(cx, note.tp)
@@ -237,7 +270,7 @@ def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span
     if type(x) is Slot:
         act.blocks[-1][name] = x.var
         return
-    kind = REFERENCE if isinstance(x, Value | Record) else CONSTANT
+    kind = REFERENCE
     if is_target(x) or is_places(x) or (is_receiver and isinstance(x, Record)):
         kind = VARIABLE
     act.declare(Var(name, x, kind, depth, span))

@@ -17,7 +17,7 @@ from vkchi.frontend.attributes import ATTRIBUTES, component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.construct import (
-    construct,
+    call_type,
     make_cols,
     make_diag,
     make_identity,
@@ -40,7 +40,7 @@ from vkchi.lang.struct import Struct
 from vkchi.types import scalar_of
 
 __all__ = [
-    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "component_indices", "construct",
+    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "call_type", "component_indices",
     "decompositions", "draw",
     "methods", "simt",
 ]  # fmt: skip
@@ -132,7 +132,7 @@ def _ndrange(cx: Context, *args: Any) -> ndrange:
     for begin, end in made.bounds:
         for bound in (begin, end):
             if isinstance(bound, Value) and scalar_of(bound.type).kind == "f":
-                raise cx.fail("ndrange takes integers", kind=KernelTypeError)
+                raise cx.fail("ndrange takes integers", kind=KernelCallError)
     return made
 
 
@@ -169,7 +169,7 @@ _HANDLERS: dict[object, Handler] = {
 
 
 def _type_call(t: Any) -> Handler:
-    return lambda cx, *args: construct(cx, t, args)
+    return lambda cx, *args, **names: call_type(cx, t, args, *names)
 
 
 def _composites() -> list[Function]:

@@ -24,7 +24,7 @@ from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
 from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.refuse import refuse
-from vkchi.frontend.scope import ARGUMENT, CONSTANT, VARIABLE, Activation, Var
+from vkchi.frontend.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.source import source_of
 from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.textures import TextureRef
@@ -107,7 +107,7 @@ def _naming_the_line(cx: Lowering) -> Iterator[None]:
 
 def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
     """Make the variable of one kernel argument. A struct's is a copy, which may change."""
-    kind = {"template": CONSTANT, "self": CONSTANT, "struct": VARIABLE}.get(arg.kind, ARGUMENT)
+    kind = {"struct": VARIABLE}.get(arg.kind, ARGUMENT)
     cx.act.declare(Var(arg.name, make_argument(cx, arg), kind, 0, cx.b.span))
 
 

@@ -27,6 +27,7 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
+from vkchi.frontend.operands import describe
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.records import refuse_operand
@@ -36,7 +37,7 @@ from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
 from vkchi.frontend.trees import is_container
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
-from vkchi.types import Tensor, shape_of
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -105,7 +106,20 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
+    if isinstance(n.op, ast.Not):
+        refuse_not(cx, x)
     return arith.unary(cx, _UNARY[type(n.op)], x)
+
+
+def refuse_not(cx: Lowering, x: Any) -> None:
+    """Raises KernelTypeError for `not` of floats that are known when the kernel runs."""
+    t = x.type if isinstance(x, Value) else None
+    if isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f":
+        raise cx.fail(
+            "`not` takes truth values and integers",
+            label=describe(t),
+            help="compare it: x == 0.0",
+        )
 
 
 # --- conditions ----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from vkchi.frontend.flow import branch, condition, lower_if
 from vkchi.frontend.inline import check_count, convert_result
 from vkchi.frontend.loops import lower_for, lower_while
 from vkchi.frontend.lower_expr import operator_text
-from vkchi.frontend.operands import dtype_of
+from vkchi.frontend.operands import describe, dtype_of
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown
@@ -47,6 +47,7 @@ def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
         )  # fmt: skip
     note = cx.expr(n.annotation)
     value = cx.expr(n.value)
+    check_declared(cx, n, note)
     if isinstance(note, StructType):
         name = ast.unparse(n.target)
         fitted = cx.at(n.value, lambda cx: fit_member(cx, note, value, name, what="variable"))
@@ -54,6 +55,21 @@ def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
         t = cx.at(n.annotation, lambda cx: dtype_of(cx, note))
         fitted = cx.at(n.value, lambda cx: coerce(cx, value, t))
     assign_to(cx, n.target, fitted)
+
+
+def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
+    """Raises KernelSyntaxError where a variable that is there gets another type."""
+    var = cx.act.find(n.target.id) if isinstance(n.target, ast.Name) else None
+    held = var.value if var is not None else None
+    if var is None or not isinstance(held, Value) or isinstance(note, StructType):
+        return
+    t = cx.at(n.annotation, lambda cx: dtype_of(cx, note))
+    if held.type is not t:
+        raise cx.at(n.target, lambda cx: cx.fail(
+            f"`{var.name}` is a {describe(held.type)} already, and keeps its type",
+            kind=KernelSyntaxError,
+            help="give the new variable a name of its own, or leave the annotation out",
+        ))  # fmt: skip
 
 
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:

@@ -302,7 +302,9 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
             kind=KernelIndexError,
             help=_right_index(array, ndim),
         )
-    if array.type.shape is None and not array.clamps:
+    layout = array.type.layout
+    begins_at_zero = layout is None or not any(layout.origin)
+    if begins_at_zero and not array.clamps:
         check_signs(cx, flat)
     places = [array_index(cx, k) for k in flat]
     if array.clamps:

@@ -16,7 +16,7 @@ from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.attributes import ATTRIBUTES
 from vkchi.frontend.call import CALLS, METHODS, Handler
-from vkchi.frontend.construct import construct
+from vkchi.frontend.construct import call_type
 from vkchi.frontend.operands import components
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
@@ -37,7 +37,7 @@ class Handle(Traced):
         """What calling `fn` in the kernel gives."""
         plain = tuple(map(unwrap, args))
         if isinstance(fn, Type | Following):
-            return self.give(construct(self.cx, fn, plain))
+            return self.give(call_type(self.cx, fn, plain))
         named = {key: unwrap(x) for key, x in kwargs.items()}
         return self.give(CALLS[fn].handler(self.cx, *plain, **named))
 

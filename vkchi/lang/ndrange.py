@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.errors import KernelCallError, KernelSyntaxError, KernelTypeError
 from vkchi.lang.matrix import Matrix, Vector
 
 
@@ -58,7 +58,7 @@ def _bounds_of(arg: Any) -> tuple[Any, Any]:
             f"ndrange takes numbers and pairs (begin, end), not a tuple of {len(arg)}"
         )
     if any(isinstance(bound, float | np.floating | str) for bound in arg):
-        raise KernelTypeError("ndrange takes integers and pairs of integers")
+        raise KernelCallError("ndrange takes integers and pairs of integers")
     return arg[0], arg[1]
 
 
