@@ -91,7 +91,7 @@ class Bound:
             return None
         view = host.array_of_torch(grad)
         array = Ndarray(self.runtime, one.array.elem, one.array.shape)
-        array.from_numpy(view)
+        array.put_unnoticed(view)
         self.imports.append(Import(name, view, array, grad))
         return array
 

@@ -49,3 +49,19 @@ def row_major(shape: tuple[int, ...], components: int) -> Layout:
         step *= extent
     axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
     return Layout(axes, tuple(range(components)), step)
+
+
+def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many values each digit of the indices has, and the scalars from one to the next."""
+    digits, steps = [], []
+    for extent, terms in zip(shape, layout.axes, strict=True):
+        for divisor, modulus, stride in terms:
+            digits.append(modulus or -(-extent // divisor))
+            steps.append(stride)
+    return tuple(digits), tuple(steps)
+
+
+def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:
+    """The first index of each axis, and the one behind the last."""
+    origin = layout.origin or (0,) * len(shape)
+    return tuple((first, first + extent) for first, extent in zip(origin, shape, strict=True))

@@ -39,6 +39,11 @@ class Ndarray(Storage):
         wide = self.layout.size >= WIDE_FROM
         self.argument_type = Array.of(elem, len(shape), stored=self.stored, wide=wide)
 
+    def add_gradient(self) -> None:
+        """Have a gradient, 0 at first."""
+        self.grad = type(self)(self.runtime, self.elem, self.shape)
+        self.runtime.gradients.add(self.grad)
+
     @property
     def element_shape(self) -> tuple[int, ...]:
         """() for numbers, (n,) for vectors, (n, m) for matrices."""
@@ -120,8 +125,7 @@ def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[axes]
     made = cls(current(), elem, cook_shape(shape))
     if needs_grad:
-        made.grad = cls(current(), elem, made.shape)
-        made.runtime.gradients.add(made.grad)
+        made.add_gradient()
     return made
 
 

@@ -140,6 +140,11 @@ def current() -> Runtime:
     return runtime
 
 
+def running() -> Runtime | None:
+    """The runtime, if there is one."""
+    return _Slot.runtime
+
+
 def install(runtime: Runtime | None) -> None:
     """Make `runtime` the current one after closing the one before."""
     if _Slot.runtime is not None:

@@ -254,7 +254,7 @@ class ArrayParameter(Parameter):
                 break
         else:
             array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
-            array.from_numpy(view)
+            array.put_unnoticed(view)
             array.is_copy = True
         bound.imports.append(Import(self.name, view, array, arg))
         return array

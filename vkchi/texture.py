@@ -16,7 +16,7 @@ import numpy as np
 from vkchi.bound import Bound
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape
-from vkchi.fields.storage import Storage
+from vkchi.fields.storage import Access, Storage
 from vkchi.formats import Format, rw_texture, texel_of, texture
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
@@ -72,15 +72,16 @@ class Texture:
         the format's own type, or floats that become what `store` makes of them.
         Raises ArgumentError for others.
         """
-        self._take("from_ndarray", host.numbers_of(ndarray))
+        self._take("from_ndarray", ndarray)
 
     def from_field(self, field: Any) -> None:
         """Take over the elements of a field, as `from_ndarray` does."""
         if not isinstance(field, Storage):
             raise ArgumentError(f"from_field takes a field, not {describe(field)}")
-        self._take("from_field", field.to_numpy())
+        self._take("from_field", field)
 
-    def _take(self, who: str, values: np.ndarray[Any, Any]) -> None:
+    def _take(self, who: str, source: Any) -> None:
+        values = source.contents() if isinstance(source, Storage) else host.numbers_of(source)
         inner = (self.texel.channels,) if self.texel.channels > 1 else ()
         accepted = [(*shape, *inner) for shape in (self.shape, self.shape[::-1])]
         if inner == ():
@@ -90,6 +91,11 @@ class Texture:
                 f"{who}: an array of shape {accepted[0]} is needed for this texture, "
                 f"not {values.shape}"
             )
+        if isinstance(source, Storage):
+            tape = self.storage.runtime.tape if self.texel.kind == "float" else None
+            if tape is not None and tape.refill(self.storage, source):
+                return
+            source.tell(Access("read"))
         self.storage.from_numpy(self._encoded(who, values).reshape((*self.shape[::-1], *inner)))
 
     def _encoded(self, who: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

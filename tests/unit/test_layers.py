@@ -38,8 +38,8 @@ L6 = (
     "autodiff.variants autodiff.copies autodiff.overwrites autodiff.checkpoints "
     "autodiff.validation autodiff.second autodiff.stale autodiff.tensors "
     "autodiff.leftovers autodiff.renewal autodiff.recording autodiff.steps autodiff.drawing "
-    "autodiff.arguments autodiff.races autodiff.constants races ad profiler gui texture tools "
-    "experimental",
+    "autodiff.arguments autodiff.hosted autodiff.races autodiff.constants races ad profiler gui "
+    "texture tools experimental",
 )
 ALGORITHMS = ("algorithms linalg",)
 L7 = ("__init__ __main__ aliases core",)

@@ -79,7 +79,11 @@ class PrefixSumExecutor:
                 f"has {input_arr.shape[0]}"
             )
         if self.length > 0:
-            self._scan(input_arr, self.length, self._levels(t))
+            levels = self._levels(t)
+            for sums in levels if current().is_taped and t.kind == "f" else ():
+                if sums.grad is None:  # derivatives flow through them
+                    sums.add_gradient()
+            self._scan(input_arr, self.length, levels)
 
     def _levels(self, t: Scalar) -> list[Any]:
         """The arrays of chunks' sums, of their chunks' sums, and so on; kept for the next run."""

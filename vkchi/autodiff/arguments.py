@@ -1,6 +1,6 @@
 """What users hand to tapes, forward mode and the functions of `ti.ad`, checked first.
 
-Owns: the checks and their errors; `set_loss`. Must not know: what is done with it.
+Owns: the checks and their errors; `set_loss`, `seed_loss`. Must not know: what is done with it.
 """
 
 from __future__ import annotations
@@ -108,3 +108,13 @@ def set_loss(loss: Any, value: float) -> None:
         loss.detach().fill_(value)
     else:
         loss.fill(value)
+
+
+def seed_loss(loss: Any) -> None:
+    """Set the gradient of a loss to 1."""
+    if not host.is_torch(loss):
+        loss.grad.fill(1.0)
+    elif loss.grad is None:
+        loss.grad = loss.detach().clone().fill_(1.0)
+    else:
+        loss.grad.fill_(1.0)

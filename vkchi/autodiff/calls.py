@@ -75,6 +75,14 @@ def keep_arguments(
     return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
 
 
+def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a launch: of those in host memory that are only read, the copies made."""
+    if not call.hosts:
+        return args
+    read = call.hosts.keys() & call.arrays.keys() - call.plan.written
+    return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
+
+
 def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
     """Parameters with their arguments, each part of structs and packs for itself."""
     for parameter, arg in zip(plan.parameters, args, strict=True):

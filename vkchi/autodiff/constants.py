@@ -12,7 +12,8 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from vkchi.autodiff.calls import Call, whole
-from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.memory import kinds_of_writes
+from vkchi.autodiff.primal import Activity, is_smooth_array
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.taints import covering
 from vkchi.fields.storage import Storage
@@ -61,3 +62,10 @@ class Escapes:
         active = Activity(fn, names, constant=constant | reach.begun())
         self.stores = active.stores
         self.lasting: dict[str, Any] = reach.lasting(active) if active.escapes else {}
+
+
+def stores_constants(fn: Func) -> bool:
+    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
+    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
+    is_store = all(kinds == {"store"} for kinds in kinds_of_writes(fn.body.ops).values())
+    return is_store and not (active.stores or active.escapes)

@@ -13,13 +13,13 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vkchi.autodiff.calls import Call, whole
 from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.regions import Box, may_meet
-from vkchi.autodiff.taints import covering, flow_from
+from vkchi.autodiff.taints import covering, flow_from, line_of
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
 from vkchi.launch import Plan
@@ -91,7 +91,7 @@ class Overwrites:
             if name in call.arrays and name not in call.hosts:
                 array = call.arrays[name]
                 box = boxes.get(name) or (None,) * len(array.shape)
-                held = Held(whole(array), name, f"{call.name}()", op.span, box)
+                held = Held(whole(array), name, f"{call.name}()", line_of(op), box)
                 self.hold(held)
                 found.append(held.array)
         return found
@@ -151,11 +151,16 @@ class Overwrites:
             if covering(call, name) is not None:
                 del self.lost[id(whole(array))]
 
+    def check_arrays(self, arrays: Iterable[Storage]) -> None:
+        """Raises GradientError if one of these arrays was overwritten."""
+        for array in arrays:
+            found = self.lost.get(id(whole(array)))
+            if found is not None:
+                raise refuse(found, None)
+
     def check_loss(self, loss: Any) -> None:
         """Raises GradientError if the loss was overwritten."""
-        found = self.lost.get(id(whole(loss)))
-        if found is not None:
-            raise refuse(found, None)
+        self.check_arrays([loss])
 
 
 def refuse(loss: Loss, reader: Any) -> GradientError:

@@ -6,20 +6,22 @@ Owns: `Recording`. Must not know: how derivatives are built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from types import MappingProxyType
 from typing import Any
 
-from vkchi.autodiff.calls import Call, whole
-from vkchi.autodiff.copies import copy_floats
+from vkchi.autodiff.calls import Call, companion, whole
+from vkchi.autodiff.copies import copy_floats, copy_in_order
 from vkchi.autodiff.keeper import Keeper
 from vkchi.autodiff.overwrites import Index, Overwrites
 from vkchi.autodiff.races import FoundRaces
+from vkchi.autodiff.refusals import WORDS
 from vkchi.autodiff.regions import Box
-from vkchi.autodiff.taints import Taints
+from vkchi.autodiff.taints import Taint, Taints, Values
 from vkchi.blocks import Block
 from vkchi.fields.storage import Access, Storage
+from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 
 
@@ -87,6 +89,61 @@ class Recording(Block):
     def cut(self, array: Storage, at: Index | None) -> None:
         """The derivative of what stands in an element, or (None) anywhere, is 0 from now on."""
         raise NotImplementedError
+
+    # --- what Python computes and copies ---------------------------------------------------------
+
+    @property
+    def is_following(self) -> bool:
+        """Whether what Python computes matters: not inside functions with gradients of their own,
+        nor in those that have none by intent."""
+        return not self.is_paused
+
+    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
+        """Whether what the host computes from these can be differentiated (`hosted`)."""
+        return False
+
+    def holding(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds that has a derivative."""
+        found = self.taints.of(array)
+        if isinstance(array, Storage) and companion(array, self.kind) is not None:
+            held = self.overwrites.holds(array)
+            origin = (
+                (f"{array!r} has a {WORDS[self.kind]}", None) if held is None
+                else (f"{held.who} puts a value with a derivative there", held.span)
+            )  # fmt: skip
+            found = [*found, Taint(whole(array), repr(array), origin, ())]
+        return found
+
+    def let_go(
+        self, inputs: Sequence[Storage | Values], output: Storage | Values, way: str, *,
+        is_all: bool = True,
+    ) -> None:  # fmt: skip
+        """Note that Python computed something from arrays, which has lost their derivatives, or
+        (not `is_all`) those that were lost before."""
+        if self.is_following:
+            find = self.holding if is_all else self.taints.of
+            found = [t for x in inputs for t in find(x)]
+            for array in self.taints.pass_on(found, output, way):
+                self.keeper.watch(array)
+
+    def filled(self, array: Storage, values: Values) -> None:
+        """Python puts these numbers into an array."""
+        self.let_go([values], array, "Python put it into an array here")
+
+    def copy_tensor(self, target: Storage, tensor: Any) -> bool:
+        """Record a copy of a torch tensor as a kernel; whether it was."""
+        return False
+
+    def refill(self, target: Ndarray, source: Storage) -> bool:
+        """Record a copy of floats into an array of another shape, the texels of a texture, which
+        gets a gradient if the source has one; whether it was."""
+        is_smooth = not self.is_paused and target.dtype.kind == source.dtype.kind == "f"
+        if is_smooth:
+            has_gradient = self.kind == "grad" and companion(source, "grad") is not None
+            if has_gradient and target.grad is None:
+                target.add_gradient()
+            copy_in_order(target, source)
+        return is_smooth
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Record a copy of floats as a kernel; whether it was."""

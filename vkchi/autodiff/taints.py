@@ -6,9 +6,11 @@ Owns: finding them, and the errors. Must not know: tapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from vkchi.autodiff.calls import Call, footprint, whole
 from vkchi.autodiff.covers import holds
@@ -20,21 +22,26 @@ from vkchi.errors import GradientError
 from vkchi.fields.storage import Access, Storage
 from vkchi.interop import host
 from vkchi.ir.ops import READS, WRITES
+from vkchi.span import Span, is_ours, user_span
 
 Index = tuple[int, ...]
+Values = np.ndarray[Any, Any]
+
+
+Note = tuple[str, Span | None]
 
 
 class Taint(NamedTuple):
     """A part of an array without gradient that holds something with a derivative, or the bits of
-    such values, and who put it there. Of an array in host memory it is the numpy view, and all of
-    it."""
+    such values; who put it there, and the ways that it went since, outside of kernels. Of an array
+    in host memory it is the numpy view, and all of it."""
 
     array: Any
     name: str
-    call: Call
-    op: Any
+    origin: Note
     box: Box
     is_bits: bool = False
+    ways: tuple[Note, ...] = ()
 
 
 class Taints:
@@ -53,17 +60,44 @@ class Taints:
         bits, and the ops that put it there. What is returned are those on the device."""
         noted = []
         boxes = writes_of(call) if escapes else {}
+        what = "bits of a value" if is_bits else "a value"
         for name, op in escapes.items():
+            origin = (f"{call.name}() puts {what} with a derivative there", line_of(op))
             if name in call.hosts:
-                self.hosts.append(Taint(call.hosts[name], name, call, op, (), is_bits))
+                self.hosts.append(Taint(call.hosts[name], name, origin, (), is_bits))
             elif name in call.arrays:
                 array = whole(call.arrays[name])
                 box = boxes.get(name, (None,) * len(array.shape))
-                taint = Taint(array, name, call, op, box, is_bits)
-                self.arrays.setdefault(id(array), {})[box] = taint
-                self.cleared.pop(id(array), None)
-                noted.append(array)
+                noted.append(self.add(Taint(array, name, origin, box, is_bits)))
         return noted
+
+    def add(self, taint: Taint) -> Storage:
+        """Note one of an array on the device, which is returned."""
+        array: Storage = taint.array
+        self.arrays.setdefault(id(array), {})[taint.box] = taint
+        self.cleared.pop(id(array), None)
+        return array
+
+    def pass_on(self, found: Iterable[Taint], target: Storage | Values, way: str) -> list[Storage]:
+        """Note that what Python computed from some arrays, losing the derivatives that they hold,
+        is now in another. What is returned are those on the device."""
+        step = (way, user_span())
+        noted = []
+        for taint in found:
+            moved = taint._replace(array=target, ways=(*taint.ways, step))
+            if isinstance(target, Storage):
+                array = whole(target)
+                box = (None,) * len(array.shape)
+                noted.append(self.add(moved._replace(array=array, box=box)))
+            else:
+                self.hosts.append(moved._replace(box=()))
+        return noted
+
+    def of(self, array: Storage | Values) -> list[Taint]:
+        """What is known of an array, on the device or in host memory."""
+        if isinstance(array, Storage):
+            return list(self.arrays.get(id(whole(array)), {}).values())
+        return [t for t in self.hosts if host.may_overlap(t.array, array)]
 
     def note_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array. What it writes is constant, unless it has read the
@@ -84,10 +118,7 @@ class Taints:
 
     def find(self, call: Call, name: str) -> list[Taint]:
         """What is known of an array of a call."""
-        view = call.hosts.get(name)
-        if view is None:
-            return list(self.arrays.get(id(whole(call.arrays[name])), {}).values())
-        return [t for t in self.hosts if host.may_overlap(t.array, view)]
+        return self.of(call.hosts.get(name, call.arrays[name]))
 
     def check(self, call: Call, names: frozenset[str], need: str = "grad") -> list[Storage]:
         """Raises GradientError if a call reads a derivative out of an array that has no place for
@@ -115,6 +146,11 @@ class Taints:
             self.arrays[id(taint.array)].pop(taint.box, None)
         elif host.is_same_view(view, taint.array):
             self.hosts = [t for t in self.hosts if t is not taint]
+
+
+def line_of(op: Any) -> Span | None:
+    """The user's line that an op stands in, or, of a kernel of ours, that has called it."""
+    return user_span() if is_ours(op.span) else op.span
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
@@ -190,14 +226,20 @@ def missing_place(name: str, taint: Taint, op: Any, need: str) -> GradientError:
     if taint.is_bits:
         return GradientError(
             f"the {word} flows through the bits of a number: it would be lost", op.span,
-            notes=((f"{taint.call.name}() puts bits of a value with a derivative there",
-                    taint.op.span),),
+            notes=(taint.origin, *taint.ways),
             help="put ti.stop_grad(...) around the value whose bits are taken",
+        )  # fmt: skip
+    if taint.ways:
+        return GradientError(
+            f"the {word} flows through what Python computed or copied, which has none: it would be "
+            "lost", op.span, notes=(taint.origin, *taint.ways),
+            help="docs/autodiff.md, \"Values that travel without a kernel\", says what has a "
+            "derivative; what a ti.ad.no_grad function gives is a constant",
         )  # fmt: skip
     return GradientError(
         f"the {word} flows through `{name}`, which has none: it would be lost",
         op.span,
-        notes=((f"{taint.call.name}() puts a value with a derivative there", taint.op.span),),
+        notes=(taint.origin,),
         help=help_for(name, need),
     )
 

@@ -16,11 +16,11 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from vkchi.autodiff.arguments import check_alone, check_loss, set_loss
+from vkchi.autodiff.arguments import check_alone, check_loss, seed_loss, set_loss
 from vkchi.autodiff.calls import (
     Call,
     Gradients,
@@ -28,10 +28,10 @@ from vkchi.autodiff.calls import (
     check_leaves,
     check_numbers,
     companion,
+    copied_where_read,
     copy_of,
     describe_call,
     is_gradient,
-    keep_arguments,
     leaves_of,
     make_grads,
     plan_gradient,
@@ -40,19 +40,19 @@ from vkchi.autodiff.calls import (
 )
 from vkchi.autodiff.check import check_inputs, check_tape
 from vkchi.autodiff.checkpoints import Replay, Report, bytes_of
-from vkchi.autodiff.constants import Constants, Escapes
-from vkchi.autodiff.copies import put_back
+from vkchi.autodiff.constants import Constants, Escapes, stores_constants
+from vkchi.autodiff.copies import copy_tensor, put_back
+from vkchi.autodiff.hosted import Function, Hosted, Step
 from vkchi.autodiff.keeper import UNLIMITED, Rewritten, Wanted
 from vkchi.autodiff.leftovers import Leftovers
-from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.autodiff.overwrites import Cut, Held, Index
-from vkchi.autodiff.primal import Activity, is_smooth_array
 from vkchi.autodiff.races import Race
 from vkchi.autodiff.races import refuse as refuse_race
 from vkchi.autodiff.recording import Recording
 from vkchi.autodiff.regions import Box
 from vkchi.autodiff.stale import History
 from vkchi.autodiff.steps import Custom, Entry, Launch, Skipped, launches_in
+from vkchi.autodiff.taints import Taint, Values
 from vkchi.autodiff.tensors import Copies, Tensors
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.storage import Access, Storage
@@ -61,6 +61,7 @@ from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
+from vkchi.types import shape_of
 
 if TYPE_CHECKING:
     from vkchi.autodiff.plan import GradientPlan
@@ -91,11 +92,11 @@ class Tape(Recording):
     ) -> None:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        self.entries: list[Entry | Skipped | Custom | Rewritten | Cut] = []
+        self.entries: list[Entry | Skipped | Custom | Rewritten | Cut | Step] = []
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
         super().__init__(current(), budget)
         self.report: Report | None = None
-        self.history, self.constants = History(), Constants()
+        self.history, self.constants, self.hosted = History(), Constants(), Hosted()
         self.tensors, self.copies = Tensors(), Copies()
         self.written: dict[int, Storage] = {}
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
@@ -427,6 +428,54 @@ class Tape(Recording):
             box = (None,) * len(array.shape)
             self.overwrites.hold(Held(whole(array), name, who, user_span(), box))
 
+    @property
+    def is_following(self) -> bool:
+        """Whether what Python computes matters."""
+        return self.state == "recording" and not self.is_paused
+
+    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
+        """Whether what the host computes from these is a step."""
+        return self.is_following and self.hosted.has_slopes(inputs)
+
+    def record(
+        self, function: Function, inputs: Sequence[Storage | Values], found: Sequence[Values],
+        result: Values, output: Storage | Values,
+    ) -> None:  # fmt: skip
+        """Record what the host computed. Raises GradientError where an input was overwritten with
+        something unknown."""
+        self.overwrites.check_arrays(x for x in inputs if isinstance(x, Storage))
+        if isinstance(output, Storage):
+            self.protect({"output"}, {"output": output}, {})
+            box = (None,) * len(output.shape)
+            self.overwrites.hold(Held(output, repr(output), function.who, user_span(), box))
+            self.keeper.watch(output)
+        self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
+        step = self.hosted.make_step(function, inputs, found, result, output)
+        self.entries += [*self.keeper.take_rewritten(), step]
+        self.keeper.count(step.size_bytes)
+
+    def holding(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds that has a derivative: matrices and tensors too."""
+        found = super().holding(array)
+        if not isinstance(array, Storage):
+            origins = [*self.tensors.origins(array), *self.hosted.origins(array)]
+            found = [*found, *(Taint(array, "", origin, ()) for origin in origins)]
+        return found
+
+    def copy_tensor(self, target: Storage, tensor: Any) -> bool:
+        """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
+        array, the derivative is lost."""
+        if not (self.is_following and target.dtype.kind == "f" and host.has_grad(tensor)):
+            return False
+        if tuple(tensor.shape) == target.shape + shape_of(target.elem):
+            copy_tensor(target, tensor)
+            return True
+        target.from_numpy(host.array_of_torch(tensor))
+        lost = Taint(target, "", ("a tensor that requires a gradient was copied", None), ())
+        for array in self.taints.pass_on([lost], target, "it was put into an array here"):
+            self.keeper.watch(array)
+        return True
+
     def met(self, array: Storage, access: Access) -> None:
         """A function with a gradient of its own may write to arrays that no kernel has met."""
         if self.is_paused and access.kind != "read":
@@ -442,34 +491,6 @@ class Tape(Recording):
         self.entries.append(Cut((gradient,), at))
         if at is None:
             self.constants.note_cut(array)
-
-
-def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a launch: of those in host memory that are only read, the copies made."""
-    if not call.hosts:
-        return args
-    read = call.hosts.keys() & call.arrays.keys() - call.plan.written
-    return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
-
-
-def stores_constants(fn: Func) -> bool:
-    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
-    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
-    is_store = all(kinds == {"store"} for kinds in kinds_of_writes(fn.body.ops).values())
-    return is_store and not (active.stores or active.escapes)
-
-
-# --- losses and gradients ------------------------------------------------------------------------
-
-
-def seed_loss(loss: Any) -> None:
-    """Set the gradient of a loss to 1."""
-    if not host.is_torch(loss):
-        loss.grad.fill(1.0)
-    elif loss.grad is None:
-        loss.grad = loss.detach().clone().fill_(1.0)
-    else:
-        loss.grad.fill_(1.0)
 
 
 def clear_all_gradients() -> None:

@@ -23,6 +23,7 @@ from vkchi.autodiff.taints import covering, flow_from
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
+from vkchi.span import Span
 
 WHO = "torch or numpy"
 
@@ -97,6 +98,11 @@ class Tensors:
                         raise refuse(Loss(left.held, left.who, None), flow[target])
                 if call.tensors.get(name) is left.tensor and covering(call, name) is not None:
                     left.is_changed = False
+
+    def origins(self, view: Any) -> list[tuple[str, Span | None]]:
+        """Who put values with a derivative into the memory of a numpy array, and where."""
+        held = [left.held for left in self.left if host.may_overlap(left.view, view)]
+        return [(f"{h.who} puts a value with a derivative there", h.span) for h in held]
 
     def note_call(self, call: Call, stores: Mapping[str, Any]) -> None:
         """Remember what a call left where it wrote; `stores` are the ops that put values with a

@@ -170,16 +170,19 @@ class Field(Storage):
         self.check_alive()
         return self.array_type
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def duplicate(self, memo: dict[int, Any]) -> Any:
         self.settle()
-        made = super().__deepcopy__(memo)
+        made = super().duplicate(memo)
         assert isinstance(made, Field)
         made.is_copy = True
         made.companions = {
-            kind: copy.deepcopy(companion, memo)
+            kind: memo.setdefault(id(companion), companion.duplicate(memo))
             for kind, companion in self.companions.items()
             if companion.node is not None
         }
+        known = {"grad": self.runtime.gradients, "dual": self.runtime.duals}
+        for kind, companion in made.companions.items():
+            known[kind].add(companion)
         return made
 
     def __repr__(self) -> str:
@@ -271,8 +274,8 @@ class MatrixField(Field):
         super().__init__(runtime, elem, name)
         self._parts: dict[int, ComponentField] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        made = super().__deepcopy__(memo)
+    def duplicate(self, memo: dict[int, Any]) -> Any:
+        made = super().duplicate(memo)
         made._parts = {}
         return made
 

@@ -9,7 +9,6 @@ Must not know: kernels, IR, how a layout was made.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -28,6 +27,7 @@ from vkchi.errors import (
 )
 from vkchi.fields.noted import Noted, places_of
 from vkchi.interop import host
+from vkchi.layout import digits_of, ends_of
 from vkchi.runtime import Runtime
 from vkchi.types import (
     SCALARS,
@@ -166,13 +166,23 @@ class Storage:
         self._is_quick = is_itself and is_line
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
-        """An array of its own with the same contents (and gradient)."""
+        """An array of its own with the same contents (and gradient); tapes record that."""
+        made = self.duplicate(memo)
+        if self.runtime.tape is not None:
+            self.runtime.tape.copy(made, self)
+        return made
+
+    def duplicate(self, memo: dict[int, Any]) -> Storage:
+        """The same, and no tape is told."""
         made = object.__new__(type(self))
         vars(made).update(vars(self))
+        vars(made).pop("watch", None)
         made._allocate()
         self.device.copy(self.buffer, made.buffer, self.size_bytes)
-        if vars(self).get("grad") is not None:
-            vars(made)["grad"] = copy.deepcopy(vars(self)["grad"], memo)
+        gradient = vars(self).get("grad")
+        if gradient is not None:
+            vars(made)["grad"] = memo[id(gradient)] = gradient.duplicate(memo)
+            self.runtime.gradients.add(vars(made)["grad"])
         return made
 
     def __copy__(self) -> Storage:
@@ -251,9 +261,18 @@ class Storage:
         return result
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
-        """Write the contents to a numpy array of shape `shape + element shape` (contiguous, for an
-        array in blocks)."""
+        """Write the contents to a numpy array of their shape (contiguous, of arrays in blocks)."""
         self.tell(Access("read"))
+        self.copy_unnoticed(target)
+
+    def contents(self) -> np.ndarray[Any, Any]:
+        """What `to_numpy` gives, and nobody is told."""
+        found = np.empty(self.shape + shape_of(self.elem), self.dtype.dtype)
+        self.copy_unnoticed(found)
+        return found
+
+    def copy_unnoticed(self, target: np.ndarray[Any, Any]) -> None:
+        """The same, and nobody is told."""
         self.ready()
         values = self.host
         if values is None:
@@ -264,11 +283,20 @@ class Storage:
     def from_numpy(self, source: Any) -> None:
         """Take over the contents of an array of the same shape, as numbers of this array's type:
         floats are cut to integers, integers wrap. Raises ArgumentError."""
+        if isinstance(source, Storage):
+            self.copy_from(source)
+            return
         values = host.numbers_of(source)
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
         self.tell(Access("write"))
+        if self.runtime.tape is not None:
+            self.runtime.tape.filled(self, values)
+        self.put_unnoticed(values)
+
+    def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
+        """Take over numbers of the same shape; nobody is told."""
         self._put(host.cast(values, self.dtype).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
@@ -303,7 +331,8 @@ class Storage:
 
     def from_torch(self, tensor: Any) -> None:
         """Take over the contents of a torch tensor of the same shape."""
-        self.from_numpy(host.array_of_torch(tensor))
+        if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
+            self.from_numpy(host.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
         """Take over the contents of a field or ndarray of the same shape and element shape, on the
@@ -464,22 +493,6 @@ def check_integer(k: Any) -> None:
         raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
     if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
         raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
-
-
-def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How many values each digit of the indices has, and the scalars from one to the next."""
-    digits, steps = [], []
-    for extent, terms in zip(shape, layout.axes, strict=True):
-        for divisor, modulus, stride in terms:
-            digits.append(modulus or -(-extent // divisor))
-            steps.append(stride)
-    return tuple(digits), tuple(steps)
-
-
-def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:
-    """The first index of each axis, and the one behind the last."""
-    origin = layout.origin or (0,) * len(shape)
-    return tuple((first, first + extent) for first, extent in zip(origin, shape, strict=True))
 
 
 def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:

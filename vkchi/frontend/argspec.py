@@ -18,10 +18,11 @@ class ArgSpec(NamedTuple):
 
     kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array,
     `value` its boundary: `unsafe` or `clamp`),
-    `texture` (its texels as an `array`, `value` its annotation and format), `template` (the
-    compile-time `value`), `self` (the object whose method the kernel is). Of several members, whose
-    specs are the `value`, named by their paths: `struct` (by value), `structs` (an array of
-    structs) and `pack` (arguments passed together), `type` their type.
+    `sparse` (a builder of sparse matrices: the count as an `array`, `value` the types of the arrays
+    of rows, columns and numbers), `texture` (its texels as an `array`, `value` its annotation and
+    format), `template` (the compile-time `value`), `self` (the object whose method the kernel is).
+    Of several members, whose specs are the `value`, named by their paths: `struct` (by value),
+    `structs` (an array of structs) and `pack` (arguments passed together), `type` their type.
     """
 
     name: str

@@ -26,7 +26,7 @@ from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.refuse import refuse
 from vkchi.frontend.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.source import source_of
-from vkchi.frontend.sparse import SparseRef
+from vkchi.frontend.sparse import SparseRef, names_of
 from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
@@ -135,7 +135,11 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
         value = TextureRef(cx, value, *arg.value)
-    return SparseRef(value, arg.value) if arg.kind == "sparse" else value
+    if arg.kind == "sparse":
+        pairs = zip(arg.value, names_of(arg.name)[1:], strict=True)
+        params = (cx.add_param(Param(t, name), ("arg", name)) for t, name in pairs)
+        return SparseRef(value, *map(ArrayRef, params))
+    return value
 
 
 def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:

@@ -1,10 +1,11 @@
 """Sparse matrix builders in kernels: `A[i, j] += v` notes a triplet.
 
-Owns: `SparseRef`, what a builder is while a kernel is lowered, and the layout of its memory: words
-of the width of its numbers, first the count of triplets, then row, column and the number's bits of
-each. A triplet that has no room is dropped; the count tells. Must not know: matrices.
+Owns: `SparseRef`, what a builder is while a kernel is lowered, and its arrays: the count of
+triplets; their rows and columns, of another type than the count, which they then cannot be the
+memory of; and their numbers, whose derivatives flow as those of any array. A triplet that has no
+room is dropped; the count tells. Must not know: matrices.
 
-    SparseRef(array, f32).cell(cx, [i, j]).atomic(cx, "atomic_add", v)
+    SparseRef(count, rows, columns, numbers).cell(cx, [i, j]).atomic(cx, "atomic_add", v)
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from vkchi.frontend import arith
 from vkchi.frontend.operands import constant
 from vkchi.frontend.values import ArrayRef, Context, Place
 from vkchi.ir.core import Op, Value
-from vkchi.types import SCALARS, Scalar, i32
-
-HEADER, TRIPLET = 1, 3  # words
+from vkchi.types import Scalar, i32, scalar_of, u32
 
 
-def word_of(t: Scalar) -> Scalar:
-    """The integer type that a builder of numbers of type t keeps: i32 for f32, i64 for f64."""
-    return SCALARS[f"i{t.bits}"]
+def names_of(name: str) -> tuple[str, str, str, str]:
+    """The parameters for a builder's count, rows, columns and numbers."""
+    return name, f"{name}.rows", f"{name}.columns", f"{name}.numbers"
 
 
 class SparseRef:
-    """A builder argument, of numbers of type `elem`."""
+    """A builder argument."""
 
-    __slots__ = ("array", "elem")
+    __slots__ = ("columns", "count", "numbers", "rows")
     __vkchi_name__ = "a sparse matrix builder"
 
-    def __init__(self, array: ArrayRef, elem: Scalar) -> None:
-        self.array, self.elem = array, elem
+    def __init__(
+        self, count: ArrayRef, rows: ArrayRef, columns: ArrayRef, numbers: ArrayRef
+    ) -> None:
+        self.count, self.rows, self.columns, self.numbers = count, rows, columns, numbers
+
+    @property
+    def elem(self) -> Scalar:
+        """The type of the numbers."""
+        return scalar_of(self.numbers.type.elem)
 
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
         """`A[i, j]`, to be added to. Raises KernelIndexError."""
@@ -71,19 +77,12 @@ class SparseCell(Place):
         """Note the triplet (row, column, v). There is no old value: gives v."""
         if kind != "atomic_add":
             raise _only_added_to(cx)
-        array, word = self.builder.array.value, word_of(self.builder.elem)
-        count = cx.b.emit("elem", array, constant(cx, 0, i32))
-        slot = cx.b.emit("atomic_add", count, constant(cx, 1, word))
-        place = arith.cast(cx, slot, i32)
-        first = cx.b.emit("mul", place, constant(cx, TRIPLET, i32))
-        words = (
-            arith.cast(cx, self.row, word),
-            arith.cast(cx, self.column, word),
-            cx.b.emit("bitcast", v, type=word),
-        )
-        for k, x in enumerate(words):
-            index = cx.b.emit("add", first, constant(cx, HEADER + k, i32))
-            cx.b.emit("store", cx.b.emit("elem", array, index), x)
+        builder = self.builder
+        count = cx.b.emit("elem", builder.count.value, constant(cx, 0, i32))
+        slot = cx.b.emit("atomic_add", count, constant(cx, 1, i32))
+        row, column = (arith.cast(cx, x, u32) for x in (self.row, self.column))
+        for array, x in ((builder.rows, row), (builder.columns, column), (builder.numbers, v)):
+            cx.b.emit("store", cx.b.emit("elem", array.value, slot), x)
         return v
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from vkchi.bound import Bound
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.sparse import HEADER, TRIPLET, word_of
+from vkchi.frontend.sparse import names_of
 from vkchi.linalg.sparse import SparseMatrix
-from vkchi.ndarray import ndarray
+from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter, describe
-from vkchi.types import Scalar, cook, f32, f64, sparse_matrix_builder
+from vkchi.types import Scalar, cook, f32, f64, i32, sparse_matrix_builder, u32
 
 
 class SparseMatrixBuilder:
@@ -51,39 +51,46 @@ class SparseMatrixBuilder:
         self.num_cols = num_rows if num_cols is None else num_cols
         self.max_num_triplets, self.storage_format = max_num_triplets, storage_format
         self.dtype: Scalar = t
-        self.words = ndarray(word_of(t), HEADER + TRIPLET * max_num_triplets)
+        self.count = ndarray(i32, 1)
+        room = max(1, max_num_triplets)
+        self.rows, self.columns, self.numbers = (ndarray(elem, room) for elem in (u32, u32, t))
 
-    def _triplets(self) -> tuple[Any, Any, Any]:
-        """Rows, columns and numbers. Raises KernelRuntimeError where there was not enough room."""
-        words = self.words.to_numpy()
-        count = int(words[0])
+    @property
+    def arrays(self) -> tuple[Ndarray, Ndarray, Ndarray, Ndarray]:
+        """What kernels write."""
+        return self.count, self.rows, self.columns, self.numbers
+
+    def _places(self) -> tuple[Any, Any]:
+        """Rows and columns. Raises KernelRuntimeError where there was not enough room."""
+        count = int(self.count[0])
         if count > self.max_num_triplets:
             raise KernelRuntimeError(
                 f"SparseMatrixBuilder: {count} numbers were added, and there is room for "
                 f"{self.max_num_triplets}: make it with max_num_triplets={count}"
             )
-        rows, columns, bits = words[HEADER : HEADER + TRIPLET * count].reshape(-1, TRIPLET).T
-        return rows, columns, np.ascontiguousarray(bits).view(self.dtype.dtype)
+        rows, columns = (x.to_numpy()[:count].view(np.int32) for x in (self.rows, self.columns))
+        return rows, columns
 
     def print_triplets(self) -> None:
         """Show what was added."""
-        rows, columns, numbers = self._triplets()
+        rows, columns = self._places()
         print(
             f"n={self.num_rows}, m={self.num_cols}, num_triplets={len(rows)} "
             f"(max={self.max_num_triplets})"
         )
-        for i, j, x in zip(rows, columns, numbers):
+        for i, j, x in zip(rows, columns, self.numbers.to_numpy()):
             print(f"[{i}, {j}] = {x:g}")
 
     def build(self, dtype: Any = None, _format: str = "CSR") -> SparseMatrix:
         """The matrix of the sums of what was added, in the builder's type or `dtype`; the builder
         starts anew. Raises KernelRuntimeError for entries outside the matrix."""
-        rows, columns, numbers = self._triplets()
-        self.words.fill(0)
+        rows, columns = self._places()
+        self.count.fill(0)
         t = self.dtype if dtype is None else cook(dtype)
         made = SparseMatrix(self.num_rows, self.num_cols, dtype=t)
-        made.set_triplets(rows, columns, numbers)
-        return made
+        made.check_inside(rows, columns)
+        who = "SparseMatrixBuilder.build()"
+        return made.add_up(who, (self.numbers,), rows, columns, np.arange(len(rows)))
 
 
 class BuilderParameter(Parameter):
@@ -97,20 +104,24 @@ class BuilderParameter(Parameter):
     def sign(self, arg: Any) -> Any:
         if not isinstance(arg, SparseMatrixBuilder):
             raise self.refuse(f"a ti.linalg.SparseMatrixBuilder is needed, not {describe(arg)}")
-        return (arg.dtype, arg.words.argument_type)
+        return tuple(array.argument_type for array in arg.arrays)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
-        dtype, array_type = signed
-        return ArgSpec(self.name, "sparse", array_type, dtype)
+        count, *others = signed
+        return ArgSpec(self.name, "sparse", count, tuple(others))
 
     def bind(self, arg: Any, bound: Bound) -> None:
-        if arg.words.device is not bound.runtime.device:
-            arg.words.check_alive()
+        if arg.count.device is not bound.runtime.device:
+            arg.count.check_alive()
             raise self.refuse("the builder belongs to another device")
-        bound.bind_array(self.name, arg.words)
+        if bound.runtime.is_taped and arg.numbers.grad is None:
+            arg.numbers.add_gradient()
+        for name, array in zip(names_of(self.name), arg.arrays, strict=True):
+            bound.bind_array(name, array)
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
-        return [("ptr", self.name, 0), ("size", self.name, 0), ("dim", self.name, 0)]
+        kinds = ("ptr", "size", "dim")
+        return [(kind, name, 0) for name in names_of(self.name) for kind in kinds]
 
 
 ANNOTATIONS[sparse_matrix_builder] = BuilderParameter

@@ -9,15 +9,18 @@ direct solver takes matrices of up to MOST_DENSE rows. Must not know: how matric
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vkchi.autodiff.hosted import compute, computed
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
+from vkchi.fields.storage import Storage
 from vkchi.linalg.sparse import SparseMatrix
-from vkchi.ndarray import Ndarray, ndarray
+from vkchi.linalg.sums import Weighted
+from vkchi.ndarray import Ndarray
 from vkchi.types import cook, f32
 
 MOST_DENSE = 4000
@@ -28,14 +31,66 @@ ORDERINGS = ("AMD", "COLAMD")
 Solve = Callable[[Any], Any]
 
 
-def right_side(who: str, b: Any, n: int) -> Any:
-    """The vector b, a field, ndarray or numpy array of n numbers. Raises KernelRuntimeError."""
+class Factors(NamedTuple):
+    """Solvers for a matrix and for its transpose."""
+
+    solve: Solve
+    solve_transposed: Solve
+
+
+class Solution:
+    """x of A x = b, a function of b and of the entries of A; of symmetric matrices only the lower
+    triangle counts. `info` says whether A could be factorised."""
+
+    who = "SparseSolver.solve()"
+
+    def __init__(self, matrix: SparseMatrix, solver_type: str) -> None:
+        self.rows, self.columns, self.numbers = matrix.entries
+        self.n, self.dtype, self.solver_type = matrix.n, matrix.dtype.dtype, solver_type
+        self.factors = self.factorize(self.numbers)
+
+    def factorize(self, numbers: Any) -> Factors | None:
+        """Factorise the matrix of these numbers."""
+        rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
+        if self.solver_type != "LU":
+            low, off = rows >= columns, rows > columns
+            rows, columns, numbers = (
+                np.concatenate([rows[low], columns[off]]),
+                np.concatenate([columns[low], rows[off]]),
+                np.concatenate([numbers[low], numbers[off]]),
+            )
+        return factorize((rows, columns, numbers), self.n, definite=self.solver_type == "LLT")
+
+    def factors_of(self, numbers: Any) -> Factors:
+        """Those for these numbers. Raises KernelRuntimeError where there are none."""
+        is_same = numbers is self.numbers or np.array_equal(numbers, self.numbers)
+        found = self.factors if is_same else self.factorize(numbers)
+        if found is None:
+            raise KernelRuntimeError("SparseSolver: the matrix could not be factorised")
+        return found
+
+    def value(self, *inputs: Any) -> Any:
+        """x."""
+        b, numbers = inputs
+        return self.factors_of(numbers).solve(b.astype(np.float64)).astype(self.dtype)
+
+    def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """By b it is the solution s of the transposed system, by A the matrix -s x^T."""
+        s = self.factors_of(inputs[1]).solve_transposed(slope)
+        x, rows, columns = result.astype(np.float64), self.rows, self.columns
+        by_entry = -s[rows] * x[columns]
+        if self.solver_type != "LU":
+            mirrored = np.where(rows > columns, -s[columns] * x[rows], 0)
+            by_entry = np.where(rows >= columns, by_entry + mirrored, 0)
+        return s, by_entry
+
+
+def check_right_side(who: str, b: Any, n: int) -> None:
+    """Raises KernelRuntimeError unless b is a field, ndarray or numpy array of n numbers."""
     if not isinstance(b, Field | Ndarray | np.ndarray):
         raise KernelRuntimeError(f"{who}: a field, ndarray or numpy array is needed, not {type(b)}")
-    found = b if isinstance(b, np.ndarray) else b.to_numpy()
-    if found.shape != (n,):
-        raise KernelRuntimeError(f"{who}: {n} numbers are needed, not an array of {found.shape}")
-    return found.astype(np.float64)
+    if b.shape != (n,) or (isinstance(b, Storage) and not b.is_scalar):
+        raise KernelRuntimeError(f"{who}: {n} numbers are needed, not an array of {b.shape}")
 
 
 class SparseSolver:
@@ -53,7 +108,7 @@ class SparseSolver:
             )
         self.dtype, self.solver_type, self.ordering = cook(dtype), solver_type, ordering
         self.matrix: SparseMatrix | None = None
-        self._solve: Solve | None = None
+        self._solution: Solution | None = None
 
     def compute(self, sparse_matrix: SparseMatrix) -> None:
         """`analyze_pattern` and `factorize`."""
@@ -70,22 +125,12 @@ class SparseSolver:
             raise KernelRuntimeError(
                 f"SparseSolver: the matrix must be square, not {sparse_matrix.shape}"
             )
-        self.matrix, self._solve = sparse_matrix, None
+        self.matrix, self._solution = sparse_matrix, None
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
         """Factorise the matrix; `info` says whether that was possible."""
         self.analyze_pattern(sparse_matrix)
-        rows, columns, numbers = sparse_matrix.entries
-        numbers = numbers.astype(np.float64)
-        if self.solver_type != "LU":
-            low, off = rows >= columns, rows > columns
-            rows, columns, numbers = (
-                np.concatenate([rows[low], columns[off]]),
-                np.concatenate([columns[low], rows[off]]),
-                np.concatenate([numbers[low], numbers[off]]),
-            )
-        entries = rows, columns, numbers
-        self._solve = factorize(entries, sparse_matrix.n, definite=self.solver_type == "LLT")
+        self._solution = Solution(sparse_matrix, self.solver_type)
 
     def solve(self, b: Any) -> Any:
         """x with A @ x = b: of an ndarray an ndarray, else a numpy array.
@@ -94,23 +139,22 @@ class SparseSolver:
         """
         if self.matrix is None:
             raise KernelRuntimeError("SparseSolver: call compute() before solve()")
-        right = right_side("SparseSolver.solve", b, self.matrix.n)
-        if self._solve is None:
+        check_right_side("SparseSolver.solve", b, self.matrix.n)
+        if not self.info():
             raise KernelRuntimeError("SparseSolver: the matrix could not be factorised")
-        x = self._solve(right).astype(self.matrix.dtype.dtype)
-        if not isinstance(b, Ndarray):
-            return x
-        found = ndarray(self.matrix.dtype, self.matrix.n)
-        found.from_numpy(x)
-        return found
+        assert self._solution is not None
+        inputs = (b, self._solution.numbers)
+        if isinstance(b, Ndarray):
+            return compute(self._solution, inputs, self.matrix.dtype)
+        return computed(self._solution, inputs)
 
     def info(self) -> bool:
         """Whether the last `factorize` succeeded."""
-        return self._solve is not None
+        return self._solution is not None and self._solution.factors is not None
 
 
-def factorize(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Solve | None:
-    """A solver for the matrix; None if it is singular, or not positive definite and has to be."""
+def factorize(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Factors | None:
+    """Solvers for the matrix; None if it is singular, or not positive definite and has to be."""
     try:
         from scipy.sparse import csc_matrix
         from scipy.sparse.linalg import splu
@@ -127,11 +171,10 @@ def factorize(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Solve
         return None
     if definite and not (lu.U.diagonal() > 0).all():
         return None
-    solve: Solve = lu.solve
-    return solve
+    return Factors(lu.solve, lambda b: lu.solve(b, "T"))
 
 
-def factorize_dense(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Solve | None:
+def factorize_dense(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Factors | None:
     """The same without scipy. Raises Unsupported for large matrices."""
     if n > MOST_DENSE:
         raise Unsupported(
@@ -147,7 +190,7 @@ def factorize_dense(entries: tuple[Any, Any, Any], n: int, *, definite: bool) ->
         inverse = np.linalg.inv(dense)
     except np.linalg.LinAlgError:
         return None
-    return lambda b: inverse @ b
+    return Factors(lambda b: inverse @ b, lambda b: inverse.T @ b)
 
 
 class SparseCG:
@@ -162,22 +205,45 @@ class SparseCG:
         self, A: SparseMatrix, b: Any, x0: Any = None, max_iter: int = 50, atol: float = 1e-6
     ) -> None:
         self.A, self.max_iter, self.atol = A, max_iter, atol
-        self.b = right_side("SparseCG", b, A.n)
-        self.x0 = np.zeros(A.n) if x0 is None else right_side("SparseCG", x0, A.n)
+        self.b = right_side(b, A.n)
+        self.x0 = np.zeros(A.n) if x0 is None else right_side(x0, A.n)
 
     def solve(self) -> tuple[Any, bool]:
-        """x, and whether it converged."""
-        rows, columns, numbers = self.A.entries
-        numbers = numbers.astype(np.float64)
+        """x in numpy, and whether it converged."""
+        search = Search(self)
+        x = computed(search, (self.b, self.A.entries[2], self.x0))
+        return x, search.is_done
+
+
+def right_side(b: Any, n: int) -> Any:
+    """A copy of the n numbers of b in numpy."""
+    check_right_side("SparseCG", b, n)
+    every = np.arange(n)
+    return computed(Weighted("SparseCG", every, 1, every, n, np.float64), (b,))
+
+
+class Search:
+    """x of A x = b, by conjugate gradients from x0, a function of b, the entries of A, and x0."""
+
+    who = "SparseCG.solve()"
+    is_done = False  # whether it converged
+
+    def __init__(self, given: SparseCG) -> None:
+        self.given = given
+
+    def value(self, *inputs: Any) -> Any:
+        """x."""
+        A, max_iter, atol = self.given.A, self.given.max_iter, self.given.atol
+        b, numbers, x = (v.astype(np.float64) for v in inputs)
+        rows, columns, _ = A.entries
 
         def multiply(v: Any) -> Any:
-            return np.bincount(rows, numbers * v[columns], self.A.n)
+            return np.bincount(rows, numbers * v[columns], A.n)
 
-        x = self.x0.copy()
-        r = self.b - multiply(x)
+        r = b - multiply(x)
         p, square = r.copy(), r @ r
-        limit = (self.atol * max(float(np.linalg.norm(self.b)), np.finfo(float).tiny)) ** 2
-        for _ in range(self.max_iter):
+        limit = (atol * max(float(np.linalg.norm(b)), np.finfo(float).tiny)) ** 2
+        for _ in range(max_iter):
             if square <= limit:
                 break
             Ap = multiply(p)
@@ -186,4 +252,5 @@ class SparseCG:
             r -= alpha * Ap
             square, before = r @ r, square
             p = r + (square / before) * p
-        return x.astype(self.A.dtype.dtype), bool(square <= limit)
+        self.is_done = bool(square <= limit)
+        return x.astype(A.dtype.dtype)

@@ -13,14 +13,15 @@ or f64, of any number of axes. Must not know: any matrix.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
-from vkchi.errors import KernelRuntimeError, KernelTypeError
+from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
 from vkchi.lang.ndrange import grouped
+from vkchi.span import user_span
 from vkchi.types import Scalar, f32, f64
 
 
@@ -50,7 +51,7 @@ class Vectors(NamedTuple):
     scale_add: ArrayKernel  # (y, x, a): y = x + a y
 
 
-@cache
+@functools.cache
 def vectors_of(t: Scalar) -> Vectors:
     """The kernels for number type t."""
 
@@ -108,9 +109,32 @@ class _Log:
         self(f"iteration {k}, residual {residual:e}")
 
 
+S = TypeVar("S", bound=Callable[..., bool])
+
+
+def refusing_gradients(solve: S) -> S:
+    """The solver; where a derivative would have to flow through its iterations, the error says
+    so."""
+
+    @functools.wraps(solve)
+    def run(*args: Any, **kwargs: Any) -> bool:
+        try:
+            return solve(*args, **kwargs)
+        except GradientError as e:
+            raise GradientError(
+                f"a derivative flows through {solve.__name__}(), whose iterations have none",
+                user_span(), notes=e.notes,
+                help="solve the transposed system in a gradient of its own, as in docs/autodiff.md,"
+                ' "Gradients of your own", or use ti.linalg.SparseSolver, which has one',
+            ) from None  # fmt: skip
+
+    return cast(S, run)
+
+
 # --- the solvers ---------------------------------------------------------------------------------
 
 
+@refusing_gradients
 def MatrixFreeCG(
     A: LinearOperator,
     b: Any,
@@ -148,6 +172,7 @@ def MatrixFreeCG(
     return bool(math.sqrt(square) < tol)
 
 
+@refusing_gradients
 def MatrixFreeBICGSTAB(
     A: LinearOperator,
     b: Any,

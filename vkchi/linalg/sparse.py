@@ -1,31 +1,41 @@
 """Sparse matrices on the host.
 
-Owns: `SparseMatrix`: entries in order of rows, then columns, none twice; its arithmetic, by numpy.
-Must not know: kernels, how systems are solved.
+Owns: `SparseMatrix`: entries in order of rows, then columns, none twice; its arithmetic, by numpy,
+which tapes differentiate (`autodiff.hosted`). Must not know: kernels, how systems are solved.
 
     A = SparseMatrix(2, 2); A[0, 1] = 3.0; (A @ A.transpose())[0, 0]      # 9.0
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vkchi.autodiff.hosted import compute, computed
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
-from vkchi.ndarray import Ndarray, ndarray
+from vkchi.linalg.sums import Products, Weighted
+from vkchi.ndarray import Ndarray
 from vkchi.types import Scalar, cook, f32
 
 Entries = tuple[Any, Any, Any]  # rows, columns, numbers
 
 
-def add_up(rows: Any, columns: Any, numbers: Any, width: int) -> Entries:
-    """Entries in order, those at one place added up."""
+class Pattern(NamedTuple):
+    """The places of entries in order, none twice, and at which of them given numbers stand."""
+
+    rows: Any
+    columns: Any
+    where: Any
+
+
+def pattern_of(rows: Any, columns: Any, width: int) -> Pattern:
+    """The places of numbers at these rows and columns."""
     keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
     places, where = np.unique(keys, return_inverse=True)
-    sums = np.bincount(where.reshape(-1), numbers, len(places)) if len(places) else numbers
-    return places // max(width, 1), places % max(width, 1), sums
+    return Pattern(places // max(width, 1), places % max(width, 1), where.reshape(-1))
 
 
 class SparseMatrix:
@@ -58,18 +68,40 @@ class SparseMatrix:
 
     def set_triplets(self, rows: Any, columns: Any, numbers: Any) -> None:
         """Become the matrix of these numbers, those at one place added up."""
+        self.check_inside(rows, columns)
+        self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
+
+    def check_inside(self, rows: Any, columns: Any) -> None:
+        """Raises KernelRuntimeError for an entry outside the matrix."""
         inside = (rows >= 0) & (rows < self.n) & (columns >= 0) & (columns < self.m)
         if not inside.all():
             k = int(np.argmin(inside))
             raise KernelRuntimeError(
                 f"entry [{rows[k]}, {columns[k]}] is outside a {self.n} by {self.m} sparse matrix"
             )
-        self._keep(add_up(rows, columns, np.asarray(numbers, np.float64), self.m))
 
-    def _made(self, entries: Entries, n: int, m: int) -> SparseMatrix:
-        made = SparseMatrix(n, m, dtype=self.dtype)
-        made._keep(entries)
-        return made
+    def add_up(
+        self, who: str, given: Sequence[Any], rows: Any, columns: Any, taken: Any, weights: Any = 1
+    ) -> SparseMatrix:
+        """Become the matrix of the sums, place by place, of numbers taken from those given."""
+        places = pattern_of(rows, columns, self.m)
+        count = len(places.rows)
+        function = Weighted(who, taken, weights, places.where, count, self.dtype.dtype)
+        self._keep((places.rows, places.columns, compute(function, given)))
+        return self
+
+    def multiply_out(
+        self, who: str, given: Sequence[Any], rows: Any, columns: Any, first: Any, second: Any
+    ) -> SparseMatrix:
+        """The same of products of numbers of two matrices."""
+        places = pattern_of(rows, columns, self.m)
+        function = Products(who, first, second, places.where, len(places.rows), self.dtype.dtype)
+        self._keep((places.rows, places.columns, compute(function, given)))
+        return self
+
+    def _like(self, n: int | None = None, m: int | None = None) -> SparseMatrix:
+        """A matrix of the same number type, of zeros."""
+        return SparseMatrix(n or self.n, m or self.m, dtype=self.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,19 +127,23 @@ class SparseMatrix:
 
     def __setitem__(self, indices: Any, value: Any) -> None:
         k, is_there = self._find(indices)
-        if is_there:
-            self.entries[2][k] = value
-            return
         (i, j), (rows, columns, numbers) = indices, self.entries
-        self._keep((np.insert(rows, k, i), np.insert(columns, k, j), np.insert(numbers, k, value)))
+        if not is_there:
+            rows, columns = np.insert(rows, k, i), np.insert(columns, k, j)
+        count = len(numbers)  # the value given comes behind the others
+        taken = np.arange(count)
+        taken = np.insert(taken, k, count) if not is_there else np.where(taken == k, count, taken)
+        self.add_up("A[i, j] = x", (numbers, np.array([value])), rows, columns, taken)
 
     def build_from_ndarray(self, triplets: Any) -> None:
         """Become the matrix of the numbers row, column, value, row, ... of an ndarray."""
-        flat = triplets.to_numpy().reshape(-1)
+        flat = triplets.contents().reshape(-1)
         if len(flat) % 3:
             raise KernelRuntimeError("triplets are rows, columns and numbers: 3 times as many")
-        rows, columns, numbers = flat.reshape(-1, 3).T
-        self.set_triplets(rows.astype(np.int64), columns.astype(np.int64), numbers)
+        rows, columns = (flat.reshape(-1, 3).T[k].astype(np.int64) for k in (0, 1))
+        self.check_inside(rows, columns)
+        taken = 3 * np.arange(len(rows)) + 2
+        self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
 
     def to_numpy(self) -> Any:
         """The matrix with its zeros."""
@@ -122,7 +158,8 @@ class SparseMatrix:
         self._check_same(other)
         rows, columns, numbers = (np.concatenate(pair) for pair in zip(self.entries, other.entries))
         signs = np.repeat([1.0, sign], [len(self.entries[2]), len(other.entries[2])])
-        return self._made(add_up(rows, columns, signs * numbers, self.m), *self.shape)
+        given, taken = (self.entries[2], other.entries[2]), np.arange(len(numbers))
+        return self._like().add_up("A + B", given, rows, columns, taken, signs)
 
     def _check_same(self, other: Any) -> None:
         if not isinstance(other, SparseMatrix):
@@ -149,19 +186,22 @@ class SparseMatrix:
     def __mul__(self, other: Any) -> SparseMatrix:
         rows, columns, numbers = self.entries
         if isinstance(other, int | float | np.number):
-            return self._made((rows, columns, numbers * other), *self.shape)
+            taken = np.arange(len(numbers))
+            return self._like().add_up("A * c", (numbers,), rows, columns, taken, other)
         self._check_same(other)
         keys, others = (e[0] * self.m + e[1] for e in (self.entries, other.entries))
         _, here, there = np.intersect1d(keys, others, return_indices=True)
-        products = numbers[here] * other.entries[2][there]
-        return self._made((rows[here], columns[here], products), *self.shape)
+        given = (numbers, other.entries[2])
+        return self._like().multiply_out("A * B", given, rows[here], columns[here], here, there)
 
     __rmul__ = __mul__
 
     def transpose(self) -> SparseMatrix:
         """The matrix with rows and columns exchanged."""
         rows, columns, numbers = self.entries
-        return self._made(add_up(columns, rows, numbers, self.n), self.m, self.n)
+        taken = np.arange(len(numbers))
+        made = self._like(self.m, self.n)
+        return made.add_up("A.transpose()", (numbers,), columns, rows, taken)
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, SparseMatrix):
@@ -171,20 +211,18 @@ class SparseMatrix:
                 "a sparse matrix is multiplied by a SparseMatrix, or by a field, ndarray or numpy "
                 f"array, not by {type(other)}"
             )
-        product = self.apply(other if isinstance(other, np.ndarray) else other.to_numpy())
-        if not isinstance(other, Ndarray):
-            return product
-        found = ndarray(self.dtype, self.n)
-        found.from_numpy(product)
-        return found
+        return self.apply(other)
 
     def apply(self, x: Any) -> Any:
-        """The product with a vector, in numpy."""
+        """The product with a vector: of an ndarray an ndarray, else in numpy."""
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
         rows, columns, numbers = self.entries
-        products = numbers.astype(float) * x[columns]
-        return np.bincount(rows, products, self.n).astype(self.dtype.dtype)
+        entries = np.arange(len(numbers))
+        product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)
+        if isinstance(x, Ndarray):
+            return compute(product, (numbers, x), self.dtype)
+        return computed(product, (numbers, x))
 
     def _multiply(self, other: SparseMatrix) -> SparseMatrix:
         if self.m != other.n:
@@ -198,9 +236,8 @@ class SparseMatrix:
         # The k-th product of an entry is with the k-th entry of the other's row.
         k = np.arange(len(mine)) - np.repeat(np.cumsum(counts) - counts, counts)
         its = starts[columns[mine]] + k
-        products = numbers[mine].astype(float) * other.entries[2][its]
-        entries = add_up(rows[mine], other.entries[1][its], products, other.m)
-        return self._made(entries, self.n, other.m)
+        made, given = self._like(self.n, other.m), (numbers, other.entries[2])
+        return made.multiply_out("A @ B", given, rows[mine], other.entries[1][its], mine, its)
 
     # --- texts -------------------------------------------------------------------------------
 

@@ -141,7 +141,10 @@ class Sites(Survey):
         pairs = list(zip(a.indices, b.indices, strict=True))
         if self.keeps_apart([i for i, j in pairs if is_same_index(i, j)]):
             return True
-        return any(are_distinct((i,), (j,)) and self.is_fixed_index(i) for i, j in pairs)
+        return any(
+            (are_distinct((i,), (j,)) and self.is_fixed_index(i)) or self.are_tickets(i, j)
+            for i, j in pairs
+        )
 
     def is_fixed_index(self, i: Index) -> bool:
         """Whether an index is the same in all iterations."""
@@ -167,6 +170,17 @@ class Sites(Survey):
         if isinstance(place.component, Value) and not self.is_steady(place.component):
             return False
         return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
+
+    def are_tickets(self, i: Index, j: Index) -> bool:
+        """Whether two indices are what one counter gave in two places of the loop, never the same,
+        plus the same constant."""
+        v, w = i.root, j.root
+        if v is None or w is None or i.offset != j.offset:
+            return False
+        if not (self.is_ticket(v, ()) and self.is_ticket(w, ())):
+            return False
+        assert isinstance(v, Op) and isinstance(w, Op)
+        return v is not w and place_of(v.args[0]) == place_of(w.args[0])
 
     def agree(self, a: Op, b: Op) -> bool:
         """Whether two stores to one element certainly store the same."""

@@ -173,8 +173,8 @@ def test_solver_without_scipy():
 
     a = np.array([[4, 1], [1, 3.0]])
     entries = (np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), a.reshape(-1))
-    solve = factorize_dense(entries, 2, definite=True)
-    np.testing.assert_allclose(solve(np.array([1, 2.0])), np.linalg.solve(a, [1, 2]))
+    found = factorize_dense(entries, 2, definite=True)
+    np.testing.assert_allclose(found.solve(np.array([1, 2.0])), np.linalg.solve(a, [1, 2]))
     assert factorize_dense((entries[0], entries[1], -a.reshape(-1)), 2, definite=True) is None
     assert factorize_dense((entries[0], entries[1], np.ones(4)), 2, definite=False) is None
     with pytest.raises(ti.Unsupported, match="scipy"):

@@ -1,0 +1,71 @@
+"""What matrices are computed with: sums of numbers, and sums of products, placed by indices.
+
+Owns: `Weighted`, `Products`, functions that tapes know the slopes of. Must not know: matrices.
+
+    >>> Products("A @ x", np.array([0, 1]), np.array([1, 1]), np.array([0, 0]), 1).value(a, x)
+    a[0] * x[1] + a[1] * x[1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Values = np.ndarray[Any, Any]
+
+
+def add_at(where: Values, numbers: Values, count: int) -> Values:
+    """`count` sums: of the numbers whose place is k, for each k."""
+    return np.bincount(where, numbers, count) if len(where) else np.zeros(count)
+
+
+class Weighted(NamedTuple):
+    """result[where[t]] += weights[t] * x[taken[t]], for all t, of one input or of several that
+    stand one behind the other."""
+
+    who: str
+    taken: Values
+    weights: Any
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        """The `size` sums."""
+        x = np.concatenate([x.reshape(-1) for x in inputs])
+        return add_at(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """By the inputs."""
+        sizes = [x.size for x in inputs]
+        found = add_at(self.taken, self.weights * slope[self.where], sum(sizes))
+        parts = np.split(found, np.cumsum(sizes)[:-1])
+        return [part.reshape(x.shape) for part, x in zip(parts, inputs)]
+
+
+class Products(NamedTuple):
+    """result[where[t]] += a[first[t]] * b[second[t]], for all t."""
+
+    who: str
+    first: Values
+    second: Values
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        """The `size` sums."""
+        a, b = inputs
+        products = a[self.first].astype(float) * b[self.second]
+        return add_at(self.where, products, self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """By both inputs."""
+        a, b = inputs
+        given = slope[self.where]
+        return (
+            add_at(self.first, given * b[self.second], len(a)),
+            add_at(self.second, given * a[self.first], len(b)),
+        )
