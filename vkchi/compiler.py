@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import NamedTuple
 
 from vkchi import env
+from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations
 from vkchi.caps import Caps
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
@@ -22,7 +23,7 @@ from vkchi.ir.core import Func, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
-from vkchi.passes.grid import Number, host_length, host_number, most_iterations, plan_grid
+from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import optimise
 from vkchi.passes.shallow import keep_shallow
 from vkchi.shader import REPORTS as REPORT_ARRAY

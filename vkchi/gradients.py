@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from vkchi.analysis.host_numbers import trips_of
 from vkchi.autodiff.drawn import Draw, find_draws, known
 from vkchi.autodiff.extremes import EXTREMES, serialise
 from vkchi.autodiff.forward import forward
@@ -27,7 +28,6 @@ from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.ir.verify import verify
 from vkchi.options import Options
-from vkchi.passes.grid import trips_of
 from vkchi.passes.pipeline import load_pass
 from vkchi.types import Array
 

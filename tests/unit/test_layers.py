@@ -27,6 +27,7 @@ class Row(NamedTuple):
 L0 = ("errors span env unsupported weak interrupts locks blocks compiling",)
 L1 = ("types layout structs caps shader options config formats sites",)
 L2 = ("ir",)
+ANALYSIS = ("analysis",)
 L3 = ("passes", "autodiff", "spirv")
 DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
@@ -46,14 +47,15 @@ L7 = ("__init__ __main__ aliases core",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)
-UP_TO_4 = (*UP_TO_2, *L3, *DEVICE, *L4, *LANGUAGE)
+UP_TO_4 = (*UP_TO_2, *ANALYSIS, *L3, *DEVICE, *L4, *LANGUAGE)
 UP_TO_5 = (*UP_TO_4, *L5)
 
 TABLE = (
     Row(L0, ()),
     Row(L1, L0),
     Row(L2, UP_TO_1),
-    Row(L3, UP_TO_2),
+    Row(ANALYSIS, UP_TO_2),
+    Row(L3, (*UP_TO_2, *ANALYSIS)),
     Row(DEVICE, UP_TO_1),
     Row(L4, (*UP_TO_1, "device buffer runtime")),
     Row(LANGUAGE, UP_TO_2),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vkchi.analysis.host_numbers import host_count, host_length
 from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, find_parallel, walk
@@ -14,7 +15,6 @@ from vkchi.ir.interp import run
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.grid import host_count, host_length
 from vkchi.passes.reduce import reduce
 from vkchi.passes.stride import (
     count_trips,

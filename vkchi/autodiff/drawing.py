@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.analysis.host_numbers import host_number, type_range
 from vkchi.autodiff.calls import Call
 from vkchi.autodiff.drawn import recorded
 from vkchi.autodiff.plan import Arrays, GradientPlan, Room, new_buffer
@@ -16,7 +17,6 @@ from vkchi.autodiff.widest import sums_under
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.launch import count_reader
-from vkchi.passes.grid import host_number, type_range
 from vkchi.shader import compile_count
 from vkchi.types import Array, Scalar
 

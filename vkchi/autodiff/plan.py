@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.reach import Reach
 from vkchi.autodiff.regions import Footprint
@@ -27,7 +28,6 @@ from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan, Step, count_reader
 from vkchi.locks import restoring
 from vkchi.options import Options
-from vkchi.passes.grid import Number, combine, constant, trips_of
 from vkchi.runtime import Runtime
 from vkchi.shader import SEED, compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of

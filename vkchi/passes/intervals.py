@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vkchi.analysis.host_numbers import INTERVALS, type_range
 from vkchi.ir.core import Op, Result, Value, value_of
-from vkchi.passes.grid import INTERVALS, type_range
 from vkchi.passes.lattice import (
     INT_MAX,
     Extent,

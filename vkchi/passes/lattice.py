@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from vkchi.analysis.host_numbers import type_range
 from vkchi.ir.core import Value
-from vkchi.passes.grid import type_range
 from vkchi.types import Array, Scalar
 
 Key = Any  # Value | tuple[Value, int]

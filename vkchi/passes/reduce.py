@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.host_numbers import host_count
 from vkchi.caps import Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
@@ -36,7 +37,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.alias import EXITS, may_share
-from vkchi.passes.grid import DEFAULT_BLOCK, host_count
+from vkchi.passes.grid import DEFAULT_BLOCK
 from vkchi.passes.stride import (
     count_trips,
     first_offset,

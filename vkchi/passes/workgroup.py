@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.analysis.host_numbers import BARRIERS, host_count, most_iterations
 from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
@@ -34,13 +35,7 @@ from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.divergence import check_barriers
-from vkchi.passes.grid import (
-    BARRIERS,
-    choose_block,
-    fills_groups,
-    host_count,
-    most_iterations,
-)
+from vkchi.passes.grid import choose_block, fills_groups
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})

@@ -1,0 +1,1 @@
+"""What is known of IR, for passes, autodiff and the emitter."""

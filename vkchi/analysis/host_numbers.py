@@ -1,0 +1,215 @@
+"""Numbers that the host can compute at launch: bounds and lengths of loops, as counts.
+
+Owns: reading ops as a `Count` (the language is specified in `vkchi.shader`) with what is known of
+its range. Must not know: what the counts are for, devices.
+
+    >>> host_count(op)      # parallel 0, shape x [0]
+    ('dim', 'x', 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
+from vkchi.shader import Count, trip_count
+from vkchi.types import Array, Scalar, Tensor
+
+LARGEST_BLOCK = 1024  # that can be demanded
+BARRIERS = frozenset({"barrier"})
+LARGEST_COUNT = 100  # ops that a launch is willing to evaluate
+
+
+class Number(NamedTuple):
+    """A count, how many ops it has, and what is known of it: `lo <= value <= hi`."""
+
+    expr: Count
+    lo: int
+    hi: int
+    size: int = 1
+
+
+def host_count(op: Op) -> Count | None:
+    """The number of iterations of a `parallel` op, or None where the host cannot compute it.
+
+    A constant is never negative; anything else may be, which means none.
+    """
+    n = host_length(op)
+    if n is None:
+        return None
+    return ("const", max(0, n.lo)) if n.lo == n.hi else n.expr
+
+
+def host_length(op: Op) -> Number | None:
+    """End minus begin of a `parallel` op, or None where the host cannot compute it."""
+    begin, end = (wrapped(host_number(v), v) for v in op.args)
+    if begin is None or end is None:
+        return None
+    return combine("sub", (end, begin))
+
+
+def most_iterations(op: Op) -> int:
+    """As many iterations of a `parallel` as can run: i32 counts them, those of whole workgroups
+    where these wait for each other."""
+    return (1 << 31) - (LARGEST_BLOCK + 1 if has_kind(op.regions[0], BARRIERS) else 1)
+
+
+def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
+    """How often a loop goes round, where the host can compute it from what is given."""
+    if loop.kind == "while" or any(p not in given for p in params_under(loop.args[:2])):
+        return None  # an index of a loop around is a parameter too, but of its region
+    begin, end = (wrapped(host_number(v), v) for v in loop.args[:2])
+    if begin is None or end is None:
+        return None
+    length = combine("sub", (end, begin))
+    return combine("max", (length, constant(0))) if length is not None else None
+
+
+def host_number(v: Value) -> Number | None:
+    """An integer value as a count, not yet wrapped to its type; None if the host cannot know it."""
+    t = v.type
+    if isinstance(v, Param):
+        return leaf(("arg", v.name), t) if isinstance(t, Scalar) else None
+    if not isinstance(v, Op) or not isinstance(t, Scalar) or t.kind not in "iu":
+        return None
+    row = READERS.get(v.kind)
+    return row(v) if row else None
+
+
+def leaf(count: Count, t: Scalar) -> Number | None:
+    """A number given at launch, of integer type t."""
+    return Number(count, *type_range(t)) if t.kind in "iu" else None
+
+
+def type_range(t: Scalar) -> tuple[int, int]:
+    """Least and greatest value of an integer type."""
+    if t.kind == "i":
+        return -(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1
+    return 0, (1 << t.bits) - 1
+
+
+def constant(n: int) -> Number:
+    """A known number."""
+    return Number(("const", n), n, n)
+
+
+def wrapped(n: Number | None, v: Value) -> Number | None:
+    """The number as the value's type holds it."""
+    if n is None or not isinstance(v.type, Scalar):
+        return None
+    lo, hi = type_range(v.type)
+    if lo <= n.lo and n.hi <= hi:
+        return n
+    if n.lo == n.hi:
+        return constant((n.lo - lo) % (hi - lo + 1) + lo)
+    return Number(("wrap", v.type.name, n.expr), lo, hi, n.size + 1)
+
+
+def combine(kind: str, args: Sequence[Number]) -> Number | None:
+    """An op of the count language, folded where it can be; None if it grows too large."""
+    low, high = INTERVALS[kind](*args)
+    if low == high and all(n.lo == n.hi for n in args):
+        return constant(low)
+    if kind in ("add", "sub") and args[1].expr == ("const", 0):
+        return args[0]
+    if kind in ("min", "max"):
+        for this, other in (args, args[::-1]):
+            if (this.hi <= other.lo) if kind == "min" else (this.lo >= other.hi):
+                return this
+    size = 1 + sum(n.size for n in args)
+    if size > LARGEST_COUNT:
+        return None
+    return Number((kind, *(n.expr for n in args)), low, high, size)
+
+
+def _span(*ends: int) -> tuple[int, int]:
+    return min(ends), max(ends)
+
+
+def _divide(a: Number, b: Number) -> tuple[int, int]:
+    if b.lo > 0:
+        return _span(a.lo // b.lo, a.lo // b.hi, a.hi // b.lo, a.hi // b.hi)
+    most = max(abs(a.lo), abs(a.hi))
+    return -most, most
+
+
+def _modulo(a: Number, b: Number) -> tuple[int, int]:
+    if a.lo == a.hi and b.lo == b.hi:
+        n = a.lo % b.lo if b.lo else 0
+        return n, n
+    return min(0, b.lo + 1), max(0, b.hi - 1)
+
+
+def _trips(begin: Number, end: Number, step: Number) -> tuple[int, int]:
+    if step.lo > 0:
+        return trip_count(begin.hi, end.lo, step.hi), trip_count(begin.lo, end.hi, step.lo)
+    if step.hi < 0:
+        return trip_count(begin.lo, end.hi, step.lo), trip_count(begin.hi, end.lo, step.hi)
+    return 0, max(0, end.hi - begin.lo, begin.hi - end.lo)
+
+
+INTERVALS: dict[str, Callable[..., tuple[int, int]]] = {
+    "add": lambda a, b: (a.lo + b.lo, a.hi + b.hi),
+    "sub": lambda a, b: (a.lo - b.hi, a.hi - b.lo),
+    "mul": lambda a, b: _span(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi),
+    "neg": lambda a: (-a.hi, -a.lo),
+    "min": lambda a, b: (min(a.lo, b.lo), min(a.hi, b.hi)),
+    "max": lambda a, b: (max(a.lo, b.lo), max(a.hi, b.hi)),
+    "floordiv": _divide,
+    "mod": _modulo,
+    "trip_count": _trips,
+}
+
+
+def _read_ring(op: Op) -> Number | None:
+    """Sums and products: wrapping once at the end gives the same as wrapping everywhere."""
+    return _read_args(op, host_number)
+
+
+def _read_exact(op: Op) -> Number | None:
+    """Ops that need their arguments as their type holds them."""
+    return _read_args(op, lambda v: wrapped(host_number(v), v))
+
+
+def _read_args(op: Op, read: Callable[[Value], Number | None]) -> Number | None:
+    numbers = []
+    for v in op.args:
+        n = read(v)
+        if n is None:
+            return None
+        numbers.append(n)
+    return combine(op.kind, numbers)
+
+
+def _read_const(op: Op) -> Number:
+    assert isinstance(op.type, Scalar)
+    return constant(int(value_of(op.attr, op.type)))
+
+
+def _read_shape(op: Op) -> Number:
+    array = op.args[0]
+    assert isinstance(array.type, Array)
+    if array.type.shape is not None:
+        return constant(array.type.shape[op.attr])
+    return Number(("dim", array.name, op.attr), 0, (1 << 31) - 1)
+
+
+def _read_extract(op: Op) -> Number | None:
+    tensor = op.args[0]
+    if not isinstance(tensor, Param) or not isinstance(tensor.type, Tensor):
+        return None
+    return leaf(("item", tensor.name, op.attr), tensor.type.elem)
+
+
+def _read_cast(op: Op) -> Number | None:
+    v = op.args[0]
+    return wrapped(host_number(v), v)
+
+
+READERS: dict[str, Callable[[Op], Number | None]] = {
+    "const": _read_const, "shape": _read_shape, "extract": _read_extract, "cast": _read_cast,
+    "add": _read_ring, "sub": _read_ring, "mul": _read_ring, "neg": _read_ring,
+    "min": _read_exact, "max": _read_exact, "floordiv": _read_exact, "mod": _read_exact,
+    "trip_count": _read_exact, "bitcast": _read_cast,
+}  # fmt: skip
