@@ -10,14 +10,12 @@ is the user's exception with its own traceback. Must not know: who called.
 
 from __future__ import annotations
 
-import sysconfig
 from types import TracebackType
 
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.values import Context
 from vkchi.span import PACKAGE, Span, span_in
 
-_LIBRARIES = (*{sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")}, "<frozen")
 _SITE = ("site-packages", "dist-packages")
 
 
@@ -63,4 +61,7 @@ def _place(tb: TracebackType) -> Span:
 def _is_library(file: str) -> bool:
     if file.startswith(PACKAGE) or any(folder in file for folder in _SITE):
         return True
-    return any(file.startswith(folder) for folder in _LIBRARIES)
+    import sysconfig  # only for messages
+
+    paths = sysconfig.get_paths()
+    return file.startswith((paths["stdlib"], paths["platstdlib"], "<frozen"))
