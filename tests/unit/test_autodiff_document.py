@@ -16,7 +16,7 @@ def sentences(tree: ast.AST) -> Iterator[ast.expr]:
     """What GradientErrors say, also what is handed to the function that makes some of them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == "GradientError":
+            if node.func.id in ("GradientError", "kind"):  # `kind` is one of several such
                 yield node.args[0]
             elif node.func.id == "refuse":
                 yield from node.args[1:2]
