@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 import vkchi as ti
+from vkchi.caps import FULL
 from vkchi.frontend.inline import annotations_of
 from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
 from vkchi.options import Options
+from vkchi.passes.legalize import legalize
 from vkchi.types import (
     Array,
     Layout,
@@ -126,8 +128,9 @@ def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
     return lowered
 
 
-def run(fn: Any, *args: Any, **options: Any) -> Any:
-    """Lower and interpret; arrays change in place. What the kernel returns, as Python values."""
+def run(fn: Any, *args: Any, device: interp.Compute | None = None, **options: Any) -> Any:
+    """Lower and interpret; arrays change in place. What the kernel returns, as Python values. With
+    `device`, what a device with all capabilities is given, as that one computes."""
     lowered = lower(fn, *args, **options)
     given = dict(zip(inspect.signature(fn).parameters, args))
     bound: dict[str, Any] = {}
@@ -143,7 +146,10 @@ def run(fn: Any, *args: Any, **options: Any) -> Any:
             bound[name] = np.zeros(shape_of(t), scalar_of(t).dtype)
         else:
             bound[name] = 7
-    interp.run(lowered.func, bound)
+    if device is None:
+        interp.run(lowered.func, bound)
+    else:
+        interp.run(legalize(lowered.func, FULL), bound, compute=device)
     values = [bound[f"return.{k}"] for k in range(len(lowered.returns))]
     shown = [v.item() if v.ndim == 0 else v for v in values]
     return tuple(shown) if lowered.returns_tuple else shown[0] if shown else None

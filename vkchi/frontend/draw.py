@@ -75,11 +75,14 @@ def draw_normal(cx: Context, dt: Any = None) -> Value:
     if not isinstance(t, Scalar) or t.kind != "f":
         raise cx.fail(f"`randn` gives floats, not {t}", kind=KernelTypeError)
     b = cx.b
-    # 1 - u is in (0, 1], where the logarithm is finite.
+    # 1 - u is in (0, 1], where the logarithm is finite; near 1 devices may take it for positive.
     radius = b.emit("log", b.emit("sub", constant(cx, 1.0, t), draw(cx, t)))
-    radius = b.emit("sqrt", b.emit("mul", radius, constant(cx, -2.0, t)))
-    angle = b.emit("mul", draw(cx, t), constant(cx, 2.0 * math.pi, t))
-    return b.emit("mul", radius, b.emit("cos", angle))
+    radius = b.emit("mul", radius, constant(cx, -2.0, t))
+    radius = b.emit("sqrt", b.emit("max", radius, constant(cx, 0.0, t)))
+    turns = b.emit("sub", draw(cx, t), constant(cx, 0.5, t))
+    # 2 pi, not rounded up: beyond pi on either side Vulkan promises nothing of a cosine.
+    turn = 6.283185 if t is f32 else 2.0 * math.pi
+    return b.emit("mul", radius, b.emit("cos", b.emit("mul", turns, constant(cx, turn, t))))
 
 
 CALLS[random.random] = Call(draw)

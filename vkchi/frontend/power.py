@@ -36,7 +36,7 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
     if exponent is not None:
         return constant_power(cx, x, exponent)
     if elem.kind == "f" and isinstance(b, Weak) and not b.shape and b.numbers == 0.5:
-        return cx.b.emit("sqrt", x)  # `int(n ** 0.5)` must be 7 for 49; `pow` is not that exact
+        return cx.b.emit("sqrt", x)  # `int(n ** 0.5)` must be 7 for 49, as only `sqrt` is
     if elem.kind == "f":
         return cx.b.emit("pow", x, as_type(cx, b, t))
     its = scalar_of(own_type(cx, b))

@@ -39,7 +39,9 @@ def rescale(m: Any, precision: Precision) -> tuple[Any, Any]:
     Of the zero matrix, itself and 1."""
     largest = abs(m).max()
     size = select(largest >= precision.smallest, largest, 1.0)
-    return m * (1.0 / size), size
+    inverse = 1.0 / size
+    inverse += inverse * (1.0 - size * inverse)  # as in `turn`
+    return m * inverse, size
 
 
 def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
@@ -48,7 +50,10 @@ def turn(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
     delta = aqq - app
     hypotenuse = abs(delta) + sqrt(delta * delta + 4.0 * apq * apq)
     tangent = select(delta < 0.0, -2.0, 2.0) * apq / max(hypotenuse, 1e-30)
-    cosine = 1.0 / sqrt(1.0 + tangent * tangent)
+    square = 1.0 + tangent * tangent
+    cosine = 1.0 / sqrt(square)
+    # Vulkan lets root and quotient be off by 7 units; turns must keep lengths. A step of Newton's.
+    cosine += 0.5 * cosine * (1.0 - square * cosine * cosine)
     return cosine, tangent * cosine
 
 
@@ -126,7 +131,9 @@ def direction(b: Any, otherwise: Any, precision: Precision) -> tuple[Any, Any]:
     """b scaled to length 1, and its length; `otherwise`, a unit vector, where b has none."""
     length = sqrt(b.dot(b))
     is_some = length > precision.tiny
-    return select(is_some, b / select(is_some, length, 1.0), otherwise), length
+    unit = b / select(is_some, length, 1.0)
+    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # as in `turn`
+    return select(is_some, unit, otherwise), length
 
 
 def perpendicular(u: Any) -> Any:

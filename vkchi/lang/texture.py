@@ -49,7 +49,7 @@ def decode(texel: Texel, raw: Sequence[Any]) -> list[Any]:
     for name, stored in zip(texel.order, raw, strict=True):
         c = cast(stored, f32)
         if texel.kind in ("unorm", "srgb"):
-            c = c / most_of(SCALARS[texel.scalar])
+            c = c * (1.0 / most_of(SCALARS[texel.scalar]))  # 0 to 1, while quotients may be inexact
         found[name] = from_srgb(c) if texel.kind == "srgb" and name != "a" else c
     return [found[name] for name in "rgba"]
 

@@ -38,6 +38,15 @@ def copy_sign(x: Num, sign: Num) -> Num:
     return ((x.bits(i32) & ~top) | (sign.bits(i32) & top)).bits(f32)
 
 
+def sqrt(x: Num) -> Num:
+    """Square root: exact where it has few digits, so that `int(49.0 ** 0.5)` is 7. Vulkan lets it be
+    off by some 5 units. A square of at most 24 bits has a root of at most 12, whose square is not
+    rounded; the nearest such number is it, or the root is another."""
+    root = x.op("sqrt")
+    short = ((root.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
+    return where((short * short).equals(x), short, root)
+
+
 def asin_parts(x: Num) -> tuple[Num, Num]:
     """(small, y): whether |x| <= 1/2; then y = asin |x|, else asin |x| = pi/2 - 2 y."""
     a = abs(x)
@@ -100,5 +109,5 @@ def tanh(x: Num) -> Num:
 
 
 FUNCTIONS: dict[str, Callable[..., Num]] = {
-    "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh, "tanh": tanh,
+    "sqrt": sqrt, "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh, "tanh": tanh,
 }  # fmt: skip

@@ -280,6 +280,11 @@ def expand_f32(b: Builder, op: Op, args: Args) -> Value:
     return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
+def expand_sqrt_f16(b: Builder, op: Op, args: Args) -> Value:
+    """A square root of f16 by that of f32."""
+    return f32_math.sqrt(Num(b, args[0]).cast(f32)).cast(scalar_of(args[0].type)).v
+
+
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
     """A whole quotient or remainder of floats."""
     return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
@@ -357,6 +362,7 @@ ROWS: tuple[Row, ...] = (
     Row(NAMES, "f64", "int64", refuse_function),
     Row(NAMES, "f64", "never", expand_f64),
     Row(ROUGH, "f32", "never", expand_f32),
+    Row("sqrt", "f16", "never", expand_sqrt_f16),
     Row(NAMES, "f16", "never", expand_f16),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
     Row(QUOTIENTS, "f32 f64", "never", expand_quotient),

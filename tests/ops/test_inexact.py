@@ -1,0 +1,102 @@
+"""What kernels may rely on where a device is as inexact as Vulkan allows: whole roots, random numbers
+that are numbers, white texels, rotations that keep lengths. `//` and `%`: test_quotients.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.ops.inexact import MODES, Inexact
+from tests.unit.kernels import Field, run
+from vkchi.formats import Format, texel_of
+from vkchi.lang.texture import decode
+
+COUNT = 300
+
+
+@pytest.fixture(params=list(MODES))
+def device(request: pytest.FixtureRequest) -> Inexact:
+    """Every kind of inexactness."""
+    return Inexact(request.param)
+
+
+def test_roots_of_squares(device: Inexact) -> None:
+    """`int(n ** 0.5)` of 49 is 7."""
+
+    def roots(x: ti.template()) -> None:
+        for i in range(COUNT):
+            x[i, 0] = (ti.f32(i) * ti.f32(i)) ** 0.5
+            x[i, 1] = ti.sqrt(0.25 * i * i)
+            x[i, 2] = ti.Vector([3.0 * i, 4.0 * i]).norm()
+
+    x = Field(np.zeros((COUNT, 3), np.float32))
+    run(roots, x, device=device)
+    n = np.arange(COUNT)
+    np.testing.assert_array_equal(x.data, np.stack([n, n / 2, 5 * n], 1))
+
+
+def test_special_roots(device: Inexact) -> None:
+    def roots(x: ti.template()) -> None:
+        for i in range(6):
+            x[i] = ti.sqrt(x[i])
+
+    x = Field(np.float32([0.0, -0.0, np.inf, np.nan, -1.0, 2.0**-126]))
+    run(roots, x, device=device)
+    np.testing.assert_array_equal(x.data, np.float32([0, 0, np.inf, np.nan, np.nan, 2.0**-63]))
+    assert np.signbit(x.data).tolist()[:2] == [False, True]
+
+
+def test_random_numbers(device: Inexact) -> None:
+    """Uniform ones are below 1; the logarithm of 1 may come out positive, and normal ones are
+    numbers all the same."""
+
+    def draw(x: ti.template()) -> None:
+        for i in range(COUNT):
+            x[i, 0] = ti.random()
+            x[i, 1] = ti.randn()
+
+    x = Field(np.zeros((COUNT, 2), np.float32))
+    run(draw, x, device=device)
+    assert np.isfinite(x.data).all() and (x.data[:, 0] >= 0).all() and (x.data[:, 0] < 1).all()
+    assert abs(x.data[:, 1]).max() < 6
+
+
+def test_logarithm_of_nearly_one_is_no_radius() -> None:
+    """What the last test means by that."""
+    one = np.float32(1 - 2**-24)
+    assert Inexact("up")("log", (one,), None, ti.f32) > 0
+
+
+@pytest.mark.parametrize("name", ["r8", "r16", "rgba8"])
+def test_white_texels(name: str) -> None:
+    """Products are rounded to the nearest everywhere, quotients are not: 255 / 255 may not be 1."""
+    texel = texel_of(getattr(Format, name))
+    most = np.float32(65535 if name == "r16" else 255)
+    assert decode(texel, [most] * len(texel.order))[0] == 1
+    factor = np.float32(1.0 / float(most))
+    assert most * factor == 1 and np.nextafter(most * factor, np.float32(0)) < 1
+
+
+def matrices() -> Any:
+    """Matrices whose decomposition takes all turns."""
+    rng = np.random.default_rng(4)
+    return rng.standard_normal((12, 3, 3)).astype(np.float32)
+
+
+def test_decompositions(device: Inexact) -> None:
+    """As precise as where all is exact: to some ten roundings."""
+
+    def decompose(a: ti.template(), u: ti.template(), p: ti.template()) -> None:
+        for i in range(12):
+            m = a[i]
+            left, numbers, right = ti.svd(m)
+            u[i] = left.transpose() @ left
+            p[i] = left @ numbers @ right.transpose()
+
+    a, u, p = (Field(x, element_axes=2) for x in (matrices(), *np.zeros((2, 12, 3, 3), np.float32)))
+    run(decompose, a, u, p, device=device)
+    assert abs(u.data - np.eye(3)).max() < 16 * 2.0**-24
+    assert abs(p.data - a.data).max() < 40 * 2.0**-24 * abs(a.data).max()
