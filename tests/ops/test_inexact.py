@@ -1,5 +1,6 @@
-"""What kernels may rely on where a device is as inexact as Vulkan allows: whole roots, random numbers
-that are numbers, white texels, rotations that keep lengths. `//` and `%`: test_quotients.py."""
+"""What kernels may rely on where a device is as inexact as Vulkan allows: whole quotients and
+roots, random numbers that are numbers, white texels, rotations that keep lengths. `//` and `%`:
+test_quotients.py."""
 
 from __future__ import annotations
 
@@ -23,29 +24,63 @@ def device(request: pytest.FixtureRequest) -> Inexact:
     return Inexact(request.param)
 
 
+def test_whole_quotients(device: Inexact) -> None:
+    """`int(a / b)` and `ti.floor(a / b)` of whole numbers."""
+
+    def divide(x: ti.template(), n: ti.i32) -> None:
+        for i in range(1, COUNT):
+            x[i, 0] = int((i * n) / i)
+            x[i, 1] = int((i * n - 1) / i)
+            x[i, 2] = ti.floor((i * n) / ti.f32(i))
+            x[i, 3] = ti.ceil(i * n / -i)
+
+    for n in (1, 2, 3, 41, 1000, 4099):
+        x = Field(np.zeros((COUNT, 4), np.float32))
+        run(divide, x, n, device=device)
+        i = np.arange(1, COUNT)
+        want = [i * 0 + n, (i * n - 1) // i, i * 0 + n, i * 0 - n]
+        np.testing.assert_array_equal(x.data[1:], np.stack(want, 1))
+
+
+def test_special_quotients(device: Inexact) -> None:
+    def divide(a: ti.template(), b: ti.template(), c: ti.template()) -> None:
+        for i in range(8):
+            q = a[i] / b[i]
+            c[i] = q if q == 0 else -ti.floor(-q)
+
+    inf, nan = np.inf, np.nan
+    a = Field(np.float32([0, -0.0, 1, -1, inf, inf, 3, nan]))
+    b = Field(np.float32([3, 3, 0, 0, 2, inf, inf, 1]))
+    c = Field(np.zeros(8, np.float32))
+    run(divide, a, b, c, device=device)
+    np.testing.assert_array_equal(c.data, np.float32([0, -0.0, inf, -inf, inf, nan, 0, nan]))
+    assert np.signbit(c.data[:2]).tolist() == [False, True]
+
+
 def test_roots_of_squares(device: Inexact) -> None:
     """`int(n ** 0.5)` of 49 is 7."""
 
     def roots(x: ti.template()) -> None:
         for i in range(COUNT):
-            x[i, 0] = (ti.f32(i) * ti.f32(i)) ** 0.5
-            x[i, 1] = ti.sqrt(0.25 * i * i)
-            x[i, 2] = ti.Vector([3.0 * i, 4.0 * i]).norm()
+            x[i, 0] = int((ti.f32(i) * ti.f32(i)) ** 0.5)
+            x[i, 1] = ti.floor(ti.sqrt(0.25 * i * i))
+            x[i, 2] = ti.ceil(ti.Vector([3.0 * i, 4.0 * i]).norm())
+            x[i, 3] = ti.round(-ti.sqrt(0.25 * i * i))
 
-    x = Field(np.zeros((COUNT, 3), np.float32))
+    x = Field(np.zeros((COUNT, 4), np.float32))
     run(roots, x, device=device)
     n = np.arange(COUNT)
-    np.testing.assert_array_equal(x.data, np.stack([n, n / 2, 5 * n], 1))
+    np.testing.assert_array_equal(x.data, np.stack([n, n // 2, 5 * n, -((n + 1) // 2)], 1))
 
 
 def test_special_roots(device: Inexact) -> None:
     def roots(x: ti.template()) -> None:
         for i in range(6):
-            x[i] = ti.sqrt(x[i])
+            x[i] = ti.floor(ti.sqrt(x[i]))
 
     x = Field(np.float32([0.0, -0.0, np.inf, np.nan, -1.0, 2.0**-126]))
     run(roots, x, device=device)
-    np.testing.assert_array_equal(x.data, np.float32([0, 0, np.inf, np.nan, np.nan, 2.0**-63]))
+    np.testing.assert_array_equal(x.data, np.float32([0, 0, np.inf, np.nan, np.nan, 0]))
     assert np.signbit(x.data).tolist()[:2] == [False, True]
 
 

@@ -2,7 +2,8 @@
 
 Vulkan allows the arc functions 4096 units in the last place, and lavapipe's arc sine is off by
 4e-4; of the hyperbolic ones it allows a relative error that grows without bound near 0. These end
-within a few units everywhere; numbers that devices take for 0 aside.
+within a few units everywhere; numbers that devices take for 0 aside. Quotients and square roots are
+the device's, but exact where they are whole numbers.
 Must not know: when they are used (legalize.py).
 
 Polynomials are weighted least-squares fits made near-minimax by Lawson's iteration.
@@ -38,10 +39,18 @@ def copy_sign(x: Num, sign: Num) -> Num:
     return ((x.bits(i32) & ~top) | (sign.bits(i32) & top)).bits(f32)
 
 
+def div(x: Num, y: Num) -> Num:
+    """Quotient: exact where it is a whole number, so that `int(6.0 / 3.0)` is 2. Vulkan lets it be
+    off by 2.5 units. What times y is x, rounded, is no farther from the quotient than rounding."""
+    quotient = x / y
+    whole = quotient.op("round")
+    return where((whole * y).equals(x), whole, quotient)
+
+
 def sqrt(x: Num) -> Num:
-    """Square root: exact where it has few digits, so that `int(49.0 ** 0.5)` is 7. Vulkan lets it be
-    off by some 5 units. A square of at most 24 bits has a root of at most 12, whose square is not
-    rounded; the nearest such number is it, or the root is another."""
+    """Square root: exact where it has few digits, so that `int(49.0 ** 0.5)` is 7. Vulkan lets it
+    be off by some 5 units. A square of at most 24 bits has a root of at most 12, whose square is
+    not rounded; the nearest such number is it, or the root is another."""
     root = x.op("sqrt")
     short = ((root.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
     return where((short * short).equals(x), short, root)
@@ -109,5 +118,6 @@ def tanh(x: Num) -> Num:
 
 
 FUNCTIONS: dict[str, Callable[..., Num]] = {
-    "sqrt": sqrt, "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh, "tanh": tanh,
+    "div": div, "sqrt": sqrt,
+    "asin": asin, "acos": acos, "atan": atan, "atan2": atan2, "sinh": sinh, "tanh": tanh,
 }  # fmt: skip

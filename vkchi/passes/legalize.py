@@ -9,6 +9,7 @@ Stand-ins: atomics by a loop around compare-and-swap, on numbers of less than 32
 that they stand in; atomics on private places by load and store; subgroup operations by those on 32
 bits (`subgroups`);
 functions of f64 from arithmetic (`f64_math`), some of f32 too (`f32_math`), of f16 by way of f32;
+whole quotients and remainders of floats (`quotient`);
 bit counts of other widths than 32 by those of 32.
 
 Must not know: SPIR-V, how values are emitted.
@@ -73,8 +74,10 @@ def legalize(fn: Func, caps: Caps) -> Func:
     if not any(op.kind in kinds for op in walk(fn.body)):
         return fn
 
+    seen = values_seen_whole(fn)
+
     def visit(b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        if op.kind not in kinds:
+        if op.kind not in kinds or (op.kind in MAY_BE_WHOLE and op not in seen):
             return None
         expand = table.get(key_of(op))
         if expand is None:
@@ -82,6 +85,23 @@ def legalize(fn: Func, caps: Caps) -> Func:
         return [expand(b, op, args)]
 
     return rebuild(fn, visit)
+
+
+# What is only expanded where users see whether it is a whole number: elsewhere the device's own do.
+MAY_BE_WHOLE = frozenset({"div", "sqrt"})
+ROUNDING = frozenset({"floor", "ceil", "trunc", "round", "eq", "ne"})
+
+
+def values_seen_whole(fn: Func) -> set[Value]:
+    """Values that are rounded, turned into integers or compared for equality, also of the other
+    sign."""
+    seen: set[Value] = set()
+    for op in reversed(list(walk(fn.body))):
+        is_number = op.kind == "cast" and scalar_of(op.type).kind in "iu"
+        passes_on = op.kind in ("neg", "abs") and op in seen
+        if op.kind in ROUNDING or is_number or passes_on:
+            seen.update(op.args)
+    return seen
 
 
 def key_of(op: Op) -> Key:
@@ -280,9 +300,10 @@ def expand_f32(b: Builder, op: Op, args: Args) -> Value:
     return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
-def expand_sqrt_f16(b: Builder, op: Op, args: Args) -> Value:
-    """A square root of f16 by that of f32."""
-    return f32_math.sqrt(Num(b, args[0]).cast(f32)).cast(scalar_of(args[0].type)).v
+def expand_exact_f16(b: Builder, op: Op, args: Args) -> Value:
+    """The same for f16 by way of f32."""
+    wide = [Num(b, v).cast(f32) for v in args]
+    return f32_math.FUNCTIONS[op.kind](*wide).cast(scalar_of(args[0].type)).v
 
 
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
@@ -362,7 +383,7 @@ ROWS: tuple[Row, ...] = (
     Row(NAMES, "f64", "int64", refuse_function),
     Row(NAMES, "f64", "never", expand_f64),
     Row(ROUGH, "f32", "never", expand_f32),
-    Row("sqrt", "f16", "never", expand_sqrt_f16),
+    Row("div sqrt", "f16", "never", expand_exact_f16),
     Row(NAMES, "f16", "never", expand_f16),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
     Row(QUOTIENTS, "f32 f64", "never", expand_quotient),
