@@ -186,6 +186,7 @@ class Plan:
         lives = [getattr(array, "life", None) for array in self.arrays.values()]
         self.lives = list(dict.fromkeys(life for life in lives if life is not None))
         places = self._lay_out(args)
+        self.limits = compiled.checks
         self.checks = [check.compiled(count_reader(places)) for check in compiled.checks]
         self.steps = [Step(self, d, places) for d in compiled.dispatches]
         self.written = {name for d in compiled.dispatches for name in d.writes}
@@ -265,9 +266,7 @@ class Plan:
                 if imports:
                     bound.check_written(self.written, self.func)
                 for check in self.checks:
-                    wrong = check(bound.flat)
-                    if wrong is not None:
-                        raise ArgumentError(wrong)
+                    check(bound.flat)
                 if imports:
                     tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
                 if self.sites:

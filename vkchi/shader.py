@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vkchi.errors import CompilationError, InternalError
+from vkchi.errors import ArgumentError, CompilationError, InternalError
 from vkchi.span import Span
 
 Count = tuple[Any, ...]
@@ -148,17 +148,16 @@ class Check(NamedTuple):
     sentence: str
     span: Span | None
 
-    def compiled(self, read: Read) -> Callable[[Any], str | None]:
-        """A function from the launch's values to what is wrong with them, if anything is."""
+    def compiled(self, read: Read) -> Callable[[Any], None]:
+        """A function of the launch's values. Raises ArgumentError where something is wrong."""
         wrapped = compile_count(self.value, read)
         true = compile_count(without_wraps(self.value), read)
         is_good: Callable[[int, int], bool] = eval(f"lambda n, w: {self.test}")
 
-        def check(flat: Any) -> str | None:
+        def check(flat: Any) -> None:
             n = true(flat)
-            if is_good(n, wrapped(flat)):
-                return None
-            return str(CompilationError(self.sentence.format(n=n), self.span))
+            if not is_good(n, wrapped(flat)):
+                raise ArgumentError(str(CompilationError(self.sentence.format(n=n), self.span)))
 
         return check
 

@@ -20,6 +20,7 @@ from vkchi.lang.static import static
 from vkchi.locks import restoring
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
+from vkchi.shader import Check
 from vkchi.types import i32, ndarray, template
 
 
@@ -28,6 +29,7 @@ class Alone(NamedTuple):
 
     runtime: Runtime
     parameters: tuple[Any, ...] = ()
+    limits: tuple[Check, ...] = ()
 
 
 NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them

@@ -29,7 +29,7 @@ from vkchi.launch import Plan, Step, count_reader
 from vkchi.locks import restoring
 from vkchi.options import Options
 from vkchi.runtime import Runtime
-from vkchi.shader import SEED, compile_count
+from vkchi.shader import SEED, Check, compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
 Arrays = Mapping[str, Storage]
@@ -47,6 +47,10 @@ class Owner(Protocol):
     @property
     def parameters(self) -> Sequence[Any]:
         """How arguments are bound."""
+
+    @property
+    def limits(self) -> Sequence[Check]:
+        """What launches must check of arguments."""
 
 
 class Program:
@@ -69,6 +73,9 @@ class Program:
         }
         self.places = self._lay_out(args)
         self.steps = [Step(self, d, self.places) for d in built.dispatches]
+        self.limits = plan.limits
+        read = count_reader(self.places)
+        self.checks = [check.compiled(read) for check in plan.limits]
 
     def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
         keys = [("trash", "", 0), SEED_PLACE, *(("ptr", name, 0) for name in self.arrays)]
@@ -82,7 +89,7 @@ class Program:
         return {key: k for k, key in enumerate(keys)}
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
-        """The numbers and arrays of a launch."""
+        """The numbers and arrays of a launch. Raises ArgumentError where loops cannot be run."""
         fixed = [array.buffer.address for array in self.arrays.values()]
         bound = Bound(self.runtime, [self.runtime.device.trash.address, 0, *fixed])
         for parameter, arg in zip(self.parameters, args, strict=True):
@@ -97,6 +104,8 @@ class Program:
                 bound.bind_array(name, array)
             else:
                 bound.flat += [0] * (2 + t.ndim)  # nothing reads or writes it
+        for check in self.checks:
+            check(bound.flat)
         return bound
 
     def launch(self, bound: Bound) -> None:
