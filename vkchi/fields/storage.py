@@ -167,9 +167,9 @@ class Storage:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
         """An array of its own with the same contents (and gradient); tapes record that."""
-        made = self.duplicate(memo)
-        if self.runtime.tape is not None:
-            self.runtime.tape.copy(made, self)
+        made, tape = self.duplicate(memo), self.runtime.tape
+        if tape is None or not tape.copy(made, self):
+            self.tell(Access("read"))
         return made
 
     def duplicate(self, memo: dict[int, Any]) -> Storage:
@@ -256,9 +256,8 @@ class Storage:
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy, of shape `shape + element shape`."""
-        result = np.empty(self.shape + shape_of(self.elem), self.dtype.dtype)
-        self.copy_to(result)
-        return result
+        self.tell(Access("read"))
+        return self.contents()
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
         """Write the contents to a numpy array of their shape (contiguous, of arrays in blocks)."""
@@ -352,6 +351,7 @@ class Storage:
         is_plain = self.is_own and other.is_own and other.elem is self.elem
         if is_plain and other.layout == self.layout:
             other.check_alive()
+            other.tell(Access("read"))
             self.tell(Access("write"))
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
         else:

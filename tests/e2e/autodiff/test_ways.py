@@ -523,6 +523,33 @@ def test_products_with_the_hessian() -> None:
         ti.ad.hvp(solutions, loss, x, [0, 1, 0, 0])
 
 
+STALE = {
+    "copy_from": lambda x: array().copy_from(x),
+    "deepcopy": copy.deepcopy,
+    "product": lambda x: sparse(A) @ x,
+    "solution": lambda x: solver(A, "LU").solve(x),
+    "to_numpy": lambda x: x.to_numpy(),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_gradients_of_ones_own_do_not_read_what_was_overwritten_since(name: str) -> None:
+    run, other = Run(), array(4, X)
+
+    @ti.ad.grad_replaced
+    def replaced() -> None:
+        square(run.y, run.x)
+
+    @ti.ad.grad_for(replaced)
+    def its_gradient() -> None:
+        STALE[name](run.x)
+
+    with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(run.loss):
+        replaced()
+        square(run.x, other)
+        add_up(run.y, run.loss)
+
+
 # --- constants: what Python computes, numbers and numpy arrays ---------------------------------
 
 
