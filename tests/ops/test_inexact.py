@@ -13,9 +13,10 @@ import vkchi as ti
 from tests.ops.inexact import MODES, Inexact
 from tests.unit.kernels import Field, run
 from vkchi.formats import Format, texel_of
+from vkchi.ir import interp
 from vkchi.lang.texture import decode
 
-COUNT = 300
+COUNT = 100
 
 
 @pytest.fixture(params=list(MODES))
@@ -34,7 +35,7 @@ def test_whole_quotients(device: Inexact) -> None:
             x[i, 2] = ti.floor((i * n) / ti.f32(i))
             x[i, 3] = ti.ceil(i * n / -i)
 
-    for n in (1, 2, 3, 41, 1000, 4099):
+    for n in (3, 41, 4099):
         x = Field(np.zeros((COUNT, 4), np.float32))
         run(divide, x, n, device=device)
         i = np.arange(1, COUNT)
@@ -99,10 +100,14 @@ def test_random_numbers(device: Inexact) -> None:
     assert abs(x.data[:, 1]).max() < 6
 
 
-def test_logarithm_of_nearly_one_is_no_radius() -> None:
-    """What the last test means by that."""
-    one = np.float32(1 - 2**-24)
-    assert Inexact("up")("log", (one,), None, ti.f32) > 0
+def test_logarithm_of_nearly_one(device: Inexact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least number that can be drawn: the logarithm of 1 - 2**-24 may be positive."""
+    monkeypatch.setattr(interp, "output_of", lambda state: 1 << 8)
+
+    def draw() -> ti.f32:
+        return ti.randn()
+
+    assert np.isfinite(run(draw, device=device))
 
 
 @pytest.mark.parametrize("name", ["r8", "r16", "rgba8"])
@@ -118,20 +123,20 @@ def test_white_texels(name: str) -> None:
 def matrices() -> Any:
     """Matrices whose decomposition takes all turns."""
     rng = np.random.default_rng(4)
-    return rng.standard_normal((12, 3, 3)).astype(np.float32)
+    return rng.standard_normal((4, 3, 3)).astype(np.float32)
 
 
 def test_decompositions(device: Inexact) -> None:
     """As precise as where all is exact: to some ten roundings."""
 
     def decompose(a: ti.template(), u: ti.template(), p: ti.template()) -> None:
-        for i in range(12):
+        for i in range(4):
             m = a[i]
             left, numbers, right = ti.svd(m)
             u[i] = left.transpose() @ left
             p[i] = left @ numbers @ right.transpose()
 
-    a, u, p = (Field(x, element_axes=2) for x in (matrices(), *np.zeros((2, 12, 3, 3), np.float32)))
+    a, u, p = (Field(x, element_axes=2) for x in (matrices(), *np.zeros((2, 4, 3, 3), np.float32)))
     run(decompose, a, u, p, device=device)
     assert abs(u.data - np.eye(3)).max() < 16 * 2.0**-24
     assert abs(p.data - a.data).max() < 40 * 2.0**-24 * abs(a.data).max()
