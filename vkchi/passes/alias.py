@@ -22,7 +22,7 @@ Must not know: what is done with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from vkchi.errors import InternalError
@@ -104,6 +104,14 @@ def may_share(a: Value, b: Value) -> bool:
     assert isinstance(s, Array) and isinstance(t, Array)
     is_apart = s.apart and t.apart
     return s.layout is None and t.layout is None and s.stored is t.stored and not is_apart
+
+
+def memory_of(bases: Collection[Value]) -> dict[Value, object]:
+    """A key for each base, equal for those that may share."""
+    free = {b: b.type for b in bases if isinstance(b, Param) and isinstance(b.type, Array)}
+    loose = {t.stored for t in free.values() if t.layout is None and not t.apart}
+    met = {b: t.stored for b, t in free.items() if t.layout is None and t.stored in loose}
+    return {b: met.get(b, b) for b in bases}
 
 
 def are_distinct(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:

@@ -25,7 +25,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.alias import Place, may_share, place_of
+from vkchi.passes.alias import Place, memory_of, place_of
 
 MOST = 512  # accesses in one loop
 PART = 256
@@ -72,7 +72,10 @@ class Loop:
         self.body, self.ops = body, body.ops[:-1]
         self.makers = {v: k for k, op in enumerate(self.ops) for v in op.results}
         self.accesses = list(self.find_accesses())
-        self.written = {place.base for _, op, place in self.accesses if op.kind in WRITES}
+        self.memory = memory_of({place.base for _, _, place in self.accesses})
+        self.written = {
+            self.memory[place.base] for _, op, place in self.accesses if op.kind in WRITES
+        }
         self.repeats: dict[Value, int] = {}  # ops that parts may do again: how many ops that takes
         for op in self.ops:
             self.note_repeat(op)
@@ -86,7 +89,7 @@ class Loop:
 
     def note_repeat(self, op: Op) -> None:
         """Note whether an op may be done again."""
-        is_read = op.kind == "load" and not self.is_written(place_of(op.args[0]).base)
+        is_read = op.kind == "load" and not self.is_written(place_of(op.args[0]))
         if op.regions or not (is_read or TABLE[op.kind].effect is Effect.PURE):
             return
         made_here = [v for v in op.args if v in self.makers]
@@ -95,9 +98,9 @@ class Loop:
             if size <= LONGEST_REPEAT:
                 self.repeats[op] = size
 
-    def is_written(self, base: Value) -> bool:
-        """Whether the loop may write this array or place."""
-        return any(may_share(base, other) for other in self.written)
+    def is_written(self, place: Place) -> bool:
+        """Whether the loop may write the array, or the private place, that a place is in."""
+        return self.memory[place.base] in self.written
 
     # --- what hangs together
 
@@ -121,10 +124,10 @@ class Loop:
 
     def join_memory(self) -> None:
         """Ops that use the same memory, where it is written."""
-        of: dict[Value, list[Access]] = defaultdict(list)
+        of: dict[object, list[Access]] = defaultdict(list)
         for access in self.accesses:
-            if self.is_written(access[2].base):
-                of[self.first_sharing(access[2].base, of)].append(access)
+            if self.is_written(access[2]):
+                of[self.memory[access[2].base]].append(access)
         for accesses in of.values():
             axes = fixed_axes([place for _, _, place in accesses])
             same: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -132,10 +135,6 @@ class Loop:
                 same[tuple([coordinates(place)[a] for a in axes])].append(k)
             for ops in same.values():
                 self.join(ops)
-
-    def first_sharing(self, base: Value, among: dict[Value, list[Access]]) -> Value:
-        """The base, or one that may be the same memory."""
-        return next((other for other in among if may_share(base, other)), base)
 
     # --- parts
 
