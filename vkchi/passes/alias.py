@@ -110,7 +110,9 @@ def memory_of(bases: Collection[Value]) -> dict[Value, object]:
     """A key for each base, equal for those that may share."""
     free = {b: b.type for b in bases if isinstance(b, Param) and isinstance(b.type, Array)}
     loose = {t.stored for t in free.values() if t.layout is None and not t.apart}
-    met = {b: t.stored for b, t in free.items() if t.layout is None and t.stored in loose}
+    met: dict[Value, object] = {
+        b: t.stored for b, t in free.items() if t.layout is None and t.stored in loose
+    }
     return {b: met.get(b, b) for b in bases}
 
 
