@@ -334,6 +334,9 @@ class MatrixField(Field):
     def from_numpy(self, source: Any) -> None:
         """Take over the contents of an array of the same shape; an axis of 1 for the columns of
         vectors may be there or not."""
+        if isinstance(source, Storage):
+            self.copy_from(source)
+            return
         values = host.numbers_of(source)
         full = self.shape + shape_of(self.elem)
         if self.m == 1 and values.shape in ((*self.shape, self.n), (*self.shape, self.n, 1)):

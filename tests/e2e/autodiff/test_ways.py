@@ -105,6 +105,15 @@ def filled_with_it(y: Any) -> Any:
     return made
 
 
+def vectors(y: Any) -> Any:
+    one, other = (ti.Vector.field(2, ti.f32, 4, needs_grad=True) for _ in range(2))
+    one.get_scalar_field(0).copy_from(y)
+    other.from_numpy(one)
+    made = array()
+    made.copy_from(copy.deepcopy(other).get_scalar_field(0))
+    return made
+
+
 def component(y: Any) -> Any:
     whole, made = ti.Vector.field(2, ti.f32, 4, needs_grad=True), array()
     whole.get_scalar_field(1).copy_from(y)
@@ -144,7 +153,8 @@ def added_to_an_element(y: Any) -> Any:
 
 COPIES = [
     (copied, lambda y: y), (copy.deepcopy, lambda y: y), (through_a_field, lambda y: y),
-    (filled_with_it, lambda y: y), (component, lambda y: y), (member, lambda y: y),
+    (filled_with_it, lambda y: y), (vectors, lambda y: y), (component, lambda y: y),
+    (member, lambda y: y),
     (sorted_in_place, np.sort), (sorted_by_keys, lambda y: y[[3, 1, 2, 0]]),
     (prefix_sums, np.cumsum), (added_to_an_element, lambda y: y),
 ]  # fmt: skip
