@@ -1,6 +1,5 @@
 """Gradients of loops whose ranges come near the ends of i32."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -37,22 +36,21 @@ class Sums:
 def expected_sum(r: range) -> list[float]:
     found, x = [0.0] * N, np.linspace(0.5, 1.5, N, dtype=np.float32)
     for i in r:
-        found[i % N] += math.cos(x[i % N])
+        found[i % N] += 2.0 * float(x[i % N])
     return found
 
 
 def expected_chain(r: range) -> list[float]:
-    """Of s = sin(s * x[i % N]) from 1, by the chain rule."""
+    """Of s = s * x[i % N] / 4 + 1 from 1, by the chain rule."""
     x = np.linspace(0.5, 1.5, N, dtype=np.float32).astype(float)
     steps, s = [], 1.0
     for i in r:
         steps.append((i % N, s))
-        s = math.sin(s * x[i % N])
+        s = s * x[i % N] * 0.25 + 1.0
     found, adjoint = [0.0] * N, 1.0
     for k, before in reversed(steps):
-        adjoint *= math.cos(before * x[k])
-        found[k] += adjoint * before
-        adjoint *= x[k]
+        found[k] += adjoint * before * 0.25
+        adjoint *= x[k] * 0.25
     return found
 
 
@@ -64,7 +62,7 @@ def test_gradients_of_serial_and_parallel_loops(sums: Sums, kernels: Any, case: 
         (kernels[2], case, (0, 0, 0), wanted[1]), (kernels[3], (), case, wanted[1]),
         (kernels[4], (), case, wanted[1]),
     ]:  # fmt: skip
-        assert sums.gradient(kernel, *args, given=given) == pytest.approx(want, rel=1e-3, abs=1e-5)
+        assert sums.gradient(kernel, *args, given=given) == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +77,19 @@ def kernels(sums: Sums) -> Any:
     @ti.kernel
     def parallel(a: ti.i32, b: ti.i32, s: ti.i32):
         for i in range(a, b, s):
-            total[None] += ti.sin(x[i % N])
+            total[None] += x[i % N] * x[i % N]
 
     @ti.kernel
     def parallel_from_memory():
         for i in range(given[0], given[1], given[2]):
-            total[None] += ti.sin(x[i % N])
+            total[None] += x[i % N] * x[i % N]
 
     @ti.kernel
     def chain(a: ti.i32, b: ti.i32, c: ti.i32):
         for _ in range(1):
             s = 1.0
             for i in range(a, b, c):
-                s = ti.sin(s * x[i % N])
+                s = s * x[i % N] * 0.25 + 1.0
             total[None] += s
 
     @ti.kernel
@@ -99,7 +97,7 @@ def kernels(sums: Sums) -> Any:
         for _ in range(1):
             s = 1.0
             for i in range(given[0], given[1], given[2]):
-                s = ti.sin(s * x[i % N])
+                s = s * x[i % N] * 0.25 + 1.0
             total[None] += s
 
     @ti.kernel
@@ -107,7 +105,7 @@ def kernels(sums: Sums) -> Any:
         for _ in range(1):
             s = 1.0
             for i in range(given[0], given[1], given[2]):
-                s = ti.sin(s * x[i % N])
+                s = s * x[i % N] * 0.25 + 1.0
                 if s > 5.0:
                     break
             total[None] += s
