@@ -211,6 +211,7 @@ class Device(Recorder):
             is_hosts = physical.kind in ("cpu", "integrated") and not staged
             self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
             self.heap = Heap(logical, SHARED if self.unified else LOCAL)
+            self._garbage = (self.partings, *self.heap.gone.deques, *logical.deques)
             self._pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
@@ -272,6 +273,8 @@ class Device(Recorder):
 
     def sweep(self) -> None:
         """Free what the device is done with, having done what was to be done when objects go."""
+        if not any(self._garbage):
+            return
         while self.partings:
             self.partings[0].act()
             self.partings.popleft()

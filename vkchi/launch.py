@@ -19,7 +19,7 @@ from vkchi.compiling import compiling
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.lang.struct import build
-from vkchi.locks import is_held, release_wholly
+from vkchi.locks import release_wholly
 from vkchi.runtime import Runtime
 from vkchi.shader import (
     REPORTS,
@@ -252,7 +252,7 @@ class Plan:
         """Bind, record, and read what the kernel returns (which waits). `again`: the launch was
         done before, when so many seeds had been drawn; it draws the same and prints nothing."""
         lock = self.runtime.lock
-        was_held = is_held(lock)
+        was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # as `restoring` does, without its cost
             with lock:
                 for life in self.lives:

@@ -16,15 +16,9 @@ from types import TracebackType
 from typing import Any
 
 
-def is_held(lock: RLock) -> bool:
-    """Whether this thread holds the lock."""
-    held: bool = lock._is_owned()  # type: ignore[attr-defined]
-    return held
-
-
 def release_wholly(lock: RLock) -> None:
     """Release whatever this thread holds of a lock."""
-    while is_held(lock):
+    while lock._is_owned():  # type: ignore[attr-defined]
         lock.release()
 
 
@@ -34,7 +28,8 @@ class restoring:
     __slots__ = ("_lock", "_was_held")
 
     def __init__(self, lock: RLock) -> None:
-        self._lock, self._was_held = lock, is_held(lock)
+        self._lock = lock
+        self._was_held: bool = lock._is_owned()  # type: ignore[attr-defined]
 
     def __enter__(self) -> None:
         pass

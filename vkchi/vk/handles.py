@@ -38,6 +38,7 @@ class Gone:
     def __init__(self) -> None:
         self._new: deque[Any] = deque()
         self._due: deque[tuple[int, Any]] = deque()
+        self.deques = self._new, self._due  # for those who often ask whether there is anything
         self.add = self._new.append
         self.pop = map(SECOND, iter(self._due.popleft, None))
 
@@ -70,16 +71,16 @@ class Handles:
     def __init__(self, vk: Vulkan, device: Any, calls: DeviceCalls, kind: str) -> None:
         self._vk, self._device, self._kind = vk, device, kind
         self._made: dict[int, Any] = {}
-        self._gone = Gone()
+        self.gone = Gone()
         destroy = getattr(calls, DESTROYERS.get(kind, "vkDestroy" + kind[2:]))
-        known = map(self._made.pop, map(id, self._gone.pop), repeat((vk.NULL,)))
+        known = map(self._made.pop, map(id, self.gone.pop), repeat((vk.NULL,)))
         self._destroy = map(destroy, repeat(device), map(FIRST, known), repeat(vk.NULL))
 
     def new(self) -> Any:
         """A cell for a handle that is about to be made; NULL till then."""
         place = self._vk.ffi.new(self._kind + " *")
         self._made[id(place)] = place
-        return self._vk.ffi.gc(place, self._gone.add)
+        return self._vk.ffi.gc(place, self.gone.add)
 
     def make(self, function: Any, info: Any, doing: str) -> Any:
         """A cell with the handle that `function(device, info, NULL, cell)` makes."""
@@ -89,13 +90,13 @@ class Handles:
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Destroy what is due; what is new waits for submission number `recorded`."""
-        if self._gone:
-            self._gone.tag(recorded)
-            while self._gone.is_due(completed):
-                next(self._destroy)
+        if self.gone:
+            self.gone.tag(recorded)
+        while self.gone.is_due(completed):
+            next(self._destroy)
 
     def close(self) -> None:
         """Destroy all objects, held or not; the device must be idle."""
         for place in list(self._made.values()):
-            self._gone.add(place)
+            self.gone.add(place)
         self.sweep(recorded=0, completed=1 << 62)

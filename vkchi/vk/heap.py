@@ -62,7 +62,7 @@ class Heap:
     def __init__(self, logical: Logical, placement: Placement) -> None:
         self.logical = logical
         self.waiting_bytes = 0
-        self._gone = Gone()
+        self.gone = Gone()
         self._live: dict[int, _Live] = {}
         self._is_torn = False
         self._when_empty: Callable[[], None] | None = None
@@ -84,23 +84,23 @@ class Heap:
         if start is None:
             start = ffi.cast("char *", span.block.address)
         place = start + span.offset
-        pointer = ffi.gc(place, self._gone.add)
+        pointer = ffi.gc(place, self.gone.add)
         self._live[id(place)] = _Live(place, span, weakref.ref(pointer))
         self._is_torn = False
         return Memory(pointer, span)
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Free what is due; what is new waits for submission number `recorded`."""
-        if not self._gone:
+        if not self.gone:
             return
         self._mend()
         self._is_torn = True
-        self.waiting_bytes += sum(map(self._size_of, self._gone.tag(recorded)))
-        while self._gone.is_due(completed):
-            place = self._gone.first()
+        self.waiting_bytes += sum(map(self._size_of, self.gone.tag(recorded)))
+        while self.gone.is_due(completed):
+            place = self.gone.first()
             self.waiting_bytes -= self._size_of(place)
             self._free(place)
-            next(self._gone.pop)
+            next(self.gone.pop)
         self._is_torn = False
 
     def _free(self, place: Any) -> None:
@@ -118,7 +118,7 @@ class Heap:
         """Repair the allocator where an exception came into its work."""
         if self._is_torn:
             self._allocator.mend([live.span for live in self._live.values()])
-            self.waiting_bytes = sum(map(self._size_of, self._gone.waiting()))
+            self.waiting_bytes = sum(map(self._size_of, self.gone.waiting()))
             self._is_torn = False
 
     def close(self, when_empty: Callable[[], None]) -> None:

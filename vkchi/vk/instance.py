@@ -13,6 +13,7 @@ from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
+from vkchi.interrupts import bring_back
 from vkchi.vk.manifests import explain_broken_files, explain_choice
 from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, NoDriver, OutOfMemory, Vulkan
 
@@ -90,7 +91,12 @@ class Instance:
             messages.append(ffi.string(data.pMessage).decode(errors="replace"))
             return 0
 
-        return ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", keep)
+        def lose_no_interrupt(kind: type[BaseException], *_: Any) -> None:
+            if issubclass(kind, KeyboardInterrupt):
+                bring_back()
+
+        name = "PFN_vkDebugUtilsMessengerCallbackEXT"
+        return ffi.callback(name, keep, onerror=lose_no_interrupt)
 
     def list_handles(self) -> list[Any]:
         """The VkPhysicalDevice handles, in the loader's order.

@@ -39,6 +39,7 @@ class Logical:
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
         self.queue = out[0]
         self._handles = {kind: Handles(vk, handle, self.calls, kind) for kind in KINDS}
+        self.deques = [d for handles in self._handles.values() for d in handles.gone.deques]
 
     def handles(self, kind: str) -> Handles:
         """The objects of one of `KINDS`."""

@@ -26,7 +26,7 @@ from typing import Any
 from vkchi.blocks import Block
 from vkchi.compiling import tell
 from vkchi.errors import DeviceError
-from vkchi.locks import is_held, release_wholly, restoring
+from vkchi.locks import release_wholly, restoring
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
@@ -128,7 +128,7 @@ class Recorder:
         keys of the buffers that the shader touches. Raises DeviceError after `close`.
         """
         lock = self._lock
-        was_held = is_held(lock)
+        was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # as `restoring` does, without its cost
             with lock:
                 if self._timing is not None:
@@ -198,7 +198,8 @@ class Recorder:
         self.busy = True
         self._bound = None
         self._left = self._batch
-        self._send()
+        if self._queue.outgoing is not None:
+            self._send()
         self._commands = self._queue.begin()
         return self._commands
 
