@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 import vkchi as ti
 from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
-from vkchi.analysis.host_numbers import INTERVALS, Number, host_number
+from vkchi.analysis.host_numbers import INTERVALS, READERS, Number, host_number
 from vkchi.errors import CompilationError
 from vkchi.frontend.bounds import GIVEN, ROOTS
 from vkchi.ir.meaning import trip_count
 from vkchi.ir.ops import TABLE
-from vkchi.passes.grid import READERS
 from vkchi.shader import compile_count, read_mapping
 from vkchi.types import i32
 

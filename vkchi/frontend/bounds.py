@@ -24,12 +24,12 @@ Bound = int | Value
 INT32 = range(-(1 << 31), 1 << 31)
 INT64 = range(-(1 << 63), 1 << 63)
 INDICES = {i32: INT32, i64: INT64}
-# What counts of the host are made of (`passes.grid.READERS`).
+# What counts of the host are made of (`analysis.host_numbers.READERS`).
 GIVEN = frozenset({
     "add", "sub", "mul", "neg", "min", "max", "floordiv", "mod", "cast", "bitcast", "trip_count",
 })  # fmt: skip
 ROOTS = frozenset({"const", "shape"})
-MOST_GIVEN = 48  # values; `grid` gives up at 100 ops, of which it makes two at most of each
+MOST_GIVEN = 48  # values; the host gives up at 100 ops, of which it makes two at most of each
 
 
 def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
