@@ -25,6 +25,8 @@ from types import TracebackType
 from typing import ClassVar
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.interrupts import bring_back
+from vkchi.locks import restoring
 
 RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 PATIENCE_S = 1.0
@@ -35,17 +37,17 @@ class compiling:
     """The block. `name`: of the kernel."""
 
     _lock = threading.RLock()
-    _open = 0
+    _open, _is_open = 0, False
     _was_collecting = False
     _old_limit = 0
     _telling: ClassVar[Telling | None] = None
 
     def __init__(self, name: str) -> None:
-        self.name, self._is_open = name, False
+        self.name = name
 
     def __enter__(self) -> None:
         cls = type(self)
-        with cls._lock:
+        with restoring(cls._lock), cls._lock:
             self._is_open = True
             cls._open += 1
             if cls._open == 1:
@@ -63,7 +65,7 @@ class compiling:
 
     def _leave(self) -> None:
         cls = type(self)
-        with cls._lock:
+        with restoring(cls._lock), cls._lock:
             if not self._is_open:
                 return
             self._is_open = False
@@ -77,7 +79,11 @@ class compiling:
                 cls._telling.end()
                 cls._telling = None
 
-    __del__ = _leave
+    def __del__(self) -> None:
+        try:  # where an exception kept `__exit__` from it
+            self._leave()
+        except KeyboardInterrupt:
+            bring_back()
 
 
 class Telling:

@@ -278,6 +278,7 @@ class Torture:
         v = self.arrays
         assert self.is_lock_free(self.device._lock), "the device is locked"
         assert self.is_lock_free(current().lock), "the runtime is locked"
+        assert gc.isenabled(), "the collector is off"
         self.check_soon()
         v.b.fill(1.0)
         v.c.fill(2.0)
