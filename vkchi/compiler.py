@@ -25,7 +25,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
 from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import optimise
-from vkchi.passes.shallow import keep_shallow
+from vkchi.passes.shallow import keep_shallow, refuse_deep
 from vkchi.shader import REPORTS as REPORT_ARRAY
 from vkchi.shader import Check, Shader, without_wraps
 from vkchi.sites import Site
@@ -100,6 +100,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Built:
     program, temps = optimise(fn, caps, options)
     dispatches = []
     for k, func in enumerate(program.funcs):
+        refuse_deep(func)
         show("opt", func)
         shader = emit(
             func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}", exact=options.exact

@@ -9,6 +9,7 @@ import vkchi as ti
 from vkchi.compiler import compile_kernel
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.flow import MOST_NESTED
+from vkchi.passes.shallow import BEARABLE
 from vkchi.runtime import current
 
 SIZE = 64
@@ -161,6 +162,24 @@ def test_too_many_are_refused_by_line(text, fields):
     with pytest.raises(KernelSyntaxError, match="more than 1,000 branches nest") as caught:
         run()
     assert f"== {MOST_NESTED - 1}" in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [60, 90])
+def test_loops_in_loops_in_functions(depth, fields):
+    """Loops are not made flat: as many as drivers bear work, more are refused."""
+    functions = "".join(
+        f"@ti.func\ndef f{k}(v, n):\n    for j in range(n): v = f{k - 1}(v + 1, n)\n    return v\n"
+        for k in range(1, depth + 1)
+    )
+    text = f"@ti.func\ndef f0(v, n): return v\n{functions}{KERNEL}"
+    run = make(f"{text}        y[i] = f{depth}(x[i], ti.min(c[i], 1))\n", fields, 2)
+    if depth > BEARABLE:
+        with pytest.raises(KernelSyntaxError, match=r"more than 72 loops and branches nest here"):
+            run()
+        return
+    run()
+    want = START + np.where(branch_of(2) > 0, depth, 0)
+    np.testing.assert_array_equal(fields[2].to_numpy(), want)
 
 
 def test_sums_of_a_thousand_terms(fields):

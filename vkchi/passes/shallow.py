@@ -25,12 +25,14 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple, TypeGuard
 
+from vkchi.errors import KernelSyntaxError
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Ptr, Scalar, Tensor, u1
 
 DEEPEST = 48  # constructs around an op; gradients put some around what they are given
+BEARABLE = 72  # constructs around an op that drivers bear; what is over is refused
 LEAST = 4  # constructs that may nest even where loops around are as many already
 
 
@@ -41,6 +43,21 @@ def keep_shallow(fn: Func, deepest: int = DEEPEST) -> Func:
     if max(heights.values(), default=0) <= deepest:
         return fn
     return Func(fn.name, fn.params, Flattener(heights, deepest).region(fn.body), fn.span)
+
+
+def refuse_deep(fn: Func) -> None:
+    """Raises KernelSyntaxError, naming the line, where loops and branches nest too deeply."""
+    heights = find_heights(fn.body)
+    if max(heights.values(), default=0) <= BEARABLE:
+        return
+    op = max(heights, key=heights.__getitem__)
+    while inner := [o for region in op.regions for o in region.ops if o.regions]:
+        op = max(inner, key=heights.__getitem__)
+    raise KernelSyntaxError(
+        f"more than {BEARABLE} loops and branches nest here, which cannot be made flat",
+        op.span,
+        help="give part of the work to another kernel, or merge nested loops with ti.ndrange()",
+    )
 
 
 def find_heights(body: Region) -> dict[Op, int]:
