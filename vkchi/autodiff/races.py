@@ -178,14 +178,15 @@ class Trial:
         self.needs = sorted(self.program.reads & call.arrays.keys())
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers: list[str] | None = sorted(p.name for p in given if p in used)
-        if not (self.is_certain and numbers_of(call).keys() >= set(self.numbers)):
+        if not self.is_certain:
             self.numbers = None
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
         """What decides what it finds, besides arrays."""
-        if self.numbers is None:
+        numbers = numbers_of(call)
+        if self.numbers is None or not numbers.keys() >= set(self.numbers):
             return None
-        shapes, numbers = tuple([a.shape for a in call.arrays.values()]), numbers_of(call)
+        shapes = tuple([a.shape for a in call.arrays.values()])
         return (shapes, *(numbers[name] for name in self.numbers))
 
     def run(self, call: Call) -> frozenset[int]:
@@ -201,10 +202,10 @@ class Trial:
             return frozenset(numbers.tolist())
 
 
-def numbers_of(call: Call) -> dict[str, float]:
-    """The numbers among the arguments, by name."""
+def numbers_of(call: Call) -> dict[str, Any]:
+    """The numbers among the arguments, by name: Python's and numpy's."""
     leaves = leaves_of(call.plan, call.args)
-    return {p.name: arg for p, arg in leaves if isinstance(arg, int | float)}
+    return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}
 
 
 class Trials(NamedTuple):
@@ -289,9 +290,8 @@ class FoundRaces:
     ) -> Race | None:  # fmt: skip
         """A race in a call, of those that matter, or of all. Where there is no memory for a trial
         it raises DeviceError if it `must` look, and warns else."""
-        of = "forward mode" if gradient is None else gradient.name
         races = call.plan.once(
-            ("races", of, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
+            ("races", gradient, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
         )
         near = races.nearby.find(call.numbers, call.arrays) if races.meetings else ()
         if not near:

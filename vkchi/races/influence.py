@@ -82,9 +82,11 @@ class Influence:
         todo: list[tuple[Value, Ending | None]] = [(read, None)]
         seen = set(todo)
         for v, ending in todo:  # grows
+            if len(todo) > MOST_STEPS:
+                return None
             for op in self.uses.get(v, ()):
                 if not is_pure(op):
-                    if ending is None or len(todo) > MOST_STEPS:
+                    if ending is None:
                         return None
                     found[ending] = None
                     continue

@@ -193,14 +193,20 @@ class Sites(Survey):
 
     def is_told(self, v: Value, told: set[Value]) -> bool:
         """Whether a value is the same wherever the values `told` are."""
-        if v in told or self.is_steady(v):
-            return True
-        if not isinstance(v, Op) or v.type is None:
-            return False
-        if v.kind == "load":
-            root = base_of(v.args[0])
-            if any(may_share(root, other) for other in self.writes):
+        todo, seen = [v], {v}
+        for x in todo:  # grows
+            if x in told or self.is_steady(x):
+                continue
+            if not (isinstance(x, Op) and self.is_repeatable(x)):
                 return False
-        elif TABLE[v.kind].effect is not Effect.PURE or v.kind in INVOCATIONS:
-            return False
-        return all(isinstance(x.type, Array) or self.is_told(x, told) for x in v.args)
+            more = [y for y in x.args if y not in seen and not isinstance(y.type, Array)]
+            todo += more
+            seen.update(more)
+        return True
+
+    def is_repeatable(self, op: Op) -> bool:
+        """Whether any iteration finds the same for the same operands."""
+        if op.kind == "load":
+            return not any(may_share(base_of(op.args[0]), other) for other in self.writes)
+        is_pure_value = op.type is not None and is_pure(op)
+        return is_pure_value and op.kind not in INVOCATIONS

@@ -10,8 +10,9 @@ Two iterations meet in an element if
 - one reads it, and what it reads counts (`influence`), and another one changes what it finds;
 - both store to it: different numbers, or, in a group that is strict, whatever numbers;
 - one stores, another one does an atomic operation; or they do different kinds of those.
-Adding 0 is no change, nor is storing what stands there; where a derivative hangs on it, only if it
-is so whatever the numbers are. Must not know: launches.
+Adding 0 is no change, nor is storing what stands there, if nobody changes it in that loop: else
+who stores the same finds another number in another order. Where a derivative hangs on it, these are
+none only if it is so whatever the numbers are. Must not know: launches.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from vkchi.types import (
 NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
 LEAST = -(1 << 31)
 MET, CELLS = ".met", ".cells."
-READS, CHANGES, STORES = "reads", "changes", "stores"
+READS, CHANGES, STORES, DIFFERS = "reads", "changes", "stores", "differs"
 
 
 class Group(NamedTuple):
@@ -79,10 +80,12 @@ def grouped(meetings: Sequence[Meeting], strict: Container[Meeting] = ()) -> lis
 
 
 class Cells(NamedTuple):
-    """What is noted of some ops: who came, and what they stored, word by word."""
+    """What is noted of some ops: who came, and what they stored, word by word; and of all writes of
+    the loop, the last iteration that put another number there."""
 
     who: tuple[Param, Param]
     words: tuple[tuple[Param, Param], ...] = ()
+    differs: tuple[Param, ...] = ()
 
     @property
     def params(self) -> Iterator[tuple[Param, int]]:
@@ -90,6 +93,8 @@ class Cells(NamedTuple):
         yield from zip(self.who, (LAST, NOBODY))
         for pair in self.words:
             yield from zip(pair, (LAST, LEAST))
+        for param in self.differs:
+            yield param, NOBODY
 
 
 class Noted(NamedTuple):
@@ -154,10 +159,22 @@ class Noting:
             count = words_in(element_type(g.root)) if has_words else 0
             pairs = [(self._param(g, LAST), self._param(g, NOBODY))]
             pairs += [(self._param(g, LAST), self._param(g, LEAST)) for _ in range(count)]
-            cells = self.made[key] = Cells(pairs[0], tuple(pairs[1:]))
+            differs = self._differs(g) if role == CHANGES and self.style.knows_values else ()
+            cells = self.made[key] = Cells(pairs[0], tuple(pairs[1:]), differs)
             for op in ops:
                 self._note_at(op, cells, role, g.loop)
         return self.made[key]
+
+    def _differs(self, g: Group) -> tuple[Param, ...]:
+        """The cells that tell whether anybody changes anything, one for all groups of a loop."""
+        key = (g.loop, g.root, DIFFERS)
+        if key not in self.made:
+            param = self._param(g, NOBODY)
+            cells = self.made[key] = Cells((param, param), differs=(param,))
+            for op in walk(g.loop.regions[0]):
+                if op.kind in WRITES and base_of(op.args[0]) is g.root:
+                    self._note_at(op, cells, DIFFERS, g.loop)
+        return self.made[key].differs
 
     def _param(self, g: Group, first: int) -> Param:
         """New cells of a loop; those of other loops are used again."""
@@ -209,8 +226,10 @@ class Noting:
         """Note the iteration at the place of an access."""
         index = b.emit("sub", self.get(loop.regions[0].params[0]), self.get(loop.args[0]))
         conditions = [emit_when(b, when, self.get) for when in whens]
-        parts = self._changed(b, op) if is_change(op, role) and not whens else None
-        for param, kind, none in zip(cells.who, ("atomic_min", "atomic_max"), (LAST, NOBODY)):
+        leaves_out = role == DIFFERS or (is_change(op, role) and op.kind == "atomic_add")
+        parts = self._changed(b, op) if leaves_out and not whens else None
+        ends = list(zip(cells.who, ("atomic_min", "atomic_max"), (LAST, NOBODY)))
+        for param, kind, none in ends[1:] if role == DIFFERS else ends:
             for k, place in enumerate(self._places(b, op, param)):
                 number = as_i32(b, index)
                 for c in (*conditions, *(parts[k : k + 1] if parts else ())):
@@ -299,6 +318,8 @@ class Noting:
         zero = b.const(0, i32)
         is_both = b.emit("and", *(b.emit("ge", v, zero) for v in highs))
         is_met = b.emit("and", is_both, b.emit("ne", b.emit("min", *lows), b.emit("max", *highs)))
+        for param in other.differs:
+            is_met = b.emit("and", is_met, b.emit("ge", parts[param], zero))
         if group.is_strict or not (one.words and other.words):
             return is_met
         differs: Value | None = None
@@ -313,7 +334,7 @@ class Noting:
 def is_change(op: Op, role: str) -> bool:
     """Whether an access is noted only where it changes something: among those that store, all who
     store are, and who adds 0 is not."""
-    return role == CHANGES or (role == STORES and op.kind == "atomic_add")
+    return role in (CHANGES, DIFFERS) or (role == STORES and op.kind == "atomic_add")
 
 
 # --- cells ---------------------------------------------------------------------------------------

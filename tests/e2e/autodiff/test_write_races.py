@@ -492,6 +492,78 @@ def test_what_numbers_decide_is_tried_once_for_each(trials: list[str]) -> None:
     assert trials == ["sweep"] * 2
 
 
+def test_numbers_of_numpy() -> None:
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def sweep(shift: ti.i32):
+        for i in range(4):
+            x[i + shift % 5] = 2 * x[i]
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    with ti.ad.Tape(loss):
+        for shift in (0, np.int32(0), np.int64(5)):
+            sweep(shift)
+        total()
+    is_near(x.grad, [8] * 4 + [1] * (N - 4))
+    refuse(READS, loss, (lambda: sweep(0)), (lambda: sweep(np.int32(1))), total)
+
+
+@pytest.mark.parametrize("other", [33, 1])
+def test_who_stores_the_same_is_found_in_any_order(other: int) -> None:
+    x, y, loss = field(64, values=np.ones(64)), field(64), field()
+    flag = ti.field(ti.f32, 64)
+    place = np.arange(64)
+    reader = 2 if other == 33 else 62
+    place[other] = reader  # stores after, or before, the one iteration that reads
+    near = integers(place)
+
+    @ti.kernel
+    def run():
+        for i in range(64):
+            if i % 2 == 0:
+                y[i] = x[i] * flag[near[i]]
+            flag[near[i]] = 1.0
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i]
+
+    refuse(READS, loss, run, total)
+    with ti.ad.Tape(loss):
+        run()  # it stands there by now
+        total()
+    is_near(x.grad, [1, 0] * 32)
+
+
+def test_a_value_of_many_steps_is_told_quickly() -> None:
+    x, loss = field(BINS, values=np.ones(BINS)), field()
+    bins = integers(np.arange(N) * 5 % BINS)
+
+    @ti.kernel
+    def run(start: ti.f32):
+        for i in range(N):
+            v = start
+            for _ in ti.static(range(40)):
+                v = v * v + v
+            x[bins[i]] = v
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    with ti.ad.Tape(loss):
+        run(0.0)
+        total()
+    is_near(x.grad, [0] * BINS)
+
+
 def test_without_memory_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Any, call: Any) -> int:
         raise DeviceError("out of memory")
