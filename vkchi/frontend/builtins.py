@@ -207,34 +207,12 @@ BUILTINS: dict[object, Handler] = {
     np.dot: lambda cx, a, b: arith.binary(cx, "@", a, b),
 }
 
-# ours -> the names it has in `math` and in numpy
-_SAME: dict[Any, tuple[str, str]] = {
-    elementwise.sin: ("sin", "sin"),
-    elementwise.cos: ("cos", "cos"),
-    elementwise.tan: ("tan", "tan"),
-    elementwise.asin: ("asin", "arcsin"),
-    elementwise.acos: ("acos", "arccos"),
-    elementwise.atan: ("atan", "arctan"),
-    elementwise.atan2: ("atan2", "arctan2"),
-    elementwise.sinh: ("sinh", "sinh"),
-    elementwise.cosh: ("cosh", "cosh"),
-    elementwise.tanh: ("tanh", "tanh"),
-    elementwise.sqrt: ("sqrt", "sqrt"),
-    elementwise.exp: ("exp", "exp"),
-    elementwise.exp2: ("exp2", "exp2"),
-    elementwise.log2: ("log2", "log2"),
-    elementwise.isnan: ("isnan", "isnan"),
-    elementwise.isinf: ("isinf", "isinf"),
-    elementwise.log: ("", "log"),
-    elementwise.floor: ("", "floor"),
-    elementwise.ceil: ("", "ceil"),
-    elementwise.trunc: ("", "trunc"),
-    elementwise.sign: ("", "sign"),
-}
-for _fn, (_in_math, _in_numpy) in _SAME.items():
-    if hasattr(math, _in_math):  # math.exp2 is new in Python 3.11
-        BUILTINS[getattr(math, _in_math)] = ELEMENTWISE[_fn]
-    BUILTINS[getattr(np, _in_numpy)] = ELEMENTWISE[_fn]
+for _fn, _row in elementwise.INTRINSICS.items():
+    if hasattr(math, _row.math):  # math.exp2 is new in Python 3.11
+        BUILTINS[getattr(math, _row.math)] = ELEMENTWISE[_fn]
+    if _row.numpy:
+        BUILTINS[getattr(np, _row.numpy)] = ELEMENTWISE[_fn]
+BUILTINS[math.atan2] = BUILTINS[np.arctan2] = ELEMENTWISE[elementwise.atan2]
 
 
 def _cast_to(name: str) -> Handler:

@@ -42,23 +42,6 @@ def is_plain(*args: Any) -> bool:
 
 # --- elementwise functions of one argument -------------------------------------------------------
 
-_FLOAT_OPS: dict[Function, str] = {
-    fn: fn.__name__
-    for fn in (
-        elementwise.sin, elementwise.cos, elementwise.tan, elementwise.asin, elementwise.acos,
-        elementwise.atan, elementwise.sinh, elementwise.cosh, elementwise.tanh, elementwise.sqrt,
-        elementwise.rsqrt, elementwise.exp, elementwise.exp2, elementwise.log, elementwise.log2,
-        elementwise.trunc, elementwise.sign,
-    )
-}  # fmt: skip
-_BIT_OPS = {elementwise.popcnt: "popcnt", elementwise.clz: "clz"}
-_CLASS_OPS = {elementwise.isnan: "isnan", elementwise.isinf: "isinf"}
-_ROUNDING_OPS = {
-    elementwise.floor: "floor",
-    elementwise.ceil: "ceil",
-    elementwise.round: "round",
-}
-
 
 def on_floats(fn: Function, kind: str) -> Handler:
     """A function of floats; integers are cast to default_fp."""
@@ -113,8 +96,20 @@ def _rounding_op(kind: str) -> Callable[[Context, Value], Value]:
     return lambda cx, v: cx.b.emit(kind, v)
 
 
-_ROUNDINGS: dict[object, Handler] = {
-    fn: on_rounding(fn, _rounding_op(kind)) for fn, kind in _ROUNDING_OPS.items()
+def on_whole(fn: Function, kind: str) -> Handler:
+    """A function that rounds to a whole float."""
+    return on_rounding(fn, _rounding_op(kind))
+
+
+# by what an Intrinsic takes
+_MAKERS: dict[str, Callable[[Function, str], Handler]] = {
+    "floats": on_floats,
+    "bits": on_bits,
+    "class": on_class,
+    "whole": on_whole,
+}
+_INTRINSICS: dict[object, Handler] = {
+    fn: _MAKERS[row.takes](fn, row.op) for fn, row in elementwise.INTRINSICS.items()
 }
 
 
@@ -132,7 +127,7 @@ def _halves_away(cx: Context, v: Value) -> Value:
 
 def round_to_even(cx: Context, x: Any, dtype: Any = None) -> Any:
     """The nearest whole number, halves to even: as Python's and numpy's functions round."""
-    return _ROUNDINGS[elementwise.round](cx, x, dtype)
+    return _INTRINSICS[elementwise.round](cx, x, dtype)
 
 
 # --- the parts of a float ------------------------------------------------------------------------
@@ -295,10 +290,7 @@ def _one(cx: Context, x: Any) -> Value:
 
 
 ELEMENTWISE: dict[object, Handler] = {
-    **{fn: on_floats(fn, kind) for fn, kind in _FLOAT_OPS.items()},
-    **{fn: on_bits(fn, kind) for fn, kind in _BIT_OPS.items()},
-    **{fn: on_class(fn, kind) for fn, kind in _CLASS_OPS.items()},
-    **_ROUNDINGS,
+    **_INTRINSICS,
     elementwise.round: on_rounding(elementwise.round, _halves_away),
     elementwise.frexp: frexp,
     **{fn: on_pair(fn, rule) for fn, rule in _PAIR_RULES.items()},

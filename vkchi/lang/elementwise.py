@@ -3,7 +3,8 @@
 Owns: what they compute in Python scope: numbers give Python numbers, numpy arrays arrays, vectors
 and matrices (anything with `entries` and `wrap`) the like. Domain errors give nan or inf, as in
 kernels.
-Must not know: how kernels compute them (frontend/intrinsics.py has a row for each).
+`INTRINSICS` has a row for each function that is one op: what it takes, what Python calls it.
+Must not know: how kernels compute the others (frontend/elementwise.py).
 
     >>> sqrt(4.0)
     2.0
@@ -14,7 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,34 +64,90 @@ def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Function:
     return Function(name, lambda *args: evaluate(f, *args), doc)
 
 
-# The value of each function is f of numpy arrays.
-sin = _elementwise("sin", np.sin, "Sine of x, in radians.")
-cos = _elementwise("cos", np.cos, "Cosine of x, in radians.")
-tan = _elementwise("tan", np.tan, "Tangent of x, in radians.")
-asin = _elementwise("asin", np.arcsin, "Arc sine, in radians; nan outside [-1, 1].")
-acos = _elementwise("acos", np.arccos, "Arc cosine, in radians; nan outside [-1, 1].")
-atan = _elementwise("atan", np.arctan, "Arc tangent, in radians.")
+# --- functions that are one op of the IR ---------------------------------------------------------
+
+
+class Intrinsic(NamedTuple):
+    """What a function is in kernels: the op called `op`, of `floats` (integers are cast), `bits`
+    (integers only), a `class` of floats (false of integers) or a `whole` float (cast to `dtype` if
+    given). `math` and `numpy` are what it is called there; "" for nothing."""
+
+    op: str
+    takes: str
+    math: str
+    numpy: str
+
+
+INTRINSICS: dict[Function, Intrinsic] = {}
+
+
+def _intrinsic(
+    name: str,
+    takes: str,
+    doc: str,
+    *,
+    math: str = "",
+    numpy: str = "",
+    python: Callable[..., Any] | None = None,
+) -> Function:
+    """One row: a function whose name is its op's. In Python scope it is `python` of numpy arrays,
+    by default what the op means."""
+    function = _elementwise(name, python or _meaning_of(name), doc)
+    INTRINSICS[function] = Intrinsic(name, takes, math, numpy)
+    return function
+
+
+def _meaning_of(op: str) -> Callable[..., Any]:
+    def compute(*args: Any) -> Any:
+        from vkchi.ir.ops import TABLE  # not before it is needed: it is slow to import
+
+        f = TABLE[op].numpy
+        assert f is not None
+        return f(*map(_as_floats, args))[()]
+
+    return compute
+
+
+def _as_floats(x: Any) -> Any:
+    values: Any = np.asarray(x)
+    return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+# fmt: off
+sin = _intrinsic("sin", "floats", "Sine of x, in radians.", math="sin", numpy="sin")
+cos = _intrinsic("cos", "floats", "Cosine of x, in radians.", math="cos", numpy="cos")
+tan = _intrinsic("tan", "floats", "Tangent of x, in radians.", math="tan", numpy="tan")
+asin = _intrinsic("asin", "floats", "Arc sine, in radians; nan outside [-1, 1].",
+                  math="asin", numpy="arcsin")
+acos = _intrinsic("acos", "floats", "Arc cosine, in radians; nan outside [-1, 1].",
+                  math="acos", numpy="arccos")
+atan = _intrinsic("atan", "floats", "Arc tangent, in radians.", math="atan", numpy="arctan")
+sinh = _intrinsic("sinh", "floats", "Hyperbolic sine.", math="sinh", numpy="sinh")
+cosh = _intrinsic("cosh", "floats", "Hyperbolic cosine.", math="cosh", numpy="cosh")
+tanh = _intrinsic("tanh", "floats", "Hyperbolic tangent.", math="tanh", numpy="tanh")
+sqrt = _intrinsic("sqrt", "floats", "Square root; nan for negative x.", math="sqrt", numpy="sqrt")
+rsqrt = _intrinsic("rsqrt", "floats", "1 / sqrt(x).")
+exp = _intrinsic("exp", "floats", "e to the power x.", math="exp", numpy="exp")
+exp2 = _intrinsic("exp2", "floats", "2 to the power x.", math="exp2", numpy="exp2")
+log = _intrinsic("log", "floats", "Natural logarithm.", numpy="log")  # math.log takes a base
+log2 = _intrinsic("log2", "floats", "Logarithm to base 2.", math="log2", numpy="log2")
+trunc = _intrinsic("trunc", "floats", "Integer part.", numpy="trunc")  # math.trunc is an int
+isnan = _intrinsic("isnan", "class", "Whether each number is not a number.",
+                   math="isnan", numpy="isnan")
+isinf = _intrinsic("isinf", "class", "Whether each number is infinite.",
+                   math="isinf", numpy="isinf")
+# fmt: on
 atan2 = _elementwise("atan2", np.arctan2, "Angle of the point (x2, x1), in radians.")
-sinh = _elementwise("sinh", np.sinh, "Hyperbolic sine.")
-cosh = _elementwise("cosh", np.cosh, "Hyperbolic cosine.")
-tanh = _elementwise("tanh", np.tanh, "Hyperbolic tangent.")
-sqrt = _elementwise("sqrt", np.sqrt, "Square root; nan for negative x.")
-rsqrt = _elementwise("rsqrt", lambda x: 1.0 / np.sqrt(x), "1 / sqrt(x).")
-exp = _elementwise("exp", np.exp, "e to the power x.")
-exp2 = _elementwise("exp2", np.exp2, "2 to the power x.")
-log = _elementwise("log", np.log, "Natural logarithm.")
-log2 = _elementwise("log2", np.log2, "Logarithm to base 2.")
 abs = _elementwise("abs", np.abs, "Absolute value.")
-trunc = _elementwise("trunc", np.trunc, "Integer part.")
-isnan = _elementwise("isnan", np.isnan, "Whether each number is not a number.")
-isinf = _elementwise("isinf", np.isinf, "Whether each number is infinite.")
 
 
 def _sign(x: Any) -> Any:
     return np.sign(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))[()]
 
 
-sign = _elementwise("sign", _sign, "-1.0, 0.0 or 1.0; a float for integers too.")
+sign = _intrinsic(
+    "sign", "floats", "-1.0, 0.0 or 1.0; a float for integers too.", numpy="sign", python=_sign
+)
 
 
 def _mod(x: Any, y: Any) -> Any:
@@ -119,22 +176,29 @@ def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
     return counted
 
 
-popcnt = _elementwise("popcnt", _count(lambda v, width: bin(v).count("1")), "Number of set bits.")
-clz = _elementwise(
-    "clz", _count(lambda v, width: width - v.bit_length()), "Number of zero bits above the highest."
+popcnt = _intrinsic(
+    "popcnt", "bits", "Number of set bits.", python=_count(lambda v, width: bin(v).count("1"))
+)
+clz = _intrinsic(
+    "clz",
+    "bits",
+    "Number of zero bits above the highest.",
+    python=_count(lambda v, width: width - v.bit_length()),
 )
 
 
-def _rounding(name: str, f: Callable[[Any], Any], doc: str) -> Function:
+def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") -> Function:
     def rounded(x: Any, dtype: Any = None) -> Any:
         r = evaluate(lambda v: f(np.asarray(v, np.result_type(v, np.float32)))[()], x)
         return r if dtype is None else cast_numbers(r, dtype)
 
-    return Function(name, rounded, f"{doc} Cast to `dtype` if given, else a float.")
+    function = Function(name, rounded, f"{doc} Cast to `dtype` if given, else a float.")
+    INTRINSICS[function] = Intrinsic(name, "whole", "", numpy)  # math's give integers
+    return function
 
 
-floor = _rounding("floor", np.floor, "The largest integer not above x.")
-ceil = _rounding("ceil", np.ceil, "The smallest integer not below x.")
+floor = _rounding("floor", np.floor, "The largest integer not above x.", numpy="floor")
+ceil = _rounding("ceil", np.ceil, "The smallest integer not below x.", numpy="ceil")
 round = _rounding(
     "round", np.rint, "The nearest integer; halves to even, in kernels away from zero."
 )
