@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts import bring_back
@@ -33,14 +33,20 @@ PATIENCE_S = 1.0
 CLEAR = "\r\x1b[K"
 
 
+class Before(NamedTuple):
+    """What was before the outermost block, and what tells of it."""
+
+    is_collecting: bool
+    limit: int
+    telling: Telling | None
+
+
 class compiling:
     """The block. `name`: of the kernel."""
 
     _lock = threading.RLock()
-    _open, _is_open = 0, False
-    _was_collecting = False
-    _old_limit = 0
-    _telling: ClassVar[Telling | None] = None
+    _open: ClassVar[set[int]] = set()
+    _before: ClassVar[Before | None] = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,13 +54,12 @@ class compiling:
     def __enter__(self) -> None:
         cls = type(self)
         with restoring(cls._lock), cls._lock:
-            self._is_open = True
-            cls._open += 1
-            if cls._open == 1:
-                cls._was_collecting, cls._old_limit = gc.isenabled(), sys.getrecursionlimit()
-                gc.disable()
-                sys.setrecursionlimit(max(cls._old_limit, RECURSION_LIMIT))
-                cls._telling = tell(f"compiling {self.name}")
+            cls._open.add(id(self))
+            if cls._before is None:
+                telling = tell(f"compiling {self.name}")
+                cls._before = Before(gc.isenabled(), sys.getrecursionlimit(), telling)
+            gc.disable()
+            sys.setrecursionlimit(max(cls._before.limit, RECURSION_LIMIT))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
@@ -64,25 +69,25 @@ class compiling:
             raise KernelSyntaxError(f"{self.name}() nests too deeply to be compiled") from None
 
     def _leave(self) -> None:
+        """What an exception left undone here is done when this is called again."""
         cls = type(self)
         with restoring(cls._lock), cls._lock:
-            if not self._is_open:
+            cls._open.discard(id(self))
+            before = cls._before
+            if cls._open or before is None:
                 return
-            self._is_open = False
-            cls._open -= 1
-            if cls._open:
-                return
-            if cls._was_collecting:
+            if before.is_collecting:
                 gc.enable()
-            sys.setrecursionlimit(cls._old_limit)
-            if cls._telling is not None:
-                cls._telling.end()
-                cls._telling = None
+            sys.setrecursionlimit(before.limit)
+            if before.telling is not None:
+                before.telling.end()
+            cls._before = None
 
     def __del__(self) -> None:
         try:  # where an exception kept `__exit__` from it
             self._leave()
         except KeyboardInterrupt:
+            self._leave()
             bring_back()
 
 
@@ -101,7 +106,8 @@ class Telling:
         self._thread.join()
 
     def __del__(self) -> None:
-        self._done.set()
+        if hasattr(self, "_done"):
+            self._done.set()
 
 
 def _tell(what: str, done: threading.Event) -> None:
