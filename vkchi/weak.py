@@ -51,11 +51,15 @@ class WeakTable(Generic[K, T]):
         return self._refs.get(key)
 
     def put(self, key: K, ref: weakref.ref[T]) -> None:
-        """Set the object of a key; takes as long as a look at all only now and then."""
-        self._refs[key] = ref
-        if len(self._refs) > self._limit:
-            self._refs = {key: ref for key, ref in list(self._refs.items()) if ref() is not None}
-            self._limit = 2 * len(self._refs) + LEAST
+        """Set the object of a key, from any thread; takes as long as a look at all only now and
+        then."""
+        with restoring(self._lock), self._lock:
+            self._refs[key] = ref
+            if len(self._refs) > self._limit:
+                for known, one in list(self._refs.items()):
+                    if one() is None and self._refs.get(known) is one:
+                        self._refs.pop(known)
+                self._limit = 2 * len(self._refs) + LEAST
 
     def setdefault(self, key: K, thing: T) -> T:
         """The object of a key; this one from now on, if there is none. From any thread."""

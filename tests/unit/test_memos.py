@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import weakref
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from vkchi.ir import builder, verify
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
 from vkchi.types import Array, Type, f32, i32
+from vkchi.weak import LEAST, WeakTable
 
 
 def constants(numbers: range) -> Func:
@@ -53,3 +56,27 @@ def test_array_types_live_as_long_as_someone_holds_them() -> None:
         Array.of(f32, 1, (900000 + extent,))
     gc.collect()
     assert len(Type._interned) <= before + 10
+
+
+class Thing:
+    pass
+
+
+def test_what_comes_while_a_table_is_tidied_stays() -> None:
+    table: WeakTable[int, Thing] = WeakTable()
+    kept = [Thing() for _ in range(LEAST + 1)]
+
+    class Meddling(weakref.ref):  # type: ignore[type-arg]
+        met = False
+
+        def __call__(self) -> Any:
+            if not Meddling.met:
+                Meddling.met = True
+                table.put(-1, weakref.ref(kept[0]))
+            return super().__call__()
+
+    for k, thing in enumerate(kept):
+        table.put(k, Meddling(thing))
+    assert Meddling.met
+    assert table.get(-1) is kept[0]
+    assert len(table) == LEAST + 2
