@@ -90,7 +90,7 @@ class Extension(Enum):
 
     sparse = "fields with inactive cells"
     quant = "numbers of any width"
-    quant_basic = "numbers of any width"
+    quant_basic = "numbers of any width, one to a word"
     mesh = "meshes"
     data64 = "64-bit numbers"
     adstack = "gradients of loops with changing variables"

@@ -131,6 +131,7 @@ def test_extensions() -> None:
     answers = {name: found(ti.cpu, getattr(ti.extension, name)) for name in names}
     assert all(isinstance(answer, bool) for answer in answers.values())
     assert answers["assertion"] and answers["adstack"]
+    assert [getattr(ti.extension, name).name for name in names] == names
 
 
 @pytest.mark.ours("extensions")
