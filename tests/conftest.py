@@ -19,6 +19,7 @@ import ctypes
 import faulthandler
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,15 @@ def pytest_sessionfinish() -> None:
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests rewrite what they expect."""
     return bool(request.config.getoption("--bless"))
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT interrupts Python, here and in processes that are started here, as it does at a
+    terminal. A shell that runs the suite in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def fail_session(session: pytest.Session, who: str, messages: list[str]) -> None:

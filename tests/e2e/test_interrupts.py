@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from tests.e2e.torture import Torture, Trace, add
+from tests.e2e.torture import Alarm, Torture, Trace, add
 from vkchi.device import open_device
 from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
@@ -67,14 +67,7 @@ def test_an_interrupted_loop_of_launches(own_runtime: None) -> None:
     add(x)
     wrong = 0
     for k in range(100):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00001 * k)
-        try:
-            end = time.monotonic() + 5
-            while time.monotonic() < end:
-                add(x)
-        except KeyboardInterrupt:
-            pass
+        Alarm(0.0005 + 0.00001 * k).run(lambda: add(x))
         x.fill(0)
         add(x)
         add(x)
@@ -125,6 +118,7 @@ ti.sync()
 """
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_endless_kernel_ends_at_the_second_ctrl_c(tmp_path: Path) -> None:
     """The first interrupts Python; the process waits for the device, says so once, and ends at the
     next."""
@@ -151,6 +145,7 @@ def test_an_endless_kernel_ends_at_the_second_ctrl_c(tmp_path: Path) -> None:
             process.kill()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_in_a_destructor_comes_back() -> None:
     device = open_device()
     device.close()

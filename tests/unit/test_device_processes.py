@@ -282,6 +282,7 @@ print(statuses)
     assert check_output(WORK.format(staged=False) + FORK + thread) == str([0] * 10)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_wait() -> None:
     source = (
         WORK.format(staged=False)

@@ -46,6 +46,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     environment = {
         **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "STATE": str(tmp_path),
         "PYTHON": str(tools / "python"), "XDG_CACHE_HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),  # nothing is removed: `rm` is one of the tools
     }  # fmt: skip
 
     def act(*options: str, devices: str, newer: str = NEW) -> tuple[int, str, str]:

@@ -230,6 +230,7 @@ def test_output_that_nobody_takes(tmp_path: Path) -> None:
     assert failed.stderr == "standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_is_one_word(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     def wait(argv: object) -> int:
         signal.raise_signal(signal.SIGINT)
