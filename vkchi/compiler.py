@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import NamedTuple
 
 from vkchi import env
-from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations
+from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
 from vkchi.caps import Caps
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
@@ -115,9 +115,10 @@ def checks_of(lowered: Lowered) -> tuple[Check, ...]:
     not too many iterations."""
     found = []
     for demand in lowered.demands:
-        number = host_number(demand.value)
+        number = wrapped(host_number(demand.value), demand.value)
         if number is not None and not is_certain(demand.test, number):
-            found.append(Check(number.expr, demand.test, demand.sentence, demand.span))
+            test = f"all({demand.test} for n in (n, w))"  # what is meant, and what runs
+            found.append(Check(number.expr, test, demand.sentence, demand.span))
     for op in lowered.func.body.ops:
         length = host_length(op) if op.kind == "parallel" else None
         if length is None:

@@ -405,6 +405,44 @@ def test_bounds_beyond_the_index(init: Init) -> None:
         assert cells[None] == 5 + 3
 
 
+def test_bounds_and_steps_that_wrap_are_refused() -> None:
+    cells = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def difference(a: ti.u32, b: ti.u32):
+        ti.loop_config(serialize=True)
+        for i in range(a - b):
+            cells[None] += 1
+            if i == 100:
+                break
+
+    @ti.kernel
+    def product(a: ti.u32):
+        ti.loop_config(serialize=True)
+        for i in range(0, 10, a * a):
+            cells[None] += 1
+
+    difference(5, 2)
+    product(2)
+    with pytest.raises(ValueError, match="beyond its indices, which are i32"):
+        difference(2, 5)
+    with pytest.raises(ValueError, match="the step of a range cannot be 0"):
+        product(2**16)
+    assert cells[None] == 3 + 3
+
+
+@pytest.mark.parametrize("bound", [float("inf"), float("nan")])
+def test_bounds_that_are_no_numbers(bound: float) -> None:
+    @ti.kernel
+    def run():
+        for _ in range(bound):
+            pass
+
+    with pytest.raises(ValueError, match="cannot be a bound of a loop") as error:
+        run()
+    assert "test_loop_ranges.py" in str(error.value)
+
+
 def test_wide_bounds_of_axes(need: Need) -> None:
     need("i64")
     cells = ti.field(ti.i32, ())

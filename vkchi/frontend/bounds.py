@@ -10,6 +10,7 @@ refused; debug mode checks the others. Must not know: spaces, loops.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vkchi.errors import KernelValueError
@@ -34,6 +35,8 @@ MOST_GIVEN = 48  # values; the host gives up at 100 ops, of which it makes two a
 
 def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
     """A bound as an int or a value of i32 or i64 (or `want`); floats lose their fraction."""
+    if isinstance(x, float) and not math.isfinite(x):
+        raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
     if isinstance(x, bool | int | float):
         return static_bound(cx, int(x))
     if isinstance(x, Value) and isinstance(x.type, Scalar):
