@@ -127,6 +127,16 @@ class _Slot:
     told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
 
 
+def _renew_lock() -> None:
+    """In a forked child: a thread of the parent may have held the lock for ever."""
+    if _Slot.runtime is not None:
+        _Slot.runtime.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def current_config() -> Config | None:
     """`ti.cfg`: the options that `init` was called with; None before."""
     return None if _Slot.runtime is None else _Slot.runtime.config

@@ -282,6 +282,44 @@ print(statuses)
     assert check_output(WORK.format(staged=False) + FORK + thread) == str([0] * 10)
 
 
+def test_a_fork_while_another_thread_launches_kernels(tmp_path: Path) -> None:
+    """Nor for the lock that is held while a launch is put together."""
+    path = tmp_path / "program.py"
+    path.write_text("""
+import os, threading
+import vkchi as ti
+ti.init(log_level=ti.ERROR)
+x = ti.field(ti.i32, 300)
+@ti.kernel
+def add():
+    for i in x:
+        x[i] += 1
+def refuses():
+    try:
+        add()
+    except ti.DeviceError as error:
+        return "forked" in str(error)
+add()
+stop = threading.Event()
+def launch():
+    while not stop.is_set():
+        add()
+worker = threading.Thread(target=launch)
+worker.start()
+statuses = []
+for _ in range(10):
+    child = os.fork()
+    if not child:
+        os._exit(0 if refuses() else 1)
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop.set()
+worker.join()
+print(statuses)
+""")
+    run_it = f"import runpy; runpy.run_path({str(path)!r})"
+    assert check_output(run_it) == str([0] * 10)
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_wait() -> None:
     source = (
