@@ -63,6 +63,13 @@ def test_a_history_has_what_was_typed(text: str) -> None:
     assert not found_in(text, before + after)
 
 
+def test_what_is_whole_in_a_history_is_found_soon() -> None:
+    body = "".join(f"    x += {k}\n" for k in range(30))
+    text = f"@(lambda f: f)\ndef f(x):\n{body}    return x\n"
+    statements = typed.typed_statements(typed_code(text).__code__, text.splitlines())
+    assert text in [next(statements) for _ in range(2)]
+
+
 @pytest.mark.parametrize(
     "other",
     [

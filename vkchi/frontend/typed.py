@@ -147,17 +147,18 @@ def typed_statements(code: CodeType, history: list[str]) -> Iterator[str]:
     for at in range(len(history) - 1, -1, -1):
         if not begins.match(history[at]):
             continue
-        for start in range(at, max(-1, at - _HEAD_LINES), -1):
-            if not history[start][:1].isspace():
-                yield from _variants(history[start : start + need + _CLOSING_LINES], need)
+        starts = range(at, max(-1, at - _HEAD_LINES), -1)
+        heads = [start for start in starts if not history[start][:1].isspace()]
+        for dropped in range(3 if need <= _PAIRED else 2):
+            for start in heads:
+                yield from _variants(history[start : start + need + _CLOSING_LINES], need, dropped)
 
 
-def _variants(lines: list[str], need: int) -> Iterator[str]:
-    """The statement of at least `need` lines that begins here, with lines said again where the
-    history may have dropped them."""
-    for dropped in range(3 if need <= _PAIRED else 2):
-        for again in combinations_with_replacement(range(min(need, len(lines))), dropped):
-            yield from _closed(_with_again(lines, again), need)
+def _variants(lines: list[str], need: int, dropped: int) -> Iterator[str]:
+    """The statement of at least `need` lines that begins here, with so many lines said again where
+    the history may have dropped them."""
+    for again in combinations_with_replacement(range(min(need, len(lines))), dropped):
+        yield from _closed(_with_again(lines, again), need)
 
 
 def _with_again(lines: list[str], again: Iterable[int]) -> list[str]:
