@@ -14,6 +14,7 @@ from tests.ops.inexact import MODES, Inexact
 from tests.unit.kernels import Field, run
 from vkchi.formats import Format, texel_of
 from vkchi.ir import interp
+from vkchi.ir.evaluate import evaluate
 from vkchi.lang.texture import decode
 
 COUNT = 100
@@ -41,6 +42,27 @@ def test_whole_quotients(device: Inexact) -> None:
         i = np.arange(1, COUNT)
         want = [i * 0 + n, (i * n - 1) // i, i * 0 + n, i * 0 - n]
         np.testing.assert_array_equal(x.data[1:], np.stack(want, 1))
+
+
+def test_quotients_near_whole_numbers() -> None:
+    """On a device that divides exactly they are what they are there, also where dividend is a
+    rounded multiple of the divisor; elsewhere they are if they are whole."""
+    rng = np.random.default_rng(2)
+    y = (rng.random(250) + 0.5).astype(np.float32)
+    y[:4] = 1, 2, 0.1, 1 - 2.0**-24
+    n = rng.integers(1, 2 ** rng.integers(1, 21, 250)).astype(np.float32)
+    x = np.stack([n * y, np.nextafter(n * y, np.float32(0)), np.nextafter(n * y, np.float32(9e9))])
+    exact = x / y
+
+    def floors(x: ti.template(), y: ti.template()) -> None:
+        for i, j in ti.ndrange(3, 250):
+            x[i, j] = ti.floor(x[i, j] / y[j])
+
+    for device in (evaluate, *map(Inexact, MODES)):
+        found = Field(x.copy())
+        run(floors, found, Field(y), device=device)
+        seen = (exact == np.round(exact)) | (device is evaluate)
+        np.testing.assert_array_equal(found.data[seen], np.floor(exact)[seen])
 
 
 def test_special_quotients(device: Inexact) -> None:

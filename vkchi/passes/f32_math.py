@@ -40,11 +40,22 @@ def copy_sign(x: Num, sign: Num) -> Num:
 
 
 def div(x: Num, y: Num) -> Num:
-    """Quotient: exact where it is a whole number, so that `int(6.0 / 3.0)` is 2. Vulkan lets it be
-    off by 2.5 units. What times y is x, rounded, is no farther from the quotient than rounding."""
+    """Quotient: where it is, rounded as IEEE says, a whole number below 2**21, that number, so that
+    `int(6.0 / 3.0)` is 2; elsewhere the device's, which Vulkan lets be off by 2.5 units.
+
+    The nearest whole number is it if the remainder, `x - whole * y`, is less than half a unit of
+    the whole number times y. (It never is as much, but where whole * y is a power of two and x next
+    below it; that quotient is no whole number.) With factors in halves of 12 bits, all products and
+    differences on the way to a remainder so small are exact.
+    """
     quotient = x / y
     whole = quotient.op("round")
-    return where((whole * y).equals(x), whole, quotient)
+    a, b = short(whole), short(y)
+    c, d = whole - a, y - b
+    rest = (((x - a * b) - a * d) - c * b) - c * d
+    power = (whole.bits(i32) & (255 << 23)).bits(f32)  # not above |whole|
+    is_whole = abs(rest) * float(1 << 24) < power * abs(y)
+    return where(is_whole, whole, quotient)
 
 
 def sqrt(x: Num) -> Num:
@@ -52,8 +63,13 @@ def sqrt(x: Num) -> Num:
     be off by some 5 units. A square of at most 24 bits has a root of at most 12, whose square is
     not rounded; the nearest such number is it, or the root is another."""
     root = x.op("sqrt")
-    short = ((root.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
-    return where((short * short).equals(x), short, root)
+    near = short(root)
+    return where((near * near).equals(x), near, root)
+
+
+def short(x: Num) -> Num:
+    """The nearest number of 12 bits."""
+    return ((x.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
 
 
 def asin_parts(x: Num) -> tuple[Num, Num]:
