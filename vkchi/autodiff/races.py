@@ -64,6 +64,7 @@ class Matters:
     def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
         self.fn, self.active = fn, Activity(fn, names)
         self.reach = Reach(fn)
+        self.depending: dict[frozenset[Value], set[str]] = {}
         self.again = {
             (op.kind == "load", op.span)
             for op in (walk(gradient.body) if gradient is not None else ())
@@ -77,32 +78,35 @@ class Matters:
             found |= self._flow(self._readers(m))
             if m.root in self.active.sources:
                 found.add(name_of(m.root))
-        elif m.first in self.active:
-            found |= self._flow(frozenset({m.first}))
+        else:
+            found |= self._flow(frozenset(op for op in m.first if op in self.active))
         if self.is_done_again(m):
-            is_read = m.first.kind == "load"
-            seeds = frozenset[Value]({m.first}) if is_read else self._readers(m)
-            found |= depending(self.fn, self.reach, seeds) & self.active.stores.keys()
+            is_read = m.first[0].kind == "load"
+            seeds = frozenset[Value](m.first) if is_read else self._readers(m)
+            if seeds not in self.depending:
+                self.depending[seeds] = depending(self.fn, self.reach, seeds)
+            found |= self.depending[seeds] & self.active.stores.keys()
         return frozenset(found)
 
     def _readers(self, m: Meeting) -> frozenset[Value]:
-        """What may read what was written."""
-        return self.reach.readers(m.first) | self.reach.readers(m.second)
+        """What may read what was written: it stands in one loop."""
+        return self.reach.readers(m.second[0])
 
     def _flow(self, seeds: frozenset[Value]) -> set[str]:
         return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
 
     def is_strict(self, m: Meeting) -> bool:
         """Whether derivatives hang on who wrote last, even where all write the same."""
-        writes = [op for op in (m.first, m.second) if op.kind in WRITES]
-        is_active = any(op.args[1] in self.active for op in writes)
-        return len(writes) == 2 and m.root in self.active.roots and is_active
+        if m.first[0].kind == "load" or m.root not in self.active.roots:
+            return False
+        return any(op.args[1] in self.active for op in (*m.first, *m.second))
 
     def is_done_again(self, m: Meeting) -> bool:
         """Whether the gradient does again what came of it."""
-        if m.first.kind == "load":
-            return (True, m.first.span) in self.again
-        return any((False, op.span) in self.again for op in (m.first, m.second))
+        first, second = m.first[0], m.second[0]
+        if first.kind == "load":
+            return (True, first.span) in self.again
+        return any((False, op.span) in self.again for op in (first, second))
 
 
 def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
@@ -244,7 +248,7 @@ class Races:
 
     def _rank(self, m: Meeting) -> tuple[bool, bool]:
         """Of several that meet in a call, the first is told."""
-        return not self.reaches[m], m.first.kind != "load"
+        return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
         """The trials of some meetings."""
@@ -264,7 +268,8 @@ class Races:
 
     def met(self, group: Group) -> Met:
         """What a group that met may change."""
-        those = [m for m in self.meetings if m.first in group.first and m.second in group.second]
+        sides = set(group.first), set(group.second)
+        those = [m for m in self.meetings if m.first[0] in sides[0] and m.second[0] in sides[1]]
         return Met(group, frozenset().union(*(self.reaches[m] for m in those)))
 
 

@@ -32,6 +32,7 @@ class Reach:
         self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.params = {p.name: p for p in fn.params if isinstance(p.type, Array)}
         self.known: dict[tuple[frozenset[Value], type[Activity]], Spread] = {}
+        self.read: dict[tuple[Value, int], frozenset[Value]] = {}
 
     @cached_property
     def covers(self) -> Covers:
@@ -76,7 +77,12 @@ class Reach:
     def readers(self, op: Op) -> frozenset[Value]:
         """The loads, and atomics that return something, that may see what a write puts into an
         array."""
-        root, number = base_of(op.args[0]), self.number[op]
+        key = base_of(op.args[0]), self.number[op]
+        if key not in self.read:
+            self.read[key] = self._readers(*key)
+        return self.read[key]
+
+    def _readers(self, root: Value, number: int) -> frozenset[Value]:
         ends = self.ends.get(root.name, ()) if isinstance(root, Param) else ()
         end = next((k for k in ends if k > number), len(self.segments))
         return frozenset(

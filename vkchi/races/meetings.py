@@ -9,12 +9,14 @@ apart if
 Neither do iterations disturb each other that
 - do the same kind of atomic operation, which commute;
 - store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`.
+Of an array with more than MOST_ACCESSES in a loop, as unrolled ones have, they are taken together
+by lines, whose indices are not compared: unless all commute, they may meet.
 Must not know: gradients, launches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vkchi.autodiff.extremes import EXTREMES
@@ -27,14 +29,17 @@ from vkchi.passes.alias import may_meet as components_meet
 from vkchi.passes.demote import Survey, is_alike, is_same_index
 from vkchi.types import Array
 
+MOST_ACCESSES = 64
+Accesses = tuple[Op, ...]  # of one kind, and one line
+
 
 class Meeting(NamedTuple):
-    """Two accesses of `root` in a loop; `first` reads, if one of them does."""
+    """Two accesses of `root` in a loop, or those of two lines; `first` read, if some do."""
 
     loop: Op
     root: Value
-    first: Op
-    second: Op
+    first: Accesses
+    second: Accesses
 
 
 def find_meetings(fn: Func) -> list[Meeting]:
@@ -54,12 +59,29 @@ def meetings_in(loop: Op, used: set[Value]) -> Iterator[Meeting]:
         places = sites.places(root, used)
         if sites.are_private(list(places.values())):
             continue
-        items = list(places.items())
-        for k, (a, p) in enumerate(items):
-            for b, q in items[k:]:
-                if may_disturb(sites, a, b) and not sites.are_apart(p, q):
-                    first, second = (b, a) if b.kind == "load" else (a, b)
+        sides = [(op,) for op in places] if len(places) <= MOST_ACCESSES else by_lines(places)
+        for k, some in enumerate(sides):
+            for others in sides[k:]:
+                if may_meet(sites, places, some, others):
+                    is_read = others[0].kind == "load"
+                    first, second = (others, some) if is_read else (some, others)
                     yield Meeting(loop, root, first, second)
+
+
+def by_lines(ops: Iterable[Op]) -> list[Accesses]:
+    """Those of one kind and one line together."""
+    found: dict[object, list[Op]] = {}
+    for op in ops:
+        found.setdefault((op.kind, op.span), []).append(op)
+    return list(map(tuple, found.values()))
+
+
+def may_meet(sites: Sites, places: Mapping[Op, Place], some: Accesses, others: Accesses) -> bool:
+    """Whether two iterations may meet in these accesses, and disturb each other."""
+    a, b = some[0], others[0]
+    if len(some) > 1 or len(others) > 1:
+        return not commute(a, b)
+    return may_disturb(sites, a, b) and not sites.are_apart(places[a], places[b])
 
 
 def is_own(root: Value, sites: Survey) -> bool:
@@ -69,9 +91,12 @@ def is_own(root: Value, sites: Survey) -> bool:
 
 def may_disturb(sites: Sites, a: Op, b: Op) -> bool:
     """Whether two accesses of one element leave something else if their order changes."""
-    if a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING):
-        return False
-    return not (a.kind == b.kind == "store" and sites.agree(a, b))
+    return not commute(a, b) and not (a.kind == b.kind == "store" and sites.agree(a, b))
+
+
+def commute(a: Op, b: Op) -> bool:
+    """Whether two accesses leave the same in any order since they are of one kind."""
+    return a.kind == b.kind and (a.kind == "load" or a.kind in COMMUTING)
 
 
 COMMUTING = UPDATES - {"atomic_exchange"}

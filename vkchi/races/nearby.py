@@ -7,8 +7,9 @@ Owns: `Nearby`, of one Func. Must not know: gradients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
-from vkchi.autodiff.regions import Box, Footprint, Ranges, Shaped, element_of, may_meet
+from vkchi.autodiff.regions import Box, Footprint, Ranges, Shaped, element_of, joined, may_meet
 from vkchi.ir.core import Func, Op, Param
 from vkchi.races.meetings import Meeting
 
@@ -36,9 +37,11 @@ def is_near(m: Meeting, ranges: Ranges) -> bool:
         return False
     if not isinstance(m.root, Param):
         return True
-    return may_meet(*(box_of(op, ranges) for op in (m.first, m.second)))
+    return may_meet(box_of(m.first, ranges), box_of(m.second, ranges))
 
 
-def box_of(op: Op, ranges: Ranges) -> Box:
-    """Which part of its array an op may touch."""
-    return tuple([ranges.of(v) for v in element_of(op.args[0]).args[1:]])
+def box_of(ops: Sequence[Op], ranges: Ranges) -> Box:
+    """Which part of their array ops may touch."""
+    elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
+    boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]
+    return tuple(reduce(joined, axis) for axis in zip(*boxes))

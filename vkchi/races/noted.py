@@ -69,12 +69,14 @@ def grouped(meetings: Sequence[Meeting], strict: Container[Meeting] = ()) -> lis
     """The meetings by lines."""
     found: dict[tuple[object, ...], list[Meeting]] = {}
     for m in meetings:
-        kinds = (m.first.kind, m.second.kind)
-        key = (m.loop, m.root, m.first.span, m.second.span, kinds, m in strict)
+        kinds = [(ops[0].kind, ops[0].span) for ops in (m.first, m.second)]
+        key = (m.loop, m.root, *kinds, m in strict)
         found.setdefault(key, []).append(m)
     return [
-        Group(those[0].loop, those[0].root, tuple(dict.fromkeys(m.first for m in those)),
-              tuple(dict.fromkeys(m.second for m in those)), those[0] in strict)
+        Group(
+            those[0].loop, those[0].root, tuple(dict.fromkeys(op for m in those for op in m.first)),
+            tuple(dict.fromkeys(op for m in those for op in m.second)), those[0] in strict,
+        )
         for those in found.values()
     ]  # fmt: skip
 

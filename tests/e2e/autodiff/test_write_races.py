@@ -13,6 +13,7 @@ import vkchi as ti
 from tests.e2e.autodiff.traps import check, field, is_near, refuse, slope
 from vkchi.autodiff import races
 from vkchi.errors import DeviceError
+from vkchi.races import meetings
 
 STORES = r"several iterations of one loop store to the same element of `\w+`"
 READS = r"one iteration reads an element of `\w+` [^`]*"
@@ -562,6 +563,59 @@ def test_a_value_of_many_steps_is_told_quickly() -> None:
         run(0.0)
         total()
     is_near(x.grad, [0] * BINS)
+
+
+@pytest.mark.parametrize("most", [1, meetings.MOST_ACCESSES])
+def test_unrolled_accesses(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(meetings, "MOST_ACCESSES", most)
+    x, loss = field(N, values=START), field()
+    near = integers(np.arange(N) // 2)
+
+    @ti.kernel
+    def run():
+        for i in range(BINS):
+            s = 0.0
+            for k in ti.static(range(4)):
+                s += x[4 * near[2 * i] + k] ** 2
+            for k in ti.static(range(3)):
+                x[4 * near[2 * i] + k] = s * (k + 1)
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    kept = np.arange(N) % 4 == 3
+    with ti.ad.Tape(loss):
+        run()
+        total()
+    is_near(x.grad, 12 * START + kept)
+    near.from_numpy(np.zeros(N, np.int32))
+    refuse(READS, loss, run, total)
+
+
+def test_accesses_of_an_unrolled_loop_are_taken_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[meetings.Meeting] = []
+
+    def find(fn: Any) -> list[meetings.Meeting]:
+        found[:] = meetings.find_meetings(fn)
+        return []  # as it would take long to try them
+
+    monkeypatch.setattr(races, "find_meetings", find)
+    x, loss = field(N, values=START), field()
+    near, count = integers(np.arange(N)), meetings.MOST_ACCESSES
+
+    @ti.kernel
+    def run():
+        for i in range(N):
+            for k in ti.static(range(count)):
+                x[near[i] // (k + 1)] = 0.5 * x[near[i] // (k + 2)]
+
+    with ti.ad.Tape(loss):
+        run()
+    assert sorted((len(m.first), len(m.second)) for m in found) == [(count, count)] * 2
 
 
 def test_without_memory_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
