@@ -19,7 +19,7 @@ from vkchi.caps import Caps
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
-from vkchi.ir.core import Func, Program, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.options import Options
@@ -35,6 +35,9 @@ from vkchi.types import Array
 
 TOO_MANY = (
     "a loop of {n} iterations is more than run at once: split it, or give its range an i64 bound"
+)
+TOO_MANY_HERE = (
+    "this loop has more iterations than run at once: split it, or give its range an i64 bound"
 )
 
 
@@ -78,7 +81,7 @@ def _compile_kernel(
     built = build(lowered.func, options, caps)
     clock.tick("optimise, emit")
     sites = used_sites(built.program, lowered.sites)
-    checks = checks_of(lowered)
+    checks = checks_of(lowered, built.program)
     return Compiled(fn.__name__, built.dispatches, built.temps, checks, lowered, sites)
 
 
@@ -110,7 +113,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Built:
     return Built(program, tuple(dispatches), temp_types)
 
 
-def checks_of(lowered: Lowered) -> tuple[Check, ...]:
+def checks_of(lowered: Lowered, program: Program) -> tuple[Check, ...]:
     """What launches must check where the host can: what loops demand, and that parallel ones have
     not too many iterations."""
     found = []
@@ -119,14 +122,24 @@ def checks_of(lowered: Lowered) -> tuple[Check, ...]:
         if number is not None and not is_certain(demand.test, number):
             test = f"all({demand.test} for n in (n, w))"  # what is meant, and what runs
             found.append(Check(number.expr, test, demand.sentence, demand.span))
-    for op in lowered.func.body.ops:
-        length = host_length(op) if op.kind == "parallel" else None
-        if length is None:
-            continue
-        test = f"n == w and n <= {most_iterations(op)}"
-        if without_wraps(length.expr) != length.expr or not is_certain(test, length):
-            found.append(Check(length.expr, test, TOO_MANY, op.span))
+    loops = [op for op in lowered.func.body.ops if op.kind == "parallel"]
+    found += [check for op in loops for check in length_checks(op, TOO_MANY)]
+    if any(host_length(op) is None for op in loops):  # passes may have found out what it is
+        ops = [op for fn in program.funcs for op in fn.body.ops if op.kind == "parallel"]
+        found += [check for op in ops for check in length_checks(op, TOO_MANY_HERE)]
     return tuple(found)
+
+
+def length_checks(loop: Op, sentence: str) -> list[Check]:
+    """The check that a parallel loop's iterations can be counted; none where that is certain, or
+    the host does not see it."""
+    length = host_length(loop)
+    if length is None:
+        return []
+    test = f"n == w and n <= {most_iterations(loop)}"
+    if without_wraps(length.expr) == length.expr and is_certain(test, length):
+        return []
+    return [Check(length.expr, test, sentence, loop.span)]
 
 
 def is_certain(test: str, number: Number) -> bool:

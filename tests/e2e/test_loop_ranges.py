@@ -294,6 +294,26 @@ def test_too_many_iterations_are_refused_at_launch() -> None:
     assert cells[None] == 10 + 12 + 4
 
 
+@pytest.mark.parametrize("block", [None, 64])
+def test_too_many_iterations_that_only_passes_see(block: int | None) -> None:
+    cells = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run(a: ti.i32, b: ti.i32):
+        ti.loop_config(block_dim=block)
+        for i in range(a | 0, b | 0):
+            if i % 2**30 == 0:
+                cells[None] += 1
+
+    for args in ((LOW, HIGH), (-5, HIGH)):
+        with pytest.raises(ValueError, match="more iterations than run at once") as error:
+            run(*args)
+        assert "test_loop_ranges.py" in str(error.value)
+    run(-5, 5)
+    run(5, LOW)
+    assert cells[None] == 1
+
+
 def test_too_many_iterations_that_only_the_device_counts(init: Init) -> None:
     def kernel_of(given: Any, cells: Any) -> Any:
         @ti.kernel
