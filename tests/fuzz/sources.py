@@ -258,7 +258,7 @@ STATEMENTS = (
     "m[0, :] = {V}.xy",
     "old = ti.atomic_max(n, {i})",
     "a = old = {i}",
-    "n = ti.i32({f})",
+    "n = ti.cast({f}, ti.i32)",
     "(a, (b, n)) = ({i}, ({i}, {i}))",
     "n += cells[i, {r4}]",
     "a -= {i}",

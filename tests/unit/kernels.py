@@ -17,6 +17,7 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.caps import FULL
+from vkchi.compiling import compiling
 from vkchi.frontend.inline import annotations_of
 from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.source import source_of
@@ -123,8 +124,9 @@ def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
     notes = annotations_of(fn, source_of(fn))
     names = inspect.signature(fn).parameters
     specs = tuple(spec_of(name, notes.get(name), a) for name, a in zip(names, args))
-    lowered = lower_kernel(fn, specs, Options(**options))
-    verify(lowered.func)
+    with compiling(fn.__name__):
+        lowered = lower_kernel(fn, specs, Options(**options))
+        verify(lowered.func)
     return lowered
 
 

@@ -18,12 +18,13 @@ from typing import Any
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend import arith, arrays
 from vkchi.frontend.assign import assign_to, parts_of
+from vkchi.frontend.construct import check_literal_kind
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, call_type
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
-from vkchi.frontend.peek import peek
+from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, lvalue
 from vkchi.frontend.records import (
     construct_struct,
@@ -245,6 +246,12 @@ def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> 
     return None
 
 
+def is_computed(cx: Lowering, n: ast.expr) -> bool:
+    """Whether an argument is a function's result, which is a value even where it is known while
+    compiling: `ti.i32(ti.floor(n / 2))`."""
+    return isinstance(n, ast.Call) and not is_static_call(cx, n)
+
+
 def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     """A call of something that is known while compiling."""
     first: tuple[Any, ...] = ()
@@ -261,6 +268,8 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
         return construct_struct(cx, callee, (*first, *args), kwargs)
     if isinstance(callee, Type | Following):
         args, kwargs = lower_arguments(cx, n)
+        if args and not is_computed(cx, n.args[0]):
+            check_literal_kind(cx, callee, args[0])
         return call_type(cx, callee, tuple(args), *kwargs)
     kind = getattr(callee, "__vkchi_kind__", None)
     if kind == "kernel":

@@ -37,21 +37,24 @@ from vkchi.types import Following, Scalar, Tensor, Type, shape_of, with_shape
 
 def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: str) -> Value:
     """`t(*args)` as a user writes it, who says what a literal is: `ti.u8(7)`; names: of keywords.
-    Raises KernelCallError for another number of arguments and for keywords, KernelTypeError for a
-    literal of another kind."""
+    Raises KernelCallError for another number of arguments and for keywords."""
     want = dtype_of(cx, t)
     if names:
         raise cx.fail(f"{want}() takes no keywords, and `{names[0]}=` is one", kind=KernelCallError)
-    if isinstance(want, Scalar):
-        if len(args) != 1:
-            raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelCallError)
-        if want.kind in "iu" and isinstance(args[0], float | np.floating):
-            raise cx.fail(
-                f"{args[0]} is no integer, and ti.{want}() says what a literal is",
-                kind=KernelTypeError,
-                help=f"to cut it: ti.cast({args[0]}, ti.{want}), or int({args[0]})",
-            )
+    if isinstance(want, Scalar) and len(args) != 1:
+        raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelCallError)
     return construct(cx, t, args)
+
+
+def check_literal_kind(cx: Context, t: Type | Following, x: Any) -> None:
+    """Raises KernelTypeError for a Python float as a literal of an integer type: `ti.i32(1.5)`."""
+    want = dtype_of(cx, t)
+    if isinstance(want, Scalar) and want.kind in "iu" and isinstance(x, float | np.floating):
+        raise cx.fail(
+            f"{x} is no integer, and ti.{want}() says what a literal is",
+            kind=KernelTypeError,
+            help=f"to cut it: ti.cast({x}, ti.{want}), or int({x})",
+        )
 
 
 def construct(cx: Context, t: Type | Following, args: tuple[Any, ...]) -> Value:

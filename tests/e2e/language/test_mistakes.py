@@ -45,6 +45,16 @@ def test_what_cuts_a_float() -> None:
     check(cut(3.5), 312)
 
 
+def test_what_a_function_gives_is_no_literal() -> None:
+    n = 5.0
+
+    @ti.kernel
+    def cells() -> ti.i32:
+        return ti.i32(ti.math.clamp(n, 0.0, 2.0)) + ti.i32(float(7))
+
+    assert cells() == 9
+
+
 @pytest.mark.ours("literal-floats")
 def test_an_integer_is_a_float_literal() -> None:
     @ti.kernel
