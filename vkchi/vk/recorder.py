@@ -266,11 +266,11 @@ class Recorder:
             error.args = error.args or (f"kernels that were launched still run on {self.name}",)
             raise
         finally:
-            if telling is not None:
-                telling.end()
             with restoring(self._lock), self._lock:
                 self._waiting.discard(get_ident())
                 self._nobody_waits.notify_all()
+            if telling is not None:
+                telling.end()
         with restoring(self._lock), self._lock:
             self.require_open()  # another thread may have closed it meanwhile
             if self.recorded_number == number:
