@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.autodiff.narrow import narrow
+from vkchi.autodiff.strip_mine import narrow
 from vkchi.errors import CompilationError, InternalError
-from vkchi.gradients import along, differentiate, prepare
 from vkchi.ir.cli import apply_pass
 from vkchi.ir.core import Func
 from vkchi.ir.text import parse, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
+from vkchi.tape.gradients import along, differentiate, prepare
 
 GOLDEN = Path(__file__).parent / "golden"
 ERROR = re.compile(r"; error: (.*)$")

@@ -5,10 +5,9 @@ Owns: the public names, and the wiring of hooks between layers. No logic.
 
 from typing import Any as _Any
 
-from vkchi import aliases as _aliases
 from vkchi import experimental, types
-from vkchi import groups as _groups
-from vkchi import structs as _structs
+from vkchi.compat import aliases as _aliases
+from vkchi.compat.unsupported import refuse_members as _refuse_members
 from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
 from vkchi.errors import CompilationError as TaichiCompilationError
 from vkchi.errors import DeviceError, Unsupported, VkchiError
@@ -105,6 +104,7 @@ from vkchi.ndarray import (
 )
 from vkchi.runtime import ARCHES as _ARCHES
 from vkchi.runtime import init, is_logging_effective, reset, set_logging_level, sync
+from vkchi.signature import struct_params as _groups
 from vkchi.types import (
     f16,
     f32,
@@ -136,7 +136,7 @@ from vkchi.types import (
 )
 from vkchi.types import ndarray as any_arr
 from vkchi.types import ndarray as ext_arr
-from vkchi.unsupported import refuse_members as _refuse_members
+from vkchi.types import structs as _structs
 
 TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = "trace", "debug", "info", "warn", "error", "critical"
 cpu, x64, arm64 = _ARCHES["cpu"], _ARCHES["x64"], _ARCHES["arm64"]

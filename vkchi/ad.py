@@ -1,11 +1,11 @@
 """`ti.ad`: differentiation. Names only."""
 
-from vkchi.autodiff.check import gradcheck
-from vkchi.autodiff.custom import grad_for, grad_replaced, no_grad
-from vkchi.autodiff.direction import FwdMode
-from vkchi.autodiff.second import hvp
-from vkchi.autodiff.tape import Tape, clear_all_gradients
 from vkchi.errors import GradientError, GradientWarning
+from vkchi.tape.custom import grad_for, grad_replaced, no_grad
+from vkchi.tape.fwd_mode import FwdMode
+from vkchi.tape.gradcheck import gradcheck
+from vkchi.tape.hvp import hvp
+from vkchi.tape.tape import Tape, clear_all_gradients
 
 __all__ = [
     "FwdMode",

@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
-from vkchi.caps import Caps
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Op, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
-from vkchi.options import Options
 from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import optimise
 from vkchi.passes.shallow import keep_shallow, refuse_deep
-from vkchi.shader import REPORTS as REPORT_ARRAY
-from vkchi.shader import Check, Shader, without_wraps
-from vkchi.sites import Site
+from vkchi.reports.sites import Site
 from vkchi.span import Span
 from vkchi.spirv import emit
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import REPORTS as REPORT_ARRAY
+from vkchi.target.shader import Check, Shader, without_wraps
 from vkchi.types import Array
 
 TOO_MANY = (

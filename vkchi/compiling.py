@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts import bring_back
-from vkchi.locks import restoring
+from vkchi.interrupts.locks import restoring
 
 RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 PATIENCE_S = 1.0

@@ -35,8 +35,9 @@ from vkchi import env
 from vkchi.buffer import Buffer
 from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts import bring_back, end_process
-from vkchi.locks import restoring
-from vkchi.shader import Shader
+from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.weak import Parting, WeakGroup
+from vkchi.target.shader import Shader
 from vkchi.vk.heap import Heap, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
@@ -46,7 +47,6 @@ from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring
-from vkchi.weak import Parting, WeakGroup
 
 TRASH_BYTES = 4096
 PRESSURE_BYTES = 256 << 20  # memory waiting to be freed that makes `allocate` wait for it

@@ -25,10 +25,10 @@ from vkchi.errors import (
     KernelSyntaxError,
 )
 from vkchi.fields.storage import ElementHook, Storage
-from vkchi.keys import identities, is_stale
-from vkchi.locks import restoring
+from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
+from vkchi.signature.static_args import identities, is_stale
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -64,7 +64,7 @@ class Kernel:
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Add to the gradients of what a call with these arguments reads, from those of what it
         writes. Raises GradientError where there is no right gradient."""
-        from vkchi.autodiff.calls import run_gradient  # most programs have no gradients
+        from vkchi.tape.calls import run_gradient  # most programs have no gradients
 
         self._run(args, kwargs, run_gradient)
 

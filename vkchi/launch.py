@@ -14,26 +14,26 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from vkchi.bound import Bound, tell_owners
 from vkchi.compiling import compiling
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build
-from vkchi.locks import release_wholly
 from vkchi.runtime import Runtime
-from vkchi.shader import (
+from vkchi.signature import Parameter
+from vkchi.signature.bound import Bound, tell_owners
+from vkchi.target.shader import (
     REPORTS,
     SEED,
     Slot,
     compile_count,
     split_groups,
 )
-from vkchi.signature import Parameter
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
     from vkchi.compiler import Compiled, Dispatch
-    from vkchi.reports import Reports
+    from vkchi.reports.delivery import Reports
 
 Place = tuple[str, str, int]
 FORMATS = {

@@ -14,8 +14,8 @@ from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime, current
-from vkchi.structs import StructType
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, shape_of
+from vkchi.types.structs import StructType
 
 
 class NdarrayType(NamedTuple):

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vkchi import env
-from vkchi.config import DEFAULTS, Config, idle_options, read_options
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
-from vkchi.options import Options
+from vkchi.interrupts.weak import WeakGroup
+from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
+from vkchi.target.options import Options
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
-from vkchi.weak import WeakGroup
 
 if TYPE_CHECKING:
     import logging
 
     from vkchi.device import Device
-    from vkchi.reports import Reports
+    from vkchi.reports.delivery import Reports
 
 
 class Arch(NamedTuple):
@@ -92,7 +92,7 @@ class Runtime:
     def reports(self) -> Reports:
         """Where kernels report to; made when first asked for."""
         if self._reports is None:
-            from vkchi.reports import Reports  # few programs report anything
+            from vkchi.reports.delivery import Reports  # few programs report anything
 
             self._reports = Reports(self.device)
         return self._reports

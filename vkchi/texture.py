@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vkchi.bound import Bound
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape
 from vkchi.fields.storage import Access, Storage
-from vkchi.formats import Format, rw_texture, texel_of, texture
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
 from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
 from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe
+from vkchi.signature.bound import Bound
 from vkchi.types import SCALARS, Scalar, with_shape
+from vkchi.types.formats import Format, rw_texture, texel_of, texture
 
 if TYPE_CHECKING:
     from vkchi.device import Device

@@ -17,9 +17,9 @@ import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
 from vkchi.fields.cells import Window
-from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
 from vkchi.spirv.offsets import has_spare
+from vkchi.target.options import Options
 from vkchi.types import row_major
 
 

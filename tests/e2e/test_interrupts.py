@@ -18,8 +18,8 @@ import pytest
 import vkchi as ti
 from tests.e2e.torture import Alarm, Torture, Trace, add
 from vkchi.device import open_device
-from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
+from vkchi.target.options import Options
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("wait", "print", "arguments", "copy", "time", "numpy")

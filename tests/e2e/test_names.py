@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import vkchi as ti
+from vkchi.compat.unsupported import MODULES, TABLE, UnsupportedName, reason_for
 from vkchi.errors import Unsupported
-from vkchi.unsupported import MODULES, TABLE, UnsupportedName, reason_for
 
 NAMES = (Path(__file__).parent / "names.txt").read_text().split()
 

@@ -11,9 +11,9 @@ import pytest
 
 import vkchi as ti
 from vkchi.device import open_device
-from vkchi.options import Options
+from vkchi.reports.sites import FAILURE_SLOTS, LINES_AT
 from vkchi.runtime import Runtime, current, install
-from vkchi.sites import FAILURE_SLOTS, LINES_AT
+from vkchi.target.options import Options
 
 
 @pytest.fixture(params=[False, True], ids=["mapped", "staged"])

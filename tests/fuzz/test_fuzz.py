@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from tests.fuzz.programs import ALL, EXACT, Case, generate
-from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.ir.cli import apply_pass
 from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.options import Options
 from vkchi.passes import f32_math, f64_math, pipeline, reduce, stride
+from vkchi.target.caps import FULL, SMALLEST, Caps
+from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
 KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "split")

@@ -18,8 +18,8 @@ from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
 from vkchi.device import Device, open_device
 from vkchi.errors import Unsupported
 from vkchi.ir.interp import run
-from vkchi.options import Options
 from vkchi.passes.pipeline import optimise
+from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
 # Rounding differs per op, and differences travel: this tells a wrong program from a rounded one.

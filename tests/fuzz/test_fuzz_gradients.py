@@ -24,12 +24,12 @@ from vkchi.autodiff.refusals import check_repeatable
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import lower_kernel
-from vkchi.gradients import prepare
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run
 from vkchi.ir.ops import TABLE, Row
 from vkchi.passes.pipeline import PASSES
 from vkchi.runtime import current
+from vkchi.tape.gradients import prepare
 from vkchi.types import i32
 
 Arrays = dict[str, Any]

@@ -16,11 +16,11 @@ from tests.fuzz.test_fuzz_gradients import FLOATS, STEP, TRIPS, Arrays, Point, d
 from tests.unit.differentiate import backward, count_cells, make_buffer
 from vkchi.autodiff.forward import forward
 from vkchi.autodiff.reverse import Gradient
-from vkchi.gradients import differentiate
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
+from vkchi.tape.gradients import differentiate
 
 __all__ = ["fields"]  # the fixture
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "10"))

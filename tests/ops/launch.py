@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.caps import Caps
 from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
-from vkchi.options import Options
 from vkchi.passes.grid import plan_grid
-from vkchi.shader import Grid, Shader, Slot, compile_count, read_mapping, split_groups
 from vkchi.spirv import emit
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import Grid, Shader, Slot, compile_count, read_mapping, split_groups
 from vkchi.types import Array, Layout, Scalar, scalar_of, shape_of, u1, u32
 
 BLOCK = 64

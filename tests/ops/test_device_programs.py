@@ -17,7 +17,7 @@ from vkchi.ir.core import Func
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.shader import Shader
+from vkchi.target.shader import Shader
 
 N = 150
 PLANES = "array<i32<2>[150] @(1%0*1;0,150;300;)>"  # no spare element: strays go to the trash block

@@ -12,10 +12,10 @@ import pytest
 import vkchi as ti
 from tests.ops.inexact import MODES, Inexact
 from tests.unit.kernels import Field, run
-from vkchi.formats import Format, texel_of
 from vkchi.ir import interp
 from vkchi.ir.evaluate import evaluate
 from vkchi.lang.texture import decode
+from vkchi.types.formats import Format, texel_of
 
 COUNT = 100
 

@@ -11,12 +11,12 @@ import pytest
 
 from tests.ops.cases import build_func, cases, columns, same_bits, zeros_for
 from tests.ops.inexact import MODES, Inexact
-from vkchi.caps import FULL
 from vkchi.ir.core import Func
 from vkchi.ir.evaluate import evaluate
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
 from vkchi.passes.legalize import legalize
+from vkchi.target.caps import FULL
 from vkchi.types import Scalar, Tensor, f16, f32, f64
 
 KINDS = ("floordiv", "mod", "rem")

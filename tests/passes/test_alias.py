@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from vkchi.analysis.alias import ChangeTable, Index, may_alias, place_of, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.text import parse_func
-from vkchi.passes.alias import ChangeTable, Index, may_alias, place_of, split_offset
 
 TEXT = """
 func @f(%x: array<f32[?]>, %y: array<f32[?]>, %k: array<i32[?]>, %v: array<f32<3>[?]>,

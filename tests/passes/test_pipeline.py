@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from vkchi.caps import FULL, SMALLEST
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, find_parallel, walk
 from vkchi.ir.text import parse_func, print_func
-from vkchi.options import Options
 from vkchi.passes import pipeline
 from vkchi.passes.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimise
+from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.options import Options
 
 KERNEL = """
 func @f(%x: array<f32[8] @(1%0*1;0;8;)>, %a: f32) {

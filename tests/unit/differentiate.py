@@ -16,12 +16,12 @@ from vkchi.autodiff.forward import forward
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import lower_kernel
-from vkchi.gradients import prepare
 from vkchi.ir.core import Func, Param
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
-from vkchi.options import Options
 from vkchi.passes.pipeline import PASSES
+from vkchi.tape.gradients import prepare
+from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
 
 Arrays = dict[str, Any]

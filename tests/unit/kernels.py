@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 import vkchi as ti
-from vkchi.caps import FULL
 from vkchi.compiling import compiling
 from vkchi.frontend.inline import annotations_of
 from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
-from vkchi.options import Options
 from vkchi.passes.legalize import legalize
+from vkchi.target.caps import FULL
+from vkchi.target.options import Options
 from vkchi.types import (
     Array,
     Layout,

@@ -19,8 +19,8 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
-from vkchi.options import Options
 from vkchi.span import Span
+from vkchi.target.options import Options
 from vkchi.types import Array, scalar_of, shape_of, u32
 
 

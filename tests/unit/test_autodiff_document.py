@@ -29,7 +29,8 @@ def sentences(tree: ast.AST) -> Iterator[ast.expr]:
 def patterns() -> list[str]:
     """The messages as regular expressions."""
     found = []
-    for path in sorted((ROOT / "vkchi" / "autodiff").glob("*.py")):
+    folders = [ROOT / "vkchi" / name for name in ("autodiff", "tape", "races")]
+    for path in sorted(path for folder in folders for path in folder.glob("*.py")):
         for x in sentences(ast.parse(path.read_text())):
             parts = x.values if isinstance(x, ast.JoinedStr) else [x]
             texts = [p.value if isinstance(p, ast.Constant) else None for p in parts]

@@ -20,7 +20,7 @@ import vkchi.vk.heap
 from vkchi.buffer import Buffer
 from vkchi.device import Device, DeviceInfo, choose_device, list_devices, open_device
 from vkchi.errors import DeviceError, InternalError
-from vkchi.shader import Grid, Shader
+from vkchi.target.shader import Grid, Shader
 from vkchi.vk.pipeline import Pipeline, find_entry
 from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type
 

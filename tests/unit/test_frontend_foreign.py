@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import CompilationError
 from vkchi.frontend.lower import lower_kernel
-from vkchi.options import Options
+from vkchi.target.options import Options
 
 
 def fail(*args: Any) -> Any:

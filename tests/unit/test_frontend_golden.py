@@ -13,9 +13,9 @@ from tests.unit.programs import kernels_of
 from vkchi.autodiff.primal import is_smooth_array
 from vkchi.autodiff.reverse import reverse
 from vkchi.errors import VkchiError
-from vkchi.gradients import prepare
 from vkchi.ir.text import parse, print_func
 from vkchi.passes.pipeline import load_pass
+from vkchi.tape.gradients import prepare
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))

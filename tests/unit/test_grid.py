@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.caps import FULL, SMALLEST
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func
-from vkchi.options import Options
 from vkchi.passes.grid import plan_grid
-from vkchi.shader import Grid, compile_count, read_mapping, split_groups
+from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.options import Options
+from vkchi.target.shader import Grid, compile_count, read_mapping, split_groups
 from vkchi.types import Array, Tensor, i32, i64, row_major, u32
 
 OPTIONS = Options()

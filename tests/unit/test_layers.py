@@ -24,26 +24,18 @@ class Row(NamedTuple):
 # A unit is a module, or a package with all that is in it; the longest name that fits decides.
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
-L0 = ("errors span env unsupported weak interrupts locks blocks compiling",)
-L1 = ("types layout structs caps shader options config formats sites",)
+L0 = ("errors span env interrupts compiling compat.unsupported",)
+L1 = ("types target reports.sites",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
 L3 = ("passes", "autodiff", "spirv")
 DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
-L5 = ("cache compiler gradients",)
-L6 = (
-    "kernel keys launch bound signature groups autodiff.calls autodiff.taints autodiff.tape "
-    "autodiff.custom autodiff.plan autodiff.direction autodiff.check autodiff.keeper "
-    "autodiff.variants autodiff.copies autodiff.overwrites autodiff.checkpoints "
-    "autodiff.validation autodiff.second autodiff.stale autodiff.tensors "
-    "autodiff.leftovers autodiff.renewal autodiff.recording autodiff.steps autodiff.drawing "
-    "autodiff.arguments autodiff.hosted autodiff.races autodiff.constants races ad profiler gui "
-    "texture tools experimental",
-)
+L5 = ("compiler",)
+L6 = ("kernel launch signature tape races ad texture tools experimental",)
 ALGORITHMS = ("algorithms linalg",)
-L7 = ("__init__ __main__ aliases core",)
+L7 = ("__init__ __main__ compat",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)
@@ -71,11 +63,10 @@ THIRD_PARTY = {
     "torch": "interop",
     "jax": "interop",
     "cuda": "interop",
-    "pygame": "gui",
     "scipy": "linalg",
-    "PIL": "gui tools",
-    "rich": "cache __main__",
-    "typer": "cache __main__",
+    "PIL": "tools",
+    "rich": "__main__",
+    "typer": "__main__",
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 
@@ -207,7 +198,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         ("ir.core", "vkchi.passes", False),
         ("passes.licm", "vkchi.spirv.module", False),
         ("autodiff.reverse", "vkchi.ir", True),
-        ("autodiff.reverse", "vkchi.autodiff.tape", False),
+        ("autodiff.reverse", "vkchi.tape.tape", False),
         ("autodiff.tape", "vkchi.autodiff.reverse", True),
         ("vk.memory", "vulkan", True),
         ("device", "vkchi.ir.core", False),

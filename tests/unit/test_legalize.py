@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.errors import DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
@@ -20,6 +19,7 @@ from vkchi.ir.verify import verify
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.legalize import ROWS, legalize
 from vkchi.span import Span
+from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import SCALARS, Array, Scalar, Tensor, f16, f64, i32, row_major
 
 BARE = dataclasses.replace(

@@ -15,7 +15,7 @@ from vkchi.errors import CompilationError
 from vkchi.frontend.bounds import GIVEN, ROOTS
 from vkchi.ir.meaning import trip_count
 from vkchi.ir.ops import TABLE
-from vkchi.shader import compile_count, read_mapping
+from vkchi.target.shader import compile_count, read_mapping
 from vkchi.types import i32
 
 TYPES = [ti.i8, ti.u8, ti.i16, ti.u16, ti.i32, ti.u32, ti.i64, ti.u64]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from vkchi.interrupts.weak import LEAST, WeakTable
 from vkchi.ir import builder, verify
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
 from vkchi.types import Array, Type, f32, i32
-from vkchi.weak import LEAST, WeakTable
 
 
 def constants(numbers: range) -> Func:

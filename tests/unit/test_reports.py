@@ -11,19 +11,19 @@ import pytest
 
 import vkchi as ti
 from tests.unit.kernels import Field, Func, define, lower
-from vkchi.caps import FULL
 from vkchi.errors import InternalError
 from vkchi.frontend.lower import Lowered
 from vkchi.ir.interp import Report, run
 from vkchi.ir.parse import parse_func
 from vkchi.ir.verify import verify
-from vkchi.options import Options
 from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import optimise
-from vkchi.shader import REPORTS
-from vkchi.sites import Shown, Site, find_records, read_lines
+from vkchi.reports.sites import Shown, Site, find_records, read_lines
 from vkchi.span import Span
 from vkchi.spirv import emit
+from vkchi.target.caps import FULL
+from vkchi.target.options import Options
+from vkchi.target.shader import REPORTS
 
 
 def texts(lowered: Lowered, reports: list[Report]) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 
 import vkchi as ti
 from vkchi import compiler, device, env, runtime
-from vkchi.config import Config, read_options
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func, Region
+from vkchi.target.config import Config, read_options
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.keys import contents
+from vkchi.signature.static_args import contents
 
 pytestmark = pytest.mark.device
 

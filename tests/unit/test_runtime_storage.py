@@ -11,8 +11,8 @@ import pytest
 
 import vkchi as ti
 from vkchi.device import open_device
-from vkchi.options import Options
 from vkchi.runtime import Runtime, current, install
+from vkchi.target.options import Options
 
 pytestmark = pytest.mark.device
 TYPES = (

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.caps import FULL, SMALLEST
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
-from vkchi.shader import Grid, Shader
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.tools import find_tool, validate
+from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.shader import Grid, Shader
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "spirv").glob("*.chi"))
 CAPS = {"full": FULL, "smallest": SMALLEST}

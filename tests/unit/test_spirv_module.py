@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.caps import FULL
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import bits_of
 from vkchi.ir.text import parse_func
-from vkchi.shader import Grid
 from vkchi.spirv import emit, spec, tools
 from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text, instructions
 from vkchi.spirv.module import Module, encode_string
+from vkchi.target.caps import FULL
+from vkchi.target.shader import Grid
 from vkchi.types import f16, f32, f64
 
 SERIAL = Grid("serial", 1, None, False)

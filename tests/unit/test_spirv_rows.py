@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.ops.cases import build_func, signatures
-from vkchi.caps import FULL
 from vkchi.errors import InternalError
 from vkchi.passes import f64_math, quotient
-from vkchi.shader import Grid
 from vkchi.spirv import arith, emit
 from vkchi.spirv.tools import find_tool, validate
+from vkchi.target.caps import FULL
+from vkchi.target.shader import Grid
 from vkchi.types import Scalar, u1
 
 GRID = Grid("exact", 64, ("dim", "out", 0), True)

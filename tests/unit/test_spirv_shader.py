@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import parse_func
-from vkchi.shader import Grid, Shader, Slot
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
+from vkchi.target.caps import FULL, SMALLEST, Caps
+from vkchi.target.shader import Grid, Shader, Slot
 from vkchi.types import i32
 
 SERIAL = Grid("serial", 1, None, False)

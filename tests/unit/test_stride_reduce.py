@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from vkchi.analysis.host_numbers import host_count, host_length
-from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, find_parallel, walk
 from vkchi.ir.interp import run
@@ -24,6 +23,7 @@ from vkchi.passes.stride import (
     share_out,
     stride,
 )
+from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import Array, i32
 
 FEW = Caps(subgroup_arithmetic=True)  # little to interpret: 8,192 invocations

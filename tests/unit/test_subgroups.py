@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vkchi.caps import FULL, SMALLEST
 from vkchi.errors import DeviceError, KernelSyntaxError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
@@ -20,6 +19,7 @@ from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.passes.legalize import legalize
 from vkchi.passes.workgroup import fill_groups
+from vkchi.target.caps import FULL, SMALLEST
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
 
 REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]

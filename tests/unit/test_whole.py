@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.kernels import define, lower, run
-from vkchi.autodiff.reach import Reach
+from vkchi.autodiff.reaching import Reach
 
 SHAPES = {1: [(0,), (1,), (2,), (3,), (7,)], 2: [(0, 2), (1, 1), (1, 4), (4, 1), (2, 3), (3, 2)]}
 

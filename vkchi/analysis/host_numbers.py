@@ -1,7 +1,7 @@
 """Numbers that the host can compute at launch: bounds and lengths of loops, as counts.
 
-Owns: reading ops as a `Count` (the language is specified in `vkchi.shader`) with what is known of
-its range. Must not know: what the counts are for, devices.
+Owns: reading ops as a `Count` (the language is specified in `vkchi.target.shader`) with what is
+known of its range. Must not know: what the counts are for, devices.
 
     >>> host_count(op)      # parallel 0, shape x [0]
     ('dim', 'x', 0)
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
-from vkchi.shader import Count, trip_count
+from vkchi.target.shader import Count, trip_count
 from vkchi.types import Array, Scalar, Tensor
 
 LARGEST_BLOCK = 1024  # that can be demanded

@@ -3,7 +3,7 @@
 The specification. The result runs the kernel as it is, on the same memory; of every differentiable
 array NAME there is an array NAME..dual, of the same type, with the derivative of what stands in
 NAME. A store stores the derivative beside the value, an atomic addition adds it; for minima and
-maxima over iterations see `extremes`. Tangents of values follow the rules of `rules.py`; None
+maxima over iterations see `minmax`. Tangents of values follow the rules of `rules.py`; None
 stands for zero. It applies to gradients as well: forward over reverse gives products with the
 Hessian.
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.autodiff.extremes import can_scout, late_roots, scout
+from vkchi.autodiff.minmax import can_scout, late_roots, scout
+from vkchi.autodiff.nonfinite import spread_wild
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
@@ -28,7 +29,6 @@ from vkchi.autodiff.rules import (
     rule_of,
 )
 from vkchi.autodiff.sweep import place_in, zero
-from vkchi.autodiff.wild import spread_wild
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in

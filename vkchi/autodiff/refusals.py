@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array
-from vkchi.autodiff.reach import Reach, name_under
+from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk

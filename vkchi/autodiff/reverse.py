@@ -4,8 +4,8 @@ The specification. Let the kernel be an unsplit Func with segments 1 … n (`pri
 is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
 launcher binds a copy where that has changed since), plus one array `NAME..adjoint` per
 differentiable array NAME. An array that is *settled* it finds as the kernel left it, and reads
-there what the kernel read; what the kernel does to it is left out (`renewal` says when that is
-the same).
+there what the kernel read; what the kernel does to it is left out (`recompute_safety` says when
+that is the same).
 
 1. Segments 1 … n-1 are done again on copies of what they write (`.scratch.N`), a copy per segment,
    so that every segment's memory stands ready as it was when the segment began. A last serial
@@ -39,11 +39,12 @@ from typing import NamedTuple
 
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
-from vkchi.autodiff.extremes import EXTREMES
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
+from vkchi.autodiff.minmax import EXTREMES
+from vkchi.autodiff.nonfinite import Wild
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
-from vkchi.autodiff.reach import Reach
+from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes, exchange
@@ -57,7 +58,6 @@ from vkchi.autodiff.sweep import (
     trip_count,
     zero,
 )
-from vkchi.autodiff.wild import Wild
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk

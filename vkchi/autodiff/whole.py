@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from vkchi.autodiff.covers import Sure
+from vkchi.autodiff.must_write import Sure
 from vkchi.ir.constants import constant_int, is_same
 from vkchi.ir.core import Op, Param, Value, constant_array
 from vkchi.types import Array, Scalar, i32

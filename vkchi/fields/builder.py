@@ -12,8 +12,8 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
+from vkchi.interrupts.weak import WeakGroup
 from vkchi.runtime import Runtime, current, logger
-from vkchi.weak import WeakGroup
 
 
 class GlobalRoot(RootNode):

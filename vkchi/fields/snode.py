@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
-from vkchi.locks import restoring
+from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar
 

@@ -27,7 +27,6 @@ from vkchi.errors import (
 )
 from vkchi.fields.noted import Noted, places_of
 from vkchi.interop import host
-from vkchi.layout import digits_of, ends_of
 from vkchi.runtime import Runtime
 from vkchi.types import (
     SCALARS,
@@ -43,6 +42,7 @@ from vkchi.types import (
     u8,
     u32,
 )
+from vkchi.types.layout import digits_of, ends_of
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer

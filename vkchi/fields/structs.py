@@ -18,8 +18,8 @@ from vkchi.errors import ArgumentError, nearest
 from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.structs import StructType
 from vkchi.types import Tensor, scalar_of, shape_of
+from vkchi.types.structs import StructType
 
 
 class StructHook:

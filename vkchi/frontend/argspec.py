@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from vkchi.structs import ArgPackType
 from vkchi.types import Type
+from vkchi.types.structs import ArgPackType
 
 
 class ArgSpec(NamedTuple):

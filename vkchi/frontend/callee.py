@@ -45,8 +45,8 @@ from vkchi.lang.indices import rescale_index
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.static import static
-from vkchi.structs import StructType
 from vkchi.types import Following, Tensor, Type
+from vkchi.types.structs import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays

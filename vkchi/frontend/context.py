@@ -34,9 +34,9 @@ from vkchi.frontend.trees import has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
-from vkchi.options import Options
-from vkchi.shader import SEED
 from vkchi.span import Span
+from vkchi.target.options import Options
+from vkchi.target.shader import SEED
 from vkchi.types import u32
 
 Binding = tuple[Any, ...]

@@ -35,7 +35,6 @@ from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import Record, leaves
 from vkchi.ir.core import Value
 from vkchi.span import Span
-from vkchi.structs import StructType
 from vkchi.types import (
     Following,
     Scalar,
@@ -47,6 +46,7 @@ from vkchi.types import (
     template,
     with_shape,
 )
+from vkchi.types.structs import StructType
 
 MOST_NESTED = 24  # calls of one function inside each other
 

@@ -43,7 +43,7 @@ from vkchi.frontend.spaces import (
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.core import Param, Value
-from vkchi.shader import trip_count
+from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor, i32, u64
 
 WIDE_INVOCATIONS = 1 << 16

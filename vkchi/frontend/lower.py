@@ -31,10 +31,10 @@ from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
-from vkchi.options import Options
-from vkchi.sites import Site
-from vkchi.structs import StructType
+from vkchi.reports.sites import Site
+from vkchi.target.options import Options
 from vkchi.types import Array, Scalar, Tensor, Type, cell_of
+from vkchi.types.structs import StructType
 
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 

@@ -26,8 +26,8 @@ from vkchi.frontend.texts import shown
 from vkchi.frontend.trees import Record, leaves, map_leaves
 from vkchi.ir.core import Value
 from vkchi.lang.decompose import stop_grad
-from vkchi.structs import StructType
 from vkchi.types import u1
+from vkchi.types.structs import StructType
 
 
 def lower_assign(cx: Lowering, n: ast.Assign) -> None:

@@ -29,8 +29,8 @@ from vkchi.frontend.targets import ItemSlot, Slot
 from vkchi.frontend.trees import Record, branches, has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.lang.struct import Struct, arrange, is_whole, members_of
-from vkchi.structs import METHODS_KEY, StructType
 from vkchi.types import Scalar, Tensor, shape_of
+from vkchi.types.structs import METHODS_KEY, StructType
 
 MEMBER = "member"  # what `fit_member` makes a value for, as its messages call it
 

@@ -1,7 +1,7 @@
 """What kernels tell the host: `print`, and how a report is built into the code.
 
-Owns: the sites of a kernel (`vkchi.sites`), report ops. Must not know: AST classes, when checks
-are wanted (`checks.py`), how texts are made (`texts.py`).
+Owns: the sites of a kernel (`vkchi.reports.sites`), report ops. Must not know: AST classes, when
+checks are wanted (`checks.py`), how texts are made (`texts.py`).
 
     cx.reports.emit_unless(cx, ok, "bounds", ["index ", Piece(k), " is out of range"])
 """
@@ -15,7 +15,7 @@ from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.texts import Part, shown
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.sites import FAILURE_WORDS, Shown, Site
+from vkchi.reports.sites import FAILURE_WORDS, Shown, Site
 from vkchi.types import scalar_of, shape_of
 
 if TYPE_CHECKING:

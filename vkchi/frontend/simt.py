@@ -19,8 +19,8 @@ from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.simt import block, grid, subgroup
-from vkchi.structs import StructType
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
+from vkchi.types.structs import StructType
 
 BITWISE = ("and", "or", "xor")
 

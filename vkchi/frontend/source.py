@@ -19,8 +19,8 @@ from weakref import ref
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.typed import SHARED, find_lines
+from vkchi.interrupts.weak import WeakTable
 from vkchi.span import Span
-from vkchi.weak import WeakTable
 
 # By identity, as long as the code lives: code objects compare by what they do, and annotations of
 # variables do nothing.

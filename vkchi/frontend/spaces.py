@@ -33,7 +33,7 @@ from vkchi.frontend.textures import TextureRef
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
-from vkchi.shader import trip_count
+from vkchi.target.shader import trip_count
 from vkchi.types import Array, Scalar, Tensor, i32, i64, u32, u64
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"

@@ -25,7 +25,7 @@ from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.static import loop_config
-from vkchi.shader import trip_count
+from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]

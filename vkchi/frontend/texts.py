@@ -23,7 +23,7 @@ from vkchi.frontend.trees import branches, is_container
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
-from vkchi.sites import decimals_of, sample_of, show_number
+from vkchi.reports.sites import decimals_of, sample_of, show_number
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 
 

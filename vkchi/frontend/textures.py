@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from vkchi.formats import rw_texture, texel_of, texture
 from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call
 from vkchi.frontend.context import Lowering
@@ -26,6 +25,7 @@ from vkchi.lang import texture as formulas
 from vkchi.lang.function import Function, kernel_function
 from vkchi.lang.matrix import pack
 from vkchi.types import Scalar, Tensor, f32, i32, scalar_of, shape_of, with_shape
+from vkchi.types.formats import rw_texture, texel_of, texture
 
 
 @kernel_function

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vkchi.errors import CompilationError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, base_of
-from vkchi.options import Options
 from vkchi.span import Span
+from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 if TYPE_CHECKING:

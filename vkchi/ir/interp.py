@@ -47,7 +47,7 @@ from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
 from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.report_ops import REPORTS
-from vkchi.shader import SEED
+from vkchi.target.shader import SEED
 from vkchi.types import Array, Type, scalar_of, shape_of
 
 DEFAULT_BLOCK = 64

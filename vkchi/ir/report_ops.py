@@ -1,9 +1,9 @@
 """Rows of ops that tell the host something: printed lines, warnings, failed checks.
 
-An op names its site, a number that the kernel's table of sites (`vkchi.sites`) explains: what text
-the values stand in, and which line of the user's program it is. The first argument is the index of
-the invocation that reports, the others are the values. Reports of one invocation stay in order, and
-nothing is said of the order between invocations.
+An op names its site, a number that the kernel's table of sites (`vkchi.reports.sites`) explains:
+what text the values stand in, and which line of the user's program it is. The first argument is the
+index of the invocation that reports, the others are the values. Reports of one invocation stay in
+order, and nothing is said of the order between invocations.
 
     report_line %thread, %x [3]         ; print(x)
     report_failure %thread, %i [4]      ; assert i < n: the invocation ends here

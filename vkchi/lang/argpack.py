@@ -17,8 +17,8 @@ import numpy as np
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, fit
-from vkchi.structs import ArgPackType, StructType
 from vkchi.types import Scalar, Tensor, cook
+from vkchi.types.structs import ArgPackType, StructType
 
 
 class ArgPack:

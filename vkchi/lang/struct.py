@@ -20,8 +20,8 @@ import numpy as np
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
 from vkchi.lang.construct import make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.structs import METHODS_KEY, StructType
 from vkchi.types import Scalar, Tensor
+from vkchi.types.structs import METHODS_KEY, StructType
 
 
 class _Listing:

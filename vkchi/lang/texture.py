@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from vkchi.formats import Texel
 from vkchi.lang.elementwise import cast, floor, max, min, pow, round, select
 from vkchi.types import SCALARS, Scalar, f32, i32
+from vkchi.types.formats import Texel
 
 MISSING = {"r": 0.0, "g": 0.0, "b": 0.0, "a": 1.0}
 

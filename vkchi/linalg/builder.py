@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.bound import Bound
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.sparse import names_of
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter, describe
+from vkchi.signature.bound import Bound
 from vkchi.types import Scalar, cook, f32, f64, i32, sparse_matrix_builder, u32
 
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.autodiff.hosted import compute, computed
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
+from vkchi.tape.hosted import compute, computed
 from vkchi.types import cook, f32
 
 MOST_DENSE = 4000

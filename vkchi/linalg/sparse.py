@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.autodiff.hosted import compute, computed
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
+from vkchi.tape.hosted import compute, computed
 from vkchi.types import Scalar, cook, f32
 
 Entries = tuple[Any, Any, Any]  # rows, columns, numbers

@@ -2,7 +2,7 @@
 
 An unmarked access is checked on the device, at a cost; a wrongly marked one corrupts memory. So
 every step is a proof: facts (`lattice`) about indices are derived from loops, conditions around,
-and the ops between (`intervals`), and an index is inside axis k if it is at least the axis's first
+and the ops between (`ranges`), and an index is inside axis k if it is at least the axis's first
 index and at most its last: by its interval where the extent is static, by `index <= extent - 1`
 where it is known at launch.
 
@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vkchi.analysis.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
+from vkchi.analysis.ranges import Facts
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.intervals import Facts
-from vkchi.passes.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
 from vkchi.types import Array, Scalar, Type
 
 DEEPEST_GUESS = 2

@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_same
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
 from vkchi.ir.ops import LOOPS, TABLE, UPDATES, WRITES, Effect
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes.alias import Index, Place, may_share, place_of
 from vkchi.passes.legalize import combined
 from vkchi.passes.structure import holds_all
 from vkchi.types import Scalar

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from vkchi.analysis.alias import Place, memory_of, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.alias import Place, memory_of, place_of
 
 MOST = 512  # accesses in one loop
 PART = 256

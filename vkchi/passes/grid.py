@@ -10,11 +10,11 @@ Must not know: SPIR-V, launches, devices but by Caps, how the host counts (`anal
 from __future__ import annotations
 
 from vkchi.analysis.host_numbers import host_count
-from vkchi.caps import Caps
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Op, find_parallel
-from vkchi.options import Options
-from vkchi.shader import Count, Grid, split_groups
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import Count, Grid, split_groups
 
 DEFAULT_BLOCK = 128
 SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it would save

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from vkchi.caps import Caps
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, constant_array, walk
@@ -34,6 +33,7 @@ from vkchi.passes import f32_math, quotient, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
 from vkchi.span import Span
+from vkchi.target.caps import Caps
 from vkchi.types import (
     SCALARS,
     Array,

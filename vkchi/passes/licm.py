@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.analysis.alias import Changes, ChangeTable, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind
 from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import Changes, ChangeTable, place_of
 from vkchi.types import Array
 
 FREE = frozenset({"const", "shape"})

@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from vkchi.caps import FULL, SMALLEST, Caps
 from vkchi.env import is_on
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Param, Program
 from vkchi.ir.verify import verify
-from vkchi.options import Options
+from vkchi.target.caps import FULL, SMALLEST, Caps
+from vkchi.target.options import Options
 
 Change = Callable[[Func], "Func | Program"]
 
@@ -50,7 +50,7 @@ ENTRIES: dict[str, Entry] = {
     "cse": Entry("cse:merge_equal_ops"),
     "dce": Entry("dce:remove_dead"),
     "unread": Entry("dce:remove_unread"),
-    "forward": Entry("forward:forward_memory"),
+    "forward": Entry("store_forwarding:forward_memory"),
     "licm": Entry("licm:hoist_invariants"),
     "demote": Entry("demote:demote_atomics"),
     "demote_all": Entry("demote:demote_all_atomics"),

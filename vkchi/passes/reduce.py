@@ -29,14 +29,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.alias import EXITS, may_share
 from vkchi.analysis.host_numbers import host_count
-from vkchi.caps import Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import EXITS, may_share
 from vkchi.passes.grid import DEFAULT_BLOCK
 from vkchi.passes.stride import (
     count_trips,
@@ -47,6 +46,7 @@ from vkchi.passes.stride import (
     share_out,
     subgroup_width,
 )
+from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i32, scalar_of, with_scalar
 
 SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop

@@ -24,13 +24,13 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.alias import may_share
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
 from vkchi.ir.names import TEMP
 from vkchi.ir.ops import PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.alias import may_share
-from vkchi.shader import SEED
+from vkchi.target.shader import SEED
 from vkchi.types import (
     Array,
     Ptr,

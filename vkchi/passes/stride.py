@@ -31,13 +31,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vkchi.analysis.host_numbers import host_length
-from vkchi.caps import SMALLEST, Caps
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.grid import DEFAULT_BLOCK
+from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import i32, u32
 
 GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's

@@ -15,7 +15,7 @@ Where the host cannot count the iterations, pass `stride` makes each workgroup r
 after the other; a barrier at the end keeps their workgroup arrays apart. More than
 `grid.most_iterations` do not run.
 
-A barrier that only some invocations of a workgroup can come to is an error (`divergence`).
+A barrier that only some invocations of a workgroup can come to is an error (`uniformity`).
 
 Owns: this form. Must not know: how many workgroups run.
 
@@ -27,15 +27,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.host_numbers import BARRIERS, host_count, most_iterations
-from vkchi.caps import SMALLEST, Caps
+from vkchi.analysis.uniformity import check_barriers
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.divergence import check_barriers
 from vkchi.passes.grid import choose_block, fills_groups
+from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
 EFFECTS = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.REPORT})

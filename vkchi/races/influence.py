@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from vkchi.analysis.alias import place_of
 from vkchi.autodiff.primal import find_late
 from vkchi.autodiff.refusals import INVOCATIONS
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_of, constant_array, walk
 from vkchi.ir.ops import TABLE, WRITES, Effect
-from vkchi.passes.alias import place_of
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is

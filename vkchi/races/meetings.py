@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from vkchi.autodiff.extremes import EXTREMES
+from vkchi.analysis.alias import Index, Place, are_distinct, may_share, place_of
+from vkchi.analysis.alias import may_meet as components_meet
+from vkchi.autodiff.minmax import EXTREMES
 from vkchi.autodiff.refusals import INVOCATIONS, runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import TABLE, UPDATES, Effect
-from vkchi.passes.alias import Index, Place, are_distinct, may_share, place_of
-from vkchi.passes.alias import may_meet as components_meet
 from vkchi.passes.demote import Survey, is_alike, is_same_index
 from vkchi.types import Array
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-from vkchi.autodiff.regions import Box, Footprint, Ranges, Shaped, element_of, joined, may_meet
+from vkchi.analysis.footprint import Box, Footprint, Ranges, Shaped, element_of, joined, may_meet
 from vkchi.ir.core import Func, Op, Param
 from vkchi.races.meetings import Meeting
 

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.autodiff.calls import Call, describe_call
-from vkchi.autodiff.variants import Variant
-from vkchi.bound import Bound
 from vkchi.compiler import build
 from vkchi.errors import DeviceError, KernelRaceWarning
 from vkchi.fields.storage import Storage
-from vkchi.gradients import prepare
+from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.locks import restoring
 from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import find_meetings
 from vkchi.races.nearby import Nearby
 from vkchi.races.noted import MET, Group, Style, grouped, note
+from vkchi.signature.bound import Bound
+from vkchi.tape.calls import Call, describe_call
+from vkchi.tape.gradients import prepare
+from vkchi.tape.variants import Variant
 from vkchi.types import i32
 
 

@@ -1,6 +1,6 @@
 """The argument block of one shader: which slots are used, where they lie, how they are loaded.
 
-Owns: slots and their offsets (shader.py says what they mean), push constants or the indirect
+Owns: slots and their offsets (target/shader.py says what they mean), push constants or the indirect
 buffer, narrowing of what travels as 32 bits. Must not know: ops.
 
 A slot is asked for by meaning and gives the id of its loaded value at once; offsets are settled and
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Param
-from vkchi.shader import REPORTS, Slot
 from vkchi.spirv import spec
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
+from vkchi.target.shader import REPORTS, Slot
 from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ module needs. Must not know: any op.
 from __future__ import annotations
 
 from vkchi import env
-from vkchi.caps import Caps
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func
-from vkchi.shader import Grid, Shader, Slot
 from vkchi.spirv import spec
 from vkchi.spirv.emitter import Emitter
 from vkchi.spirv.lower import ROWS
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, ExecutionMode
 from vkchi.spirv.survey import check_shared
+from vkchi.target.caps import Caps
+from vkchi.target.shader import Grid, Shader, Slot
 from vkchi.types import f32, f64
 
 ENTRY = "main"

@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.caps import Caps
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Param, Value, bits_of
-from vkchi.shader import Grid
 from vkchi.spirv import spec
 from vkchi.spirv.arguments import Arguments
 from vkchi.spirv.module import Module, Words
 from vkchi.spirv.spec import Capability, Decoration, StorageClass
 from vkchi.spirv.survey import Survey, survey_func
+from vkchi.target.caps import Caps
+from vkchi.target.shader import Grid
 from vkchi.types import Scalar, i32, u1, u32
 
 if TYPE_CHECKING:

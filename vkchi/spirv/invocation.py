@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
-from vkchi.shader import SEED, split_groups
 from vkchi.spirv import spec
 from vkchi.spirv.spec import BuiltIn, Decoration, Scope, Semantics
+from vkchi.target.shader import SEED, split_groups
 from vkchi.types import i32, u32
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Report ops: records written into the buffer that `vkchi.sites` lays out.
+"""Report ops: records written into the buffer that `vkchi.reports.sites` lays out.
 
 Owns: the three ways to claim room for a record (a cursor for lines, a bit per site for what is said
 once, a few slots for failed checks), the words of values. Must not know: what sites say.
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vkchi import sites
 from vkchi.ir.core import Op, has_kind
+from vkchi.reports import sites
 from vkchi.spirv import arith, spec
 from vkchi.spirv.spec import MemoryAccess, Scope, Semantics, StorageClass
 from vkchi.types import Scalar, f32, i32, scalar_of, u1, u32

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from vkchi.caps import Caps
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, walk
 from vkchi.ir.ops import PLACES, Effect, effect_of
+from vkchi.target.caps import Caps
 from vkchi.types import Array, Ptr, scalar_of, u1
 
 BITWISE_ATOMICS = frozenset({"atomic_cas", "atomic_exchange"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vkchi.caps import Caps
+from vkchi.target.caps import Caps
 from vkchi.vk.raw import Vulkan
 
 PLAIN = "VkPhysicalDeviceFeatures2"

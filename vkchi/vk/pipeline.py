@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import InternalError
-from vkchi.shader import Shader
+from vkchi.target.shader import Shader
 from vkchi.vk.logical import Logical
 
 ADDRESS_BYTES = 8

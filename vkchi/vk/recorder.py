@@ -23,10 +23,10 @@ from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any
 
-from vkchi.blocks import Block
 from vkchi.compiling import tell
 from vkchi.errors import DeviceError
-from vkchi.locks import release_wholly, restoring
+from vkchi.interrupts.blocks import Block
+from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, check, field, is_near, make, refuse, slope
+from tests.e2e.autodiff.slopes import X, check, field, is_near, make, refuse, slope
 
 Program = Callable[[], Any]
 Y = np.array([1.0, 2.0, 3.0, 4.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import field, is_near, refuse
+from tests.e2e.autodiff.slopes import field, is_near, refuse
 
 N = 16
 LOST = "the gradient flows through `p`, which has none"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, check, field, is_near, make, refuse
+from tests.e2e.autodiff.slopes import X, check, field, is_near, make, refuse
 
 
 def test_random_factors() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import field, is_near, slope
+from tests.e2e.autodiff.slopes import field, is_near, slope
 
 X = np.array([0.7, 1.3, 0.4, 1.9], np.float32)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, check, field, is_near, make, refuse
+from tests.e2e.autodiff.slopes import X, check, field, is_near, make, refuse
 
 LOST = "the gradient flows through `y`, which has none"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import check, field, is_near, make, refuse, slope
+from tests.e2e.autodiff.slopes import check, field, is_near, make, refuse, slope
 
 RACE = r"(?s)one iteration reads an element of `x` .*it is changed here"
 N = 8

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, field, is_near, make
-from vkchi.autodiff import plan
+from tests.e2e.autodiff.slopes import X, field, is_near, make
 from vkchi.device import Device
 from vkchi.errors import DeviceError
+from vkchi.tape import plan
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, field, is_near, slope
+from tests.e2e.autodiff.slopes import X, field, is_near, slope
 from vkchi.device import Device
 
 N, STEPS = 8, 25

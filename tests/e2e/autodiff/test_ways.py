@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import X, is_near, slope
+from tests.e2e.autodiff.slopes import X, is_near, slope
 
 WEIGHTS = np.arange(1, 5)
 LOST = "flows through what Python computed or copied, which has none"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.traps import check, field, is_near, refuse, slope
-from vkchi.autodiff import races
+from tests.e2e.autodiff.slopes import check, field, is_near, refuse, slope
 from vkchi.errors import DeviceError
+from vkchi.races import gradients as races
 from vkchi.races import meetings
 
 STORES = r"several iterations of one loop store to the same element of `\w+`"

@@ -450,7 +450,7 @@ def test_branches_that_do_not_run_print_nothing(said: Said) -> None:
 
 @pytest.mark.ours("print-lost")
 def test_too_many_lines_are_counted(said: Said) -> None:
-    from vkchi.sites import LINE_WORDS
+    from vkchi.reports.sites import LINE_WORDS
 
     @ti.kernel
     def run(n: ti.i32):

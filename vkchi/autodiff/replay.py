@@ -1,0 +1,127 @@
+"""What cannot be done again is recorded: random bits, and what counters gave in parallel.
+
+    %v = random         recorded   %v = random; store drawn.0[position, number], %v
+                        known      %v = load drawn.0[position, number]
+
+`number` is that of the parallel iteration, `position` that of the serial ones around the op,
+counted in the widest ranges of their loops. A tape runs the kernel as it is `recorded` and
+differentiates it as it is `known`. An atomic stays for what it does to memory, and only what it
+gave is looked up. Not recorded is what stands in loops whose rounds the host cannot count, and old
+values of floats.
+
+Owns: these two forms. Must not know: launches, adjoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from vkchi.analysis.loop_bounds import Nest, nest_of, widest
+from vkchi.autodiff.buffers import Save
+from vkchi.autodiff.rules import is_smooth
+from vkchi.autodiff.sweep import as_i32, saved_type, trip_count
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.names import DRAWN
+from vkchi.ir.ops import UPDATES
+from vkchi.ir.rebuild import rebuild
+from vkchi.types import i32
+
+Loops = tuple[Op, ...]
+
+
+class Draw(NamedTuple):
+    """An op, the loops around it, outermost first, and the buffer of what it gives."""
+
+    op: Op
+    loops: Loops
+    save: Save
+
+
+def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
+    """What can be recorded; `wide` are the loops whose rounds the host can count, with their widest
+    ranges. Floats in memory may have derivatives, which must not get lost."""
+    ops = find_ops(fn)
+    draws: list[Draw] = []
+    for op, loops in ops_in(fn.body, (), wide):
+        if op in ops and not is_smooth(op):
+            parallel, serial = split(loops)
+            param = Param(saved_type(op.type), f"{DRAWN}{len(draws)}")
+            save = Save(param, tuple([wide[loop] for loop in serial]), "", parallel, "")
+            draws.append(Draw(op, loops, save))
+    return tuple(draws)
+
+
+def split(loops: Loops) -> tuple[Op | None, Loops]:
+    """The parallel loop, if there is one, and the serial ones in it."""
+    return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
+
+
+def find_ops(fn: Func) -> set[Op]:
+    """The ops that give something else the next time, and whose result is used."""
+    used = used_in(fn.body)
+    loops = [op.regions[0] for op in fn.body.ops if op.kind == "parallel"]
+    found = {op for op in walk(fn.body) if op.kind == "random"}
+    found |= {op for region in loops for op in walk(region) if op.kind in UPDATES}
+    return found & used
+
+
+def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tuple[Op, Loops]]:
+    """The ops of a region in no other loops, with those around them, outermost first."""
+    for op in region.ops:
+        yield op, loops
+        if op.kind == "if" or op in counted:
+            for inner in op.regions:
+                yield from ops_in(inner, loops if op.kind == "if" else (*loops, op), counted)
+
+
+def recorded(fn: Func, draws: Sequence[Draw]) -> Func:
+    """The Func that puts what it draws into the buffers."""
+
+    def record(b: Builder, place: Value, new: Value) -> Value:
+        b.emit("store", place, new)
+        return new
+
+    return with_buffers(fn, draws, record)
+
+
+def known(fn: Func, draws: Sequence[Draw]) -> Func:
+    """The Func that finds it there."""
+
+    return with_buffers(fn, draws, lambda b, place, new: b.emit("load", place))
+
+
+def with_buffers(
+    fn: Func, draws: Sequence[Draw], use: Callable[[Builder, Value, Value], Value]
+) -> Func:
+    """The Func in which `use` says what stands for what an op gives."""
+    if not draws:
+        return fn
+    found, nest = {draw.op: draw for draw in draws}, nest_of(fn)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        draw = found.get(op)
+        if draw is None:
+            return None
+        new = b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
+        parallel, serial = split(draw.loops)
+        around = (parallel,) if parallel is not None else ()
+        numbers = count_rounds(b, serial, nest), count_rounds(b, around, nest)
+        return [use(b, b.emit("elem", draw.save.param, *numbers), new)]
+
+    made = rebuild(fn, visit)
+    return Func(fn.name, (*fn.params, *(d.save.param for d in draws)), made.body, fn.span)
+
+
+def count_rounds(b: Builder, loops: Loops, nest: Nest) -> Value:
+    """The number of the current round among those of nested loops; 0 if there are none."""
+    total: Value = b.const(0, i32)
+    for loop in loops:
+        bounds = widest(b, loop, nest)
+        assert bounds is not None
+        begin, end = bounds
+        trips = as_i32(b, trip_count(b, begin, end))
+        step = as_i32(b, b.emit("sub", loop.regions[0].params[0], begin))
+        total = b.emit("add", b.emit("mul", total, trips), step)
+    return total

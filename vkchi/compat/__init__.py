@@ -1,0 +1,1 @@
+"""Names of Taichi: aliases, and what is refused."""

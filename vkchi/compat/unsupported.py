@@ -1,0 +1,85 @@
+"""Taichi's public names that vkchi does not have yet, and what to do without them: one table.
+
+Owns: the table and the error; what is delivered is deleted here. A name of a module stands under
+its dotted path, a module itself for all names in it, a class's member under the class's name.
+Must not know: anything of what is there.
+
+    >>> import vkchi as ti; ti.GUI
+    UnsupportedName: ti.GUI is not supported yet: draw x.to_numpy() with another
+    library
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from vkchi.errors import Unsupported
+
+
+class UnsupportedName(Unsupported, AttributeError):
+    """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
+
+
+_SPARSE = "sparse fields are not there; keep dense fields and a mask"
+_QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
+_DRAW = "draw x.to_numpy() with another library"
+_METRICS = "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()"
+_MESH = "use index arrays"
+_PADDLE = "use to_numpy() and from_numpy()"
+
+# A row for a module or class stands for all that is in it.
+TABLE: dict[str, str] = {
+    **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
+    "sparse": _SPARSE,
+    "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
+    "types.quant": _QUANT,
+    **dict.fromkeys(("GUI", "ui"), _DRAW),
+    **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
+    **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
+    **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
+    "DeviceCapability": "read vkchi.runtime.current().device.caps",
+    "profiler": _METRICS,
+    "graph": "call the kernels in a Python function: launches are batched anyway",
+    "aot": "kernels are compiled when they are first called",
+}
+
+# Modules in the table, which can be imported: their names say what to do when they are used.
+MODULES = frozenset(("aot", "graph", "profiler", "sparse", "types.quant", "ui"))
+
+
+def reason_for(path: str) -> str | None:
+    """What to do without the name at a dotted path; None for names that are not in the table."""
+    while path:
+        if path in TABLE:
+            return TABLE[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def refuse(path: str) -> Exception:
+    """The error for a public name that is not there."""
+    reason = reason_for(path)
+    if reason is not None:
+        return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
+    module, _, name = path.rpartition(".")
+    where = f"vkchi.{module}" if module else "vkchi"
+    return AttributeError(f"module {where!r} has no attribute {name!r}")
+
+
+def make_refusing(path: str) -> Callable[..., NoReturn]:
+    """A method that is in the table: calling it raises."""
+
+    def refused(*args: Any, **options: Any) -> NoReturn:
+        raise refuse(path)
+
+    return refused
+
+
+def refuse_members(*classes: type) -> None:
+    """Put the methods that are in the table on their classes."""
+    for cls in classes:
+        for path in TABLE:
+            owner, _, name = path.rpartition(".")
+            if owner == cls.__name__ and name not in vars(cls):
+                setattr(cls, name, make_refusing(path))

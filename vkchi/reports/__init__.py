@@ -1,0 +1,1 @@
+"""What kernels tell the host."""

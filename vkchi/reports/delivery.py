@@ -1,0 +1,160 @@
+"""The buffer that kernels report into, and what becomes of reports in Python.
+
+Owns: the buffer, made when a kernel that may report is first launched; delivery: lines are printed,
+overflows become warnings, the first failed check is raised. Must not know: kernels, IR.
+
+    reports.deliver(sites)      # after a launch was recorded; waits for it
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vkchi.errors import (
+    ArgumentError,
+    KernelAssertionError,
+    KernelBoundsError,
+    KernelDivisionError,
+    KernelOverflowWarning,
+    KernelRangeError,
+)
+from vkchi.reports.sites import (
+    CURSOR,
+    FAILURE_SLOTS,
+    FAILURE_WORDS,
+    FAILURES,
+    FAILURES_AT,
+    LINE_WORDS,
+    LINES_AT,
+    LOST,
+    Record,
+    Site,
+    order_of,
+    read_lines,
+    read_records,
+)
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
+    from vkchi.span import Span
+
+WORD_BYTES = 4
+ERRORS: dict[str, type[KernelAssertionError]] = {
+    "assertion": KernelAssertionError,
+    "bounds": KernelBoundsError,
+    "division": KernelDivisionError,
+    "range": KernelRangeError,
+}
+
+
+class Reports:
+    """The reports of one device's kernels. `buffer` is zero but while a launch runs, or where an
+    exception kept what a launch reported from being delivered, which is dropped then."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.buffer = device.allocate((LINES_AT + LINE_WORDS) * WORD_BYTES)
+        self._is_clear = True
+        self.warned: dict[Any, Any] = {}  # what `warnings` remembers of lines warned about
+        self.first: dict[tuple[str, Span], str] = {}
+
+    def expect(self) -> None:
+        """To be called before a launch that may report is recorded."""
+        if not self._is_clear:
+            self._device.fill(self.buffer, 0, self.buffer.size_bytes, 0)
+        self._is_clear = False
+
+    def deliver(self, sites: dict[int, Site], *, is_muted: bool = False) -> None:
+        """Wait for what was recorded, print, warn, and raise what the launch reported. `is_muted`:
+        it was done again, and has printed and warned already.
+
+        Raises KernelAssertionError or a subclass of it.
+        """
+        head = self._read(0, FAILURES + 1).tolist()
+        used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
+        if not used and not failures:
+            self._is_clear = True
+            return
+        lines = read_lines(self._read(LINES_AT, min(used, LINE_WORDS)), sites)
+        slots = self._read(FAILURES_AT, min(failures, FAILURE_SLOTS) * FAILURE_WORDS)
+        failed = read_failures(slots, sites)
+        self._clear(0, FAILURES_AT)
+        self._clear(LINES_AT, min(used, LINE_WORDS))
+        self._is_clear = True
+        try:
+            if not is_muted:
+                print_lines(lines, lost)
+                self._warn(lines)
+        except Exception:
+            if failed:  # a failed check tells more than a line that could not be printed
+                raise error_of(failed, failures) from None
+            raise
+        if failed:
+            raise error_of(failed, failures)
+
+    def _read(self, at: int, count: int) -> Any:
+        return np.frombuffer(self.buffer.read(at * WORD_BYTES, count * WORD_BYTES), "<u4")
+
+    def _clear(self, at: int, count: int) -> None:
+        self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
+
+    def _warn(self, lines: list[Record]) -> None:
+        """Warn of overflows: by default Python shows one for each line of the program. It goes by
+        the text, so that of the first time stays, whatever the values are later."""
+        for record in lines:
+            site = record.site
+            if site.kind == "overflow" and site.span is not None:
+                text = f"{site.text(record.values)} {site.where(record.values)}".rstrip()
+                text = self.first.setdefault((text.partition(":")[0], site.span), text)
+                file, line = site.span.file, site.span.line
+                warnings.warn_explicit(
+                    text, KernelOverflowWarning, file, line, registry=self.warned
+                )
+
+
+def print_lines(lines: list[Record], lost: int) -> None:
+    """Print what `print` said. Raises ArgumentError where standard output is closed, OSError as
+    Python's own print does."""
+    text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
+    if lost:
+        text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
+    try:
+        print(showable(text), end="")
+    except ValueError as e:
+        raise ArgumentError(f"a kernel printed, but standard output takes nothing: {e}") from None
+
+
+def showable(text: str) -> str:
+    """The text with escapes (`\\xe9`) for what standard output has no characters for; Python's own
+    print would lose all of it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    errors = getattr(sys.stdout, "errors", None) or "strict"
+    if errors != "strict":
+        return text
+    try:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:  # something in place of standard output that is no file
+        return text
+
+
+def read_failures(slots: Any, sites: dict[int, Site]) -> list[Record]:
+    """The failed checks in these slots, those of the first dispatch and invocation first."""
+    found: list[Record] = []
+    for at in range(0, len(slots), FAILURE_WORDS):
+        site = sites[int(slots[at]) - 1]
+        found += read_records(slots, site, [at])
+    return sorted(found, key=order_of)
+
+
+def error_of(failed: list[Record], count: int) -> KernelAssertionError:
+    """The error that tells of the first failed check, and how many more there are."""
+    first = failed[0]
+    message = first.site.message(first.values)
+    if count > 1:
+        others = "another check" if count == 2 else f"{count - 1} other checks"
+        message += f"\nnote: {others} failed in this launch"
+    return ERRORS[first.site.kind](message)

@@ -1,0 +1,431 @@
+"""Kernel parameters: from annotations to handlers that check, key and bind arguments.
+
+Owns: one class per kind of parameter. Each `sign`s an argument (a hashable part of the kernel's
+signature: what the compiled code depends on) and `bind`s it (appends the numbers that a launch
+writes). Must not know: IR, shaders.
+
+A bound array contributes its address, its number of scalars and its extents; a scalar or tensor its
+components.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types as pytypes
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
+from vkchi.fields.storage import Storage, choose_stored
+from vkchi.fields.structs import StructNdarray
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.interop import host
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import current
+from vkchi.signature.bound import Bound, Import
+from vkchi.signature.static_args import ById, contents, lie_apart
+from vkchi.span import Span
+from vkchi.types import (
+    WIDE_FROM,
+    Array,
+    Scalar,
+    Tensor,
+    cook,
+    f64,
+    ndarray,
+    scalar_of,
+    scalar_of_dtype,
+    shape_of,
+    template,
+    with_shape,
+)
+from vkchi.types.structs import StructType
+
+# What scalar arguments are made of. Tuples: unions would be made anew at every call.
+WHOLE = (int, np.integer, np.bool_)
+REAL = (float, *WHOLE, np.floating)
+
+# Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
+MOST_F32 = 3.4028235677973362e38
+
+
+class Parameter:
+    """One kernel parameter. `is_constant`: no derivative is to flow through what is read of it."""
+
+    kind, is_constant = "", False
+
+    def __init__(self, name: str, type: Any) -> None:
+        self.name, self.type = name, type
+
+    def sign(self, arg: Any) -> Any:
+        """The part of the signature this argument is; None where code does not depend on it."""
+        return None
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        """What the frontend needs to know of the argument, whose part of the signature is given."""
+        return ArgSpec(self.name, self.kind, self.type)
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        """Append the argument's numbers. Raises ArgumentError."""
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        """(slot kind, parameter, axis) of each number that `bind` appends, in order."""
+        return []
+
+    def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
+        """The parameter with its argument; of several in one, each with its part."""
+        yield self, arg
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        """The argument as it is now, whatever becomes of it; with copies on the device, by name,
+        in place of arrays in host memory."""
+        return arg
+
+    def refuse(self, why: str) -> ArgumentError:
+        """The error for an argument that does not fit."""
+        return ArgumentError(f"argument `{self.name}`: {why}")
+
+
+# Annotation class -> what makes its handler, called with (name, annotation), of the kinds of
+# argument that have a module of their own (`texture.py`); they fill it when they are imported.
+ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
+
+
+class ScalarParameter(Parameter):
+    """A number by value. Integers take integers only; floats take both."""
+
+    kind = "scalar"
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        t: Scalar = self.type
+        if t.kind == "f":
+            if isinstance(arg, REAL):
+                bound.flat.append(self._rounded(arg))
+                return
+        elif isinstance(arg, WHOLE):
+            bound.flat.append(self._checked(int(arg)))
+            return
+        raise self.refuse(f"{with_article(t.name)} number is needed, not {describe(arg)}")
+
+    def _rounded(self, arg: Any) -> float:
+        try:
+            value = float(arg)
+        except OverflowError:
+            raise self.refuse(f"{describe(arg)} does not fit {self.type}") from None
+        if abs(value) > MOST_F32 and self.type is not f64:
+            return math.copysign(math.inf, value)
+        return value
+
+    def _checked(self, value: int) -> int:
+        t: Scalar = self.type
+        if t.kind == "b":
+            return int(value != 0)
+        low, high = range_of(t)
+        if not low <= value <= high:
+            raise self.refuse(f"{value} does not fit {t}")
+        return value
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        return [("value", self.name, 0)]
+
+
+class TensorParameter(Parameter):
+    """A vector or matrix by value, from a ti.Vector or ti.Matrix, a sequence or a numpy array."""
+
+    kind = "tensor"
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        t: Tensor = self.type
+        try:
+            values = host.numbers_of(arg)
+        except ArgumentError:
+            raise self.refuse(f"{t} is needed, not {describe(arg)}") from None
+        if values.shape != t.shape:
+            raise self.refuse(f"shape {t.shape} is needed, not {values.shape}")
+        if t.elem.kind in "iub" and values.dtype.kind == "f":
+            raise self.refuse(f"{t} is needed, not {describe(arg)}")
+        if t.elem.kind in "iu":
+            low, high = range_of(t.elem)
+            for value in values.reshape(-1).tolist():
+                if not low <= value <= high:
+                    raise self.refuse(f"{value} does not fit {t.elem}")
+        bound.flat.extend(host.cast(values, t.elem).reshape(-1).tolist())
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return host.numbers_of(arg).copy()
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        return [("value", self.name, k) for k in range(self.type.size)]
+
+
+class ArrayParameter(Parameter):
+    """An ndarray, numpy array or CPU torch tensor, by reference."""
+
+    kind = "array"
+
+    def __init__(self, name: str, annotation: ndarray) -> None:
+        super().__init__(name, None)
+        self.annotation = annotation
+        self.dtype = annotation.dtype
+        known = shape_of(self.dtype) if isinstance(self.dtype, Tensor) else ()
+        self._needs_grad = bool(annotation.needs_grad)
+        self.is_constant = annotation.needs_grad is False
+        self._element_axes = len(known) or annotation.element_dim or 0
+        self._seen: dict[Any, Array] = {}
+
+    def sign(self, arg: Any) -> Any:
+        if isinstance(arg, Ndarray):
+            key: Any = arg.argument_type
+        else:
+            view = self._view(arg)
+            if view is None:
+                raise self.refuse(f"an array is needed, not {describe(arg)}{hint_for(arg)}")
+            inner = view.shape[max(0, view.ndim - self._element_axes) :]
+            key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
+        try:
+            return self._seen[key]
+        except KeyError:
+            t = self._seen[key] = self._array_type(key)
+            return t
+
+    def _view(self, arg: Any) -> np.ndarray[Any, Any] | None:
+        try:
+            return host.view_of(arg)
+        except ArgumentError as e:
+            raise self.refuse(str(e)) from None
+
+    def _array_type(self, key: Any) -> Array:
+        if isinstance(key, Array):
+            elem: Any = key.elem
+            t = key
+        else:
+            dtype, ndim, inner, wide = key
+            scalar = scalar_of_dtype(dtype)
+            if scalar is None:
+                raise self.refuse(f"kernels have no type for numpy's {dtype}")
+            inner = inner if self._element_axes else ()
+            if 0 in inner:
+                raise self.refuse(f"elements of shape {inner} have no numbers")
+            elem = with_shape(scalar, inner)
+            stored = choose_stored(current().device, scalar)
+            t = Array.of(elem, ndim - len(inner), stored=stored, wide=wide)
+        self._check(elem, t.ndim)
+        return t
+
+    def _check(self, elem: Scalar | Tensor, ndim: int) -> None:
+        want, inner = self.annotation, shape_of(elem)
+        is_element = isinstance(self.dtype, Tensor) or not self._element_axes
+        if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
+            raise self.refuse(f"an array of {self.dtype} is needed, not of {elem}")
+        if want.ndim is not None and want.ndim != ndim:
+            raise self.refuse(f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
+        if want.element_dim is not None and want.element_dim != len(inner):
+            axes = axes_text(want.element_dim)
+            raise self.refuse(f"elements of {axes} are needed, not {elem}")
+        if want.element_shape is not None and want.element_shape != inner:
+            raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        return ArgSpec(self.name, "array", signed, self.annotation.boundary)
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)
+        if self._needs_grad and array.grad is None and not array.is_copy:
+            raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
+        if array.device is not bound.runtime.device:
+            array.check_alive()
+            raise self.refuse("the array belongs to another device")
+        bound.bind_array(self.name, array)
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return copies.get(self.name, arg)
+
+    def _import(self, arg: Any, bound: Bound) -> Ndarray:
+        view = host.view_of(arg)
+        assert view is not None
+        t = self.sign(arg)
+        for other in bound.imports:
+            if other.array.elem is t.elem and host.is_same_view(other.view, view):
+                array = other.array
+                break
+        else:
+            array = Ndarray(bound.runtime, t.elem, view.shape[: t.ndim])
+            array.put_unnoticed(view)
+            array.is_copy = True
+        bound.imports.append(Import(self.name, view, array, arg))
+        return array
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        dims = [("dim", self.name, k) for k in range(self.sign(arg).ndim)]
+        return [("ptr", self.name, 0), ("size", self.name, 0), *dims]
+
+
+class TemplateParameter(Parameter):
+    """A compile-time value: a field, a function, a number; the kernel is compiled for each."""
+
+    kind = "template"
+
+    def sign(self, arg: Any) -> Any:
+        if isinstance(arg, Ndarray | StructNdarray):
+            raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
+        return contents(arg)
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        return ArgSpec(self.name, "template", None, arg)
+
+
+class SelfParameter(TemplateParameter):
+    """`self` of a method: its attributes are read when the kernel is compiled."""
+
+    kind = "self"
+
+    def sign(self, arg: Any) -> Any:
+        return ById(arg)
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        return ArgSpec(self.name, "self", None, arg)
+
+
+@cache
+def range_of(t: Scalar) -> tuple[int, int]:
+    """The least and the greatest number of an integer type."""
+    info = np.iinfo(t.dtype)
+    return int(info.min), int(info.max)
+
+
+class Signer:
+    """The parameters of a kernel in order, and the signatures of its calls."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self.parameters = parameters
+        self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+
+    def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The signature of a call: each argument's part; where there are several arrays, of each
+        the first that has its shape, and whether no two share memory."""
+        key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
+        arrays = self._arrays
+        if len(arrays) > 1:
+            first: dict[Any, int] = {}
+            for k in arrays:
+                ndim, shape = key[k].ndim, args[k].shape
+                if type(shape) is not tuple or len(shape) > ndim:
+                    shape = tuple(shape)[:ndim]
+                key.append(first.setdefault(shape, k) if ndim else k)
+            key.append(lie_apart([args[k] for k in arrays]))
+        return tuple(key)
+
+    def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
+        """What the frontend needs to know of the arguments of a call with that signature. The types
+        of arrays say what `sign` found out about them together."""
+        signed = list(key[: len(self.parameters)])
+        if len(self._arrays) > 1:
+            *firsts, apart = key[len(signed) :]
+            for k, first in zip(self._arrays, firsts, strict=True):
+                like = self.parameters[first].name
+                t = signed[k] if first == k else signed[k].with_shape_of(like)
+                signed[k] = t.set_apart(apart)
+        return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
+
+
+def with_article(name: str) -> str:
+    """`an f32`, `a u8`: as the name is spelled aloud."""
+    return f"{'an' if name[0] in 'if' else 'a'} {name}"
+
+
+def axes_text(n: int) -> str:
+    """`1 axis`, `2 axes`."""
+    return f"{n} axis" if n == 1 else f"{n} axes"
+
+
+def hint_for(arg: Any) -> str:
+    """How to pass what is no array of those that kernels take; nothing for what is none at all."""
+    if isinstance(arg, StructNdarray):
+        return ": annotate it with ti.types.ndarray(dtype=...)"
+    if isinstance(arg, Storage):
+        return ": annotate it with ti.template()"
+    is_like = isinstance(arg, list | tuple) or hasattr(arg, "__array__")
+    is_number = isinstance(arg, np.generic)
+    return ": pass np.asarray(...) of it" if is_like and not is_number else ""
+
+
+def describe(arg: Any) -> str:
+    """What an argument is, for messages."""
+    if isinstance(arg, np.ndarray):
+        return f"a numpy array of {arg.dtype}, shape {arg.shape}"
+    if isinstance(arg, Storage):
+        return repr(arg)
+    return f"{type(arg).__name__} {host.shorten(arg)}"
+
+
+def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
+    """Handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
+    found: list[Parameter] = []
+    for k, p in enumerate(inspect.signature(fn).parameters.values()):
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY, p.KEYWORD_ONLY):
+            raise KernelSyntaxError(
+                f"kernel {fn.__name__}() takes *{p.name}: kernels take a fixed list of arguments",
+                span_of_function(fn),
+            )
+        if k == 0 and is_method and p.annotation is p.empty:
+            found.append(SelfParameter(p.name, None))
+        else:
+            found.append(make_parameter(fn, p))
+    return found
+
+
+def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
+    """The handler for one annotated parameter. Raises KernelSyntaxError."""
+    note = resolve_annotation(fn, p.annotation)
+    found = parameter_of(p.name, note)
+    if found is not None:
+        return found
+    missing = note is p.empty
+    what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
+    raise KernelSyntaxError(
+        f"argument `{p.name}` of kernel {fn.__name__}() {what}",
+        span_of_function(fn),
+        help=f"write {p.name}: ti.f32, ti.types.ndarray() or ti.template()",
+    )
+
+
+def parameter_of(name: str, note: Any) -> Parameter | None:
+    """The handler for a parameter of this annotation; None for what is no annotation."""
+    if note is template or isinstance(note, template):
+        return TemplateParameter(name, None)
+    if isinstance(note, ndarray) and isinstance(note.dtype, StructType):
+        return ANNOTATIONS[StructType](name, note)
+    if note is ndarray or isinstance(note, ndarray):
+        return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
+    for annotation, parameter in ANNOTATIONS.items():
+        if isinstance(note, annotation):
+            return parameter(name, note)
+    t = cook(note)
+    if isinstance(t, Scalar):
+        return ScalarParameter(name, t)
+    return TensorParameter(name, t) if isinstance(t, Tensor) else None
+
+
+def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
+    """The annotation as an object, where it was given as text."""
+    if not isinstance(note, str):
+        return note
+    closure = inspect.getclosurevars(fn)
+    try:
+        return eval(note, {**closure.builtins, **fn.__globals__}, dict(closure.nonlocals))
+    except NameError as e:
+        raise KernelNameError(
+            f"the annotation `{note}` of kernel {fn.__name__}() cannot be read: {e}",
+            span_of_function(fn),
+            help="define it in the module, or leave out `from __future__ import annotations`",
+        ) from None
+
+
+def span_of_function(fn: pytypes.FunctionType) -> Span:
+    """The line a function starts on."""
+    code = fn.__code__
+    return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1, fn.__name__)

@@ -1,0 +1,158 @@
+"""Kernel parameters that are several in one: structs, arrays of structs, packs of arguments.
+
+Owns: how they fall into parameters of their members, each named by its path (`ball.pos`), which
+sign and bind themselves. Must not know: what a member's own type needs (signature/__init__.py).
+
+    @ti.kernel
+    def push(ball: Ball, balls: ti.types.ndarray(dtype=Ball)): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.fields.storage import Storage
+from vkchi.fields.structs import StructNdarray
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.lang.argpack import ArgPack
+from vkchi.lang.struct import Struct, members_of
+from vkchi.signature import ANNOTATIONS, Parameter, describe, parameter_of
+from vkchi.signature.bound import Bound
+from vkchi.types import ndarray
+from vkchi.types.structs import ArgPackType, StructType
+
+
+class GroupParameter(Parameter):
+    """What the three kinds share: `members` are their parameters by name."""
+
+    def __init__(self, name: str, type: Any, members: dict[str, Parameter]) -> None:
+        super().__init__(name, type)
+        self.members = members
+
+    def parts(self, arg: Any) -> Mapping[str, Any]:
+        """The members of an argument by name. Raises ArgumentError."""
+        raise NotImplementedError
+
+    def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:
+        """Each member's parameter with its part of the argument."""
+        parts = self.parts(arg)
+        return [(p, parts[name]) for name, p in self.members.items()]
+
+    def sign(self, arg: Any) -> Any:
+        return tuple([p.sign(part) for p, part in self.pairs(arg)])
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        specs = [p.spec(part, s) for (p, part), s in zip(self.pairs(arg), signed, strict=True)]
+        return ArgSpec(self.name, self.kind, self.type, tuple(specs))
+
+    def bind(self, arg: Any, bound: Bound) -> None:
+        for p, part in self.pairs(arg):
+            p.bind(part, bound)
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        return [place for p, part in self.pairs(arg) for place in p.places(part)]
+
+    def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
+        for p, part in self.pairs(arg):
+            yield from p.leaves(part)
+
+    def keep_parts(self, arg: Any, copies: Mapping[str, Storage]) -> dict[str, Any]:
+        """The members of an argument as they are now, by name."""
+        parts = self.parts(arg)
+        return {name: p.keep(parts[name], copies) for name, p in self.members.items()}
+
+
+class StructParameter(GroupParameter):
+    """A struct by value: a ti.Struct or a dict with the members of its type."""
+
+    kind = "struct"
+
+    def sign(self, arg: Any) -> Any:
+        return ()
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        specs = tuple([p.spec(None, None if p.kind != "struct" else ()) for p in self._each()])
+        return ArgSpec(self.name, self.kind, self.type, specs)
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return self.keep_parts(arg, copies)
+
+    def _each(self) -> list[Parameter]:
+        return list(self.members.values())
+
+    def places(self, arg: Any) -> list[tuple[str, str, int]]:
+        return [place for p in self._each() for place in p.places(None)]
+
+    def parts(self, arg: Any) -> Mapping[str, Any]:
+        if not isinstance(arg, Struct | dict):
+            raise self.refuse(f"{self.type} is needed, not {describe(arg)}")
+        parts = members_of(arg)
+        if parts.keys() != self.members.keys():
+            raise self.refuse(
+                f"a struct of {', '.join(self.members)} is needed, not of {', '.join(parts)}"
+            )
+        return parts
+
+
+class StructsParameter(GroupParameter):
+    """An ndarray of structs, by reference."""
+
+    kind = "structs"
+
+    def parts(self, arg: Any) -> Mapping[str, Any]:
+        if not isinstance(arg, StructNdarray) or not self.type.is_like(arg.__vkchi_type__):
+            what = arg if isinstance(arg, StructNdarray) else describe(arg)
+            raise self.refuse(f"a ti.ndarray of {self.type} is needed, not {what}")
+        return arg.__vkchi_arrays__
+
+
+class PackParameter(GroupParameter):
+    """A pack of arguments, each as if it were passed alone."""
+
+    kind = "pack"
+
+    def parts(self, arg: Any) -> Mapping[str, Any]:
+        if not isinstance(arg, ArgPack) or arg.__vkchi_type__.members != self.type.members:
+            raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
+        return arg.entries
+
+    def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
+        return ArgPack(self.type, self.keep_parts(arg, copies))
+
+
+# --- making them -----------------------------------------------------------------------------
+
+
+def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
+    found = {key: parameter_of(f"{name}.{key}", note) for key, note in notes.items()}
+    for key, parameter in found.items():
+        if parameter is None:
+            raise KernelSyntaxError(
+                f"`{key}` of the argpack `{name}` has the annotation {notes[key]!r}, which is no "
+                "kernel type",
+                help="a number, vector, matrix or struct type, ti.types.ndarray(...) or an argpack",
+            )
+    return {key: parameter for key, parameter in found.items() if parameter is not None}
+
+
+def pack_parameter(name: str, note: ArgPackType) -> Parameter:
+    """The handler of an argument annotated with an argpack type. Raises KernelSyntaxError."""
+    return PackParameter(name, note, _each(name, note.members))
+
+
+def struct_parameter(name: str, note: StructType | ndarray) -> Parameter:
+    """The handler of an argument annotated with a struct type, or an ndarray of structs."""
+    if isinstance(note, StructType):
+        return StructParameter(name, note, _each(name, note.members))
+    t: StructType = note.dtype
+    notes = {
+        key: ndarray(m, note.ndim, needs_grad=note.needs_grad, boundary=note.boundary)
+        for key, m in t.members.items()
+    }
+    return StructsParameter(name, t, _each(name, notes))
+
+
+ANNOTATIONS[ArgPackType] = pack_parameter
+ANNOTATIONS[StructType] = struct_parameter

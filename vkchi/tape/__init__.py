@@ -1,0 +1,1 @@
+"""Running gradients: tapes, forward mode, checks. Above the compiler."""

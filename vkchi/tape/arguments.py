@@ -1,0 +1,120 @@
+"""What users hand to tapes, forward mode and the functions of `ti.ad`, checked first.
+
+Owns: the checks and their errors; `set_loss`, `seed_loss`. Must not know: what is done with it.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime
+from vkchi.tape.calls import companion
+from vkchi.types import shape_of
+
+WORDS = {"grad": "gradient", "dual": "dual"}
+
+
+def check_alone(runtime: Runtime, title: str) -> None:
+    """Raises KernelRuntimeError if something records kernel calls already."""
+    if runtime.tape is not None and runtime.tape.thread != get_ident():
+        raise KernelRuntimeError(
+            f"{title} cannot be used while another thread is inside {runtime.tape.title}, which "
+            "records the kernels of all: let threads take turns, with a lock"
+        )
+    if runtime.tape is not None:
+        raise KernelRuntimeError(
+            f"tapes do not nest: {title} cannot be used inside {runtime.tape.title}, leave that "
+            "first"
+        )
+
+
+def check_run(who: str, run: Any) -> None:
+    """Raises ArgumentError for what cannot be called."""
+    if not callable(run):
+        raise ArgumentError(
+            f"{who}: run must be a kernel or a function that calls kernels, not {run!r}: pass "
+            "`run`, not `run()`"
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises KernelRuntimeError for what cannot be a loss."""
+    if host.is_torch(loss):
+        check_tensor_loss(loss)
+        return
+    if not isinstance(loss, Storage):
+        more = ": pass the field itself, not an element" if isinstance(loss, float | int) else ""
+        raise ArgumentError(f"the loss must be a field, ndarray or tensor, not {loss!r}{more}")
+    is_one = loss.layout.size == 1 if isinstance(loss, Ndarray) else loss.shape == ()
+    if not is_one or not (loss.is_scalar or isinstance(loss, Ndarray)):
+        raise KernelRuntimeError(
+            f"the loss must be one number, a field of shape (), not {loss!r}: add up into "
+            "ti.field(ti.f32, shape=(), needs_grad=True) in a kernel"
+        )
+    check_has("the loss", loss)
+
+
+def check_tensor_loss(loss: Any) -> None:
+    """The same of a torch tensor."""
+    if loss.numel() != 1:
+        raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
+    if not loss.dtype.is_floating_point:
+        raise KernelRuntimeError(f"the loss must hold a float, not {loss.dtype}")
+    if not loss.requires_grad:
+        raise KernelRuntimeError("the loss needs a gradient: make it with requires_grad=True")
+
+
+def check_array(who: str, x: Any, kind: str = "grad") -> None:
+    """Raises ArgumentError for what is no array with a gradient or dual."""
+    if not isinstance(x, Storage):
+        what = "field" if kind == "dual" else "field or ndarray"
+        more = ": give its members, s.a of s" if hasattr(x, "__vkchi_struct__") else ""
+        raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}{more}")
+    check_has(who, x, kind)
+
+
+def check_has(who: str, x: Storage, kind: str = "grad") -> None:
+    """Raises ArgumentError for an array without gradient or dual."""
+    if x.dtype.kind != "f":
+        raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
+    if companion(x, kind) is None:
+        what = "" if who == "the loss" else f", and {x!r} has none"
+        is_field = kind == "grad" or not isinstance(x, Ndarray)  # ndarrays have no duals
+        more = f"with needs_{kind}=True" if is_field else "a field with needs_dual=True"
+        raise ArgumentError(f"{who} needs a {WORDS[kind]}{what}: make it {more}")
+
+
+def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
+    """Numbers, one for each in an array, as numpy. Raises ArgumentError for others."""
+    shape = x.shape + shape_of(x.elem)
+    try:
+        values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)
+        values = values.astype(x.dtype.dtype)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{who} must be numbers of shape {shape}, not {given!r}") from None
+    return values
+
+
+def set_loss(loss: Any, value: float) -> None:
+    """Set a loss: one that `check_loss` has accepted."""
+    if host.is_torch(loss):
+        loss.detach().fill_(value)
+    else:
+        loss.fill(value)
+
+
+def seed_loss(loss: Any) -> None:
+    """Set the gradient of a loss to 1."""
+    if not host.is_torch(loss):
+        loss.grad.fill(1.0)
+    elif loss.grad is None:
+        loss.grad = loss.detach().clone().fill_(1.0)
+    else:
+        loss.grad.fill_(1.0)

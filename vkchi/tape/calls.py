@@ -1,0 +1,403 @@
+"""Kernel calls as differentiation sees them: what they work on, and the gradient of one.
+
+Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
+from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.refusals import check_reaches, gone
+from vkchi.buffer import Buffer
+from vkchi.errors import GradientError, GradientWarning
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.ir.core import Op, base_of
+from vkchi.ir.names import ADJOINT
+from vkchi.launch import Plan, bind_gradient
+from vkchi.ndarray import Ndarray
+from vkchi.signature import Parameter
+from vkchi.signature.bound import Bound, Import
+from vkchi.types import Array
+
+if TYPE_CHECKING:
+    from vkchi.tape.plan import GradientPlan
+
+
+LOADS = frozenset({"load"})
+
+
+class Call(NamedTuple):
+    """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
+    its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
+    as numpy views and as they were passed, and the names of arrays that it takes for constants."""
+
+    name: str
+    plan: Plan
+    args: tuple[Any, ...]
+    arrays: dict[str, Storage]
+    numbers: dict[str, int]
+    tensors: dict[str, Any]
+    hosts: dict[str, Any]
+    imports: tuple[Import, ...]
+    constants: frozenset[str]
+
+
+def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
+    """What a call works on; host arrays are copied."""
+    bound = Bound(plan.runtime, [])
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        parameter.bind(arg, bound)
+    for gradient, argument in plan.gradients:
+        bind_gradient(bound, gradient, argument)
+    bound.check_written(plan.written, plan.func)
+    given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
+    constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
+    wanted = [one for one in bound.imports if one.name not in constants]
+    tensors = {one.name: one.owner for one in wanted if host.has_grad(one.owner)}
+    hosts = {one.name: one.view for one in bound.imports}
+    arrays = {**plan.fields(args), **bound.arrays}
+    numbers = numbers_of(plan, args)
+    return Call(
+        name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
+        frozenset(constants),
+    )  # fmt: skip
+
+
+def keep_arguments(
+    plan: Plan, args: tuple[Any, ...], copies: Mapping[str, Storage]
+) -> tuple[Any, ...]:
+    """The arguments as they are now, which Python may change, with copies of host arrays."""
+    return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
+
+
+def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a launch: of those in host memory that are only read, the copies made."""
+    if not call.hosts:
+        return args
+    read = call.hosts.keys() & call.arrays.keys() - call.plan.written
+    return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
+
+
+def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
+    """Parameters with their arguments, each part of structs and packs for itself."""
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        yield from parameter.leaves(arg)
+
+
+def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
+    """The arrays on the device that a launch works on, by parameter name."""
+    bound = Bound(plan.runtime, [])
+    for parameter, arg in leaves_of(plan, args):
+        if parameter.kind != "array" or isinstance(arg, Ndarray):
+            parameter.bind(arg, bound)
+    return {**plan.fields(args), **bound.arrays}
+
+
+def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
+    """The integer arguments by name."""
+    return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
+
+
+def companion(array: Storage, kind: str) -> Storage | None:
+    """The array's gradient (`grad`) or dual, if it has a place."""
+    found = getattr(array, kind, None)
+    if found is None or getattr(found, "node", found) is None:
+        return None
+    assert isinstance(found, Storage)
+    return found
+
+
+def usable(arrays: Iterable[Any]) -> list[Any]:
+    """The gradients or duals that have memory now."""
+    return [array for array in list(arrays) if array.has_memory]
+
+
+def whole(array: Storage) -> Storage:
+    """The array whose memory it is: of a component of vectors, the vectors."""
+    of: Any = getattr(array, "component_of", None)
+    return of[0] if of is not None else array
+
+
+def is_gradient(array: Storage) -> bool:
+    """Whether an array is the gradient of another: gradients of calls add to it."""
+    return whole(array) in array.runtime.gradients
+
+
+def copy_of(array: Storage) -> Storage:
+    """An array of its own with the same type, layout and contents."""
+    made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
+    array.device.copy(array.buffer, made.buffer, array.size_bytes)
+    return made
+
+
+class Shifted(NamedTuple):
+    """A buffer as kernels see it that find in it what stood further back in another."""
+
+    held: Buffer
+    key: int
+    address: int
+
+
+ALIGNMENT = 256  # bytes: that of buffers, which accesses may rely on
+
+
+def copy_rows(array: Storage, first: int, last: int) -> Storage:
+    """A copy of what lies between two indices of the first axis, of an array with `row_numbers`.
+    Kernels find it where it was in the array, and must not look elsewhere."""
+    assert array.row_numbers is not None
+    row_bytes = array.row_numbers * array.stored.size_bytes
+    begin = first * row_bytes // ALIGNMENT * ALIGNMENT
+    size_bytes = (last + 1) * row_bytes - begin
+    held = array.device.allocate(size_bytes)
+    array.device.copy(array.buffer, held, size_bytes, begin)
+    made = object.__new__(Storage)
+    made.describe(array.runtime, array.elem, array.stored)
+    made.arrange(array.shape, array.layout)
+    made.size_bytes = size_bytes
+    made.buffer = cast(Buffer, Shifted(held, held.key, held.address - begin))
+    return made
+
+
+def footprint(plan: Plan, kinds: frozenset[str]) -> Footprint:
+    """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
+    arrays = (p for p in plan.func.params if isinstance(p.type, Array))
+    return plan.once(("footprint", kinds), lambda: Footprint(plan.func, arrays, kinds))
+
+
+class Gradients:
+    """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
+    copies of `.grad`, one for a tensor that is passed several times."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.arrays = {
+            name: g
+            for name, a in call.arrays.items()
+            if name not in call.constants and (g := companion(a, "grad")) is not None
+        }
+        self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
+        self.copies: dict[int, tuple[Any, Ndarray]] = {}
+
+    def fetch(self) -> None:
+        """Bring the gradients of torch tensors to the device."""
+        for name, tensor in self.call.tensors.items():
+            if id(tensor) not in self.copies:
+                a = self.call.arrays[name]
+                made = Ndarray(a.runtime, a.elem, a.shape)
+                grad = host.grad_of(tensor)
+                if grad is not None:
+                    made.from_torch(grad)
+                self.copies[id(tensor)] = (tensor, made)
+            self.arrays[name] = self.copies[id(tensor)][1]
+
+    def bring_back(self) -> None:
+        """Put them into the tensors' `.grad`. That of a result may be torch's own, which must not
+        change: it gets a new one."""
+        written = self.call.plan.written & self.call.tensors.keys()
+        results = {id(self.call.tensors[name]) for name in written}
+        for key, (tensor, array) in self.copies.items():
+            made = array.to_torch().reshape(tensor.shape)
+            if key in results or host.grad_of(tensor) is None:
+                tensor.grad = made
+            else:
+                host.write_grad(tensor, made)
+        self.copies.clear()
+        for name in self.call.tensors:
+            self.arrays.pop(name, None)
+
+
+def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:
+    """The types of gradients or duals that lie in memory otherwise than their arrays, by the names
+    of their parameters. Raises GradientError for one that has other indices."""
+    found = {}
+    for name, companion in companions.items():
+        array = call.arrays[name]
+        if companion.layout != array.layout:
+            if companion.shape != array.shape or companion.layout.origin != array.layout.origin:
+                raise GradientError(
+                    f"the gradient or dual of `{name}` was placed with other indices than the "
+                    "field has", call.plan.func.span,
+                    help="place it in a block of the same shape and offset",
+                )  # fmt: skip
+            found[name + suffix] = companion.array_type
+    return found
+
+
+def plan_gradient(
+    call: Call, gradients: Gradients, settled: frozenset[str] = frozenset()
+) -> GradientPlan:
+    """The call's gradient by these arrays, made once per plan. The memory of the arrays `settled`
+    is to be as the kernel leaves it, not as it finds it. Raises GradientError."""
+    from vkchi.tape.plan import GradientPlan  # most programs have no gradients
+
+    check_aliases(call)
+    names = gradients.names
+
+    def make() -> GradientPlan:
+        types = types_apart(call, gradients.arrays, ADJOINT)
+        return GradientPlan(call.plan, call.args, names, types, settled)
+
+    return call.plan.once(("gradient", names, settled), make)
+
+
+def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+    """Raises GradientError for a tensor that is passed by value and wants a gradient."""
+    for parameter, arg in leaves_of(plan, args):
+        if parameter.kind == "tensor" and host.is_torch(arg) and arg.requires_grad:
+            raise GradientError(
+                f"{name}(): the gradient of `{parameter.name}`, which is passed by value, would be "
+                "lost", plan.func.span,
+                help=f"pass {parameter.name}.detach(), or take it as ti.types.ndarray()",
+            )  # fmt: skip
+
+
+def check_tensors(call: Call) -> None:
+    """Raises GradientError for a tensor whose gradient torch adds up just now: it would find there
+    what it is to be given."""
+    for name, tensor in call.tensors.items():
+        if host.is_added_to(tensor):
+            raise GradientError(
+                f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going "
+                "backward, and adds what it is given to the .grad of this tensor",
+                call.plan.func.span,
+                help=f"pass {name}.detach(), and give torch the .grad of that",
+            )
+
+
+def check_leaves(call: Call) -> None:
+    """Raises GradientError for a tensor that torch computed from others, as views are: a gradient
+    would stay with it."""
+    check_tensors(call)
+    for name, tensor in call.tensors.items():
+        if not (tensor.is_leaf or tensor.retains_grad):
+            raise GradientError(
+                f"{call.name}(): torch computed the tensor `{name}` from others, which its "
+                "gradient would not reach", call.plan.func.span,
+                help="pass what it was computed from, or call retain_grad() on it to find the "
+                "gradient in its .grad",
+            )  # fmt: skip
+
+
+def make_grads(call: Call) -> None:
+    """Give the call's tensors that have no `.grad` yet one, of zeros, as Taichi does: whether or
+    not a derivative will come there."""
+    for tensor in call.tensors.values():
+        host.make_grad(tensor)
+
+
+def check_aliases(call: Call) -> None:
+    """Raises GradientError where two parameters are one array that the kernel writes, or that it
+    takes to be two."""
+    seen: dict[int, str] = {}
+    for name, array in call.arrays.items():
+        key = id(whole(array))
+        if key in seen and (
+            {name, seen[key]} & call.plan.written or not isinstance(array, Ndarray)
+        ):
+            raise GradientError(
+                f"{call.name}(): `{seen[key]}` and `{name}` are the same memory, whose gradient "
+                "would be counted for one of them only", call.plan.func.span,
+                help="pass it once, or copy one of them",
+            )  # fmt: skip
+        seen[key] = name
+
+
+class Found(NamedTuple):
+    """The gradient that fits the memory as it is now, what it reads of that, and the arrays of
+    which it reads only what it has put there itself."""
+
+    plan: GradientPlan
+    needs: dict[str, Box]
+    renewed: set[str]
+
+
+def fit_gradient(call: Call, gradients: Gradients) -> Found:
+    """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
+    something that the kernel has overwritten."""
+    made = plan_gradient(call, gradients)
+    check_reaches(made.made.primal, call.constants)
+    check_slopes(call, made.made.primal.active)
+    if made.draws:  # only a tape records them
+        raise gone(made.draws[0].op)
+    needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
+    both = {k: writes[k] for k in needs if k in writes and may_meet(needs[k], writes[k])}
+    if not both:
+        return Found(made, needs, set())
+    from vkchi.tape.recompute_safety import find_settled, find_stale
+
+    fn = made.made.primal.fn
+    if any(isinstance(p.type, Array) and p.name not in call.arrays for p in fn.params):
+        raise overwritten(call, made, made.writes.accesses[min(both)].elements[0])
+    settled = find_settled(fn, frozenset(both))
+    op = find_stale(call, fn, both, settled)
+    if op is not None:
+        raise overwritten(call, made, op)
+    if settled:
+        made = plan_gradient(call, gradients, settled)
+        needs = made.needs.boxes(call.numbers, call.arrays)
+    reads = footprint(call.plan, LOADS).boxes(call.numbers, call.arrays)
+    again = reads.keys() & both.keys() - settled
+    renewed = {k for k in again if is_inside(reads[k], both[k])}
+    return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
+
+
+def check_slopes(call: Call, active: Activity) -> None:
+    """What says that a gradient does nothing, for no result has one: an error where one is a host
+    array, else a warning, as other kernels of a list may have results with gradients."""
+    lost = {} if active.stores else active.escapes
+    name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
+    if name is None:
+        return
+    span = lost[name].span
+    does_nothing = f"`{name}`, which the kernel writes here, has no gradient"
+    if name in call.hosts:
+        raise GradientError(
+            f"{call.name}.grad() would do nothing: {does_nothing}", span,
+            help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
+            "what that is given; numpy arrays have none",
+        )  # fmt: skip
+    if span is not None:
+        text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
+        registry = call.plan.once("warned", dict[Any, Any])
+        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
+
+
+def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
+    """The error for a gradient that needs what is gone; `op` is what the kernel did with it."""
+    key = getattr(base_of(op.args[0]), "name", "")
+    what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
+    return GradientError(
+        f"the gradient of {call.name}() needs what `{key}` held before the kernel overwrote it",
+        made.writes.span_of(key), notes=((what, op.span),),
+        help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
+    )  # fmt: skip
+
+
+def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
+
+    Raises GradientError where it needs what the kernel itself overwrites, and where it would do
+    nothing for want of gradients.
+    """
+    from vkchi.races.gradients import FoundRaces  # most programs have no gradients
+    from vkchi.races.gradients import check as check_race
+
+    check_numbers(name, plan, args)
+    call = describe_call(name, plan, args)
+    check_tensors(call)
+    gradients = Gradients(call)
+    made, needs, renewed = fit_gradient(call, gradients)
+    history = getattr(plan.runtime.tape, "history", None)
+    if history is not None and history.since is not None:
+        history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
+    memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
+    race = FoundRaces().look(call, gradients.names, made.made.func)
+    gradients.fetch()
+    check_race(race, gradients.arrays)
+    made.launch(call.args, memory, gradients.arrays)
+    gradients.bring_back()

@@ -1,0 +1,181 @@
+"""Gradients in limited memory: few states are kept, and calls between them are done again.
+
+Owns: the schedule and its execution. A state is a copy of every array that the tape's calls write;
+`split_at` says, for a number of calls and of states that may be kept at once, where to keep one,
+so that calls are done again as rarely as possible. Source: Griewank, Walther, "Algorithm 799:
+revolve", 2000. Must not know: how gradients are built, how a tape records.
+
+    >>> split_at(10, 2)        # of ten calls, two more states: keep one before the fifth call
+    4
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from math import comb
+from typing import NamedTuple, Protocol
+
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.tape.calls import copy_of
+from vkchi.tape.copies import put_back
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def bytes_of(memory: int | str) -> int:
+    """A number of bytes, given as a number or as text such as "512MiB". Raises ArgumentError."""
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    parts = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(memory))
+    unit = UNITS.get(parts[2] or "B") if parts else None
+    found = int(float(parts[1]) * unit) if parts and unit and parts[1].count(".") < 2 else 0
+    if found <= 0:
+        raise ArgumentError(f'memory is a number of bytes or text such as "512MiB", not {memory!r}')
+    return found
+
+
+def in_units(size_bytes: int) -> str:
+    """A size as people read it."""
+    unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
+    return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
+
+
+class Step(Protocol):
+    """What is between two states: something that can be done again, and differentiated. If
+    `needs_end`, its gradient is the user's, and finds the arrays as they are after the tape."""
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether the arrays are as after the tape, not as the step found them, when it runs."""
+
+    def repeat(self) -> None:
+        """Do it again, on the arrays as they are."""
+
+    def run(self) -> None:
+        """Add to the adjoints; the arrays are as it found them."""
+
+
+class Report(NamedTuple):
+    """What was done in limited memory."""
+
+    calls: int
+    repeated: int
+    states: int
+    state_bytes: int
+    saved_bytes: int
+
+    def __str__(self) -> str:
+        if not self.repeated:
+            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none done again"
+        return (
+            f"{self.calls} calls, up to {self.states} states of {in_units(self.state_bytes)} kept "
+            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls done again"
+        )
+
+
+class State:
+    """A copy of what some arrays hold."""
+
+    def __init__(self, arrays: Iterable[Storage]) -> None:
+        self.copies = [(array, copy_of(array)) for array in arrays]
+
+    def restore(self) -> None:
+        """Put it back."""
+        for array, copy in self.copies:
+            put_back(array, copy)
+
+
+class Replay:
+    """Differentiates steps from the last to the first, beginning at their common start. The steps
+    hold `held_bytes` of the memory themselves."""
+
+    def __init__(
+        self, steps: Sequence[Step], start: dict[int, tuple[Storage, Storage]], held_bytes: int = 0
+    ) -> None:
+        self.steps, self.held_bytes = steps, held_bytes
+        self.start = start
+        self.known = frozenset(start)
+        self.arrays = [array for array, _ in start.values()]
+        self.state_bytes = sum(array.size_bytes for array in self.arrays)
+        self.repeated = self.kept = self.most = 0
+
+    def run(self, budget_bytes: int) -> Report:
+        """Do it, with the start, the end and as many states between as the budget allows. The
+        arrays hold in the end what they hold now. Raises KernelRuntimeError if even two states are
+        too much."""
+        slots = (budget_bytes - self.held_bytes) // max(1, self.state_bytes) - 2
+        if slots < 0:
+            held = self.held_bytes
+            beside = f", and {held} bytes that depend on the order of iterations" if held else ""
+            raise KernelRuntimeError(
+                f"Tape(memory=...) must hold two states of {self.state_bytes} bytes here{beside}, "
+                f"{2 * self.state_bytes + held} bytes; {budget_bytes} are given"
+            )
+        self.end = State(self.arrays)
+        try:
+            self.go_to_start()
+            self.reverse(0, len(self.steps), slots, self.go_to_start)
+        finally:
+            self.end.restore()
+        states = 2 + self.most
+        return Report(
+            len(self.steps), self.repeated, states, self.state_bytes,
+            states * self.state_bytes + self.held_bytes,
+        )  # fmt: skip
+
+    def go_to_start(self) -> None:
+        """Restore what the first step found."""
+        for array, copy in self.start.values():
+            put_back(array, copy)
+
+    def advance(self, first: int, last: int) -> None:
+        """Do steps first … last - 1 again."""
+        for step in self.steps[first:last]:
+            step.repeat()
+        self.repeated += last - first
+
+    def differentiate(self, step: Step) -> None:
+        """Run a step's gradient. One of the user's own reads and writes what others after it left,
+        as without a limit; the arrays are restored by whoever calls this."""
+        if not step.needs_end:
+            step.run()
+            return
+        self.end.restore()
+        step.run()
+        written = [self.start[key] for key in self.start.keys() - self.known]
+        self.end = State([*self.arrays, *(array for array, _ in written)])
+        for array, copy in written:  # by nobody but such gradients
+            put_back(array, copy)
+
+    def reverse(self, first: int, last: int, slots: int, restore: Callable[[], None]) -> None:
+        """Differentiate steps last - 1 … first. The arrays hold what step `first` found, and
+        `restore` makes them do so again."""
+        while last > first:
+            if last - first == 1:
+                self.differentiate(self.steps[first])
+                return
+            if slots == 0:
+                self.advance(first, last - 1)
+                self.differentiate(self.steps[last - 1])
+                last -= 1
+            else:
+                middle = first + split_at(last - first, slots)
+                self.advance(first, middle)
+                state = State(self.arrays)
+                self.kept += 1
+                self.most = max(self.most, self.kept)
+                self.reverse(middle, last, slots - 1, state.restore)
+                self.kept -= 1
+                last = middle
+            restore()
+
+
+def split_at(length: int, slots: int) -> int:
+    """After how many of `length` steps to keep a state, if `slots` more may be kept at once: so
+    that no step is done again more often than it must."""
+    rounds, kept = 1, slots + 1  # with the one at the start
+    while comb(kept + rounds, kept) < length:
+        rounds += 1
+    return max(1, min(length - 1, length - comb(kept - 1 + rounds, kept - 1)))

@@ -1,0 +1,155 @@
+"""Copies of whole arrays: as kernels that tapes record like any other, or unnoticed.
+
+Owns: the kernels. Must not know: tapes.
+"""
+
+# No postponed annotations here: they are the kernels' types.
+import functools
+from typing import Any, NamedTuple
+
+from vkchi.autodiff.memory import copy_array
+from vkchi.compiler import build
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import restoring
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param
+from vkchi.kernel import func, kernel
+from vkchi.lang.matrix import Vector
+from vkchi.lang.ndrange import grouped
+from vkchi.lang.static import static
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime
+from vkchi.tape.plan import Program
+from vkchi.target.shader import Check
+from vkchi.types import i32, ndarray, template
+
+
+class Alone(NamedTuple):
+    """What a Program without a kernel belongs to."""
+
+    runtime: Runtime
+    parameters: tuple[Any, ...] = ()
+    limits: tuple[Check, ...] = ()
+
+
+NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them
+
+
+@functools.cache
+def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
+    """The kernel that copies elements between arrays that are passed in these ways; `between` is
+    how far the source's first indices are from the target's."""
+    shift = Vector(between) if any(between) else 0
+
+    @kernel  # type: ignore[arg-type]
+    def copy_from(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
+        for place in grouped(target):
+            target[place] = source[place + shift]
+
+    return copy_from
+
+
+def copy_elements(target: Storage, source: Storage) -> None:
+    """Copy all elements in a kernel."""
+    between = tuple(s - t for s, t in zip(source.origin, target.origin, strict=True))
+    make_copy(type_for(target), type_for(source), between)(target, source)
+
+
+def copy_floats(target: Storage, source: Storage) -> bool:
+    """The same for arrays of floats only; whether they are."""
+    is_smooth = target.dtype.kind == source.dtype.kind == "f"
+    if is_smooth:
+        copy_elements(target, source)
+    return is_smooth
+
+
+def copy_tensor(target: Storage, tensor: Any) -> None:
+    """The same out of a torch tensor of the array's shape and its elements'."""
+    between = tuple(-first for first in target.origin)
+    make_copy(type_for(target), tensor_type(target.elem), between)(target, tensor)
+
+
+@functools.cache
+def tensor_type(elem: Any) -> Any:
+    """How kernels take a tensor whose last axes are those of an element."""
+    return ndarray(dtype=elem)
+
+
+@func  # type: ignore[arg-type]
+def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
+    """The element with this number in the order of indices; `first` is the first index."""
+    place = Vector([0] * len(array.shape), i32)
+    rest = number
+    for k in static(range(len(array.shape) - 1, -1, -1)):
+        place[k] = first[k] + rest % array.shape[k]
+        rest //= array.shape[k]
+    return array[place]
+
+
+@functools.cache
+def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], parts: int) -> Any:
+    """The kernel that copies elements in the order of their indices between arrays of different
+    shapes; the source has its elements' components, if `parts`, as a last axis."""
+
+    @kernel  # type: ignore[arg-type]
+    def refill(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
+        for place in grouped(target):
+            number = 0
+            for k in static(range(len(target.shape))):
+                number = number * target.shape[k] + place[k]
+            if static(parts > 0):
+                for c in static(range(parts)):
+                    at = number * parts + c
+                    target[place][c] = element_in_order(source, at, static(first))
+            else:
+                target[place] = element_in_order(source, number, static(first))
+
+    return refill
+
+
+def copy_in_order(target: Ndarray, source: Storage) -> None:
+    """Copy as many numbers in the order of indices; components may be a last axis of the source."""
+    parts = target.components if source.components < target.components else 0
+    make_refill(NDARRAY, type_for(source), tuple(source.origin), parts)(target, source)
+
+
+def type_for(array: Storage) -> Any:
+    """How kernels take an array."""
+    return NDARRAY if isinstance(array, Ndarray) else FIELD
+
+
+def put_back(array: Storage, copy: Storage) -> None:
+    """Make an array hold what its copy holds; a tape does not notice."""
+    if array.is_own:
+        array.device.copy(copy.buffer, array.buffer, array.size_bytes)
+    else:  # other arrays' numbers lie between
+        move(array, copy, adds=False)
+
+
+def add_back(array: Storage, copy: Storage) -> None:
+    """Add to an array what its copy holds; a tape does not notice."""
+    move(array, copy, adds=True)
+
+
+def move(array: Storage, copy: Storage, *, adds: bool) -> None:
+    """Copy or add, on the device."""
+    with restoring(array.runtime.lock), array.runtime.lock:
+        program = mover(array, adds=adds)
+        program.launch(program.bind((), {"target": array, "source": copy}))
+
+
+def mover(array: Storage, *, adds: bool) -> Program:
+    """What copies or adds arrays of this type and layout; made once."""
+    runtime, t = array.runtime, array.array_type
+    key = ("mover", t, adds)
+    found = runtime.kept.get(key)
+    if found is None:
+        b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
+        with b.region() as body:
+            copy_array(b, source, target, adds=adds)
+            b.emit("yield")
+        fn = Func("move", (target, source), body)
+        found = Program(Alone(runtime), fn, build(fn, runtime.options, runtime.device.caps), ())
+        runtime.kept[key] = found
+    assert isinstance(found, Program)
+    return found

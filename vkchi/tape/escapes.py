@@ -1,0 +1,252 @@
+"""Derivatives that would be lost: values put into arrays without gradient and read again.
+
+Owns: finding them, and the errors. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.analysis.footprint import Box, may_meet
+from vkchi.autodiff.must_write import holds
+from vkchi.autodiff.primal import Activity, Bits
+from vkchi.autodiff.reaching import Reach, name_under
+from vkchi.autodiff.refusals import WORDS, help_for, lost
+from vkchi.errors import GradientError
+from vkchi.fields.storage import Access, Storage
+from vkchi.interop import host
+from vkchi.ir.ops import READS, WRITES
+from vkchi.span import Span, is_ours, user_span
+from vkchi.tape.calls import Call, footprint, whole
+
+Index = tuple[int, ...]
+Values = np.ndarray[Any, Any]
+
+
+Note = tuple[str, Span | None]
+
+
+class Taint(NamedTuple):
+    """A part of an array without gradient that holds something with a derivative, or the bits of
+    such values; who put it there, and the ways that it went since, outside of kernels. Of an array
+    in host memory it is the numpy view, and all of it."""
+
+    array: Any
+    name: str
+    origin: Note
+    box: Box
+    is_bits: bool = False
+    ways: tuple[Note, ...] = ()
+
+
+class Taints:
+    """All of a tape, or of forward mode."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, dict[Box, Taint]] = {}
+        self.hosts: list[Taint] = []
+        self.reads: set[int] = set()  # arrays that Python has read
+        self.cleared: dict[int, set[Index]] = {}  # elements that Python has overwritten
+
+    def note(
+        self, call: Call, escapes: Mapping[str, Any], *, is_bits: bool = False
+    ) -> list[Storage]:
+        """Note arrays of a call, by parameter name, that now hold something with a derivative, or
+        bits, and the ops that put it there. What is returned are those on the device."""
+        noted = []
+        boxes = writes_of(call) if escapes else {}
+        what = "bits of a value" if is_bits else "a value"
+        for name, op in escapes.items():
+            origin = (f"{call.name}() puts {what} with a derivative there", line_of(op))
+            if name in call.hosts:
+                self.hosts.append(Taint(call.hosts[name], name, origin, (), is_bits))
+            elif name in call.arrays:
+                array = whole(call.arrays[name])
+                box = boxes.get(name, (None,) * len(array.shape))
+                noted.append(self.add(Taint(array, name, origin, box, is_bits)))
+        return noted
+
+    def add(self, taint: Taint) -> Storage:
+        """Note one of an array on the device, which is returned."""
+        array: Storage = taint.array
+        self.arrays.setdefault(id(array), {})[taint.box] = taint
+        self.cleared.pop(id(array), None)
+        return array
+
+    def pass_on(self, found: Iterable[Taint], target: Storage | Values, way: str) -> list[Storage]:
+        """Note that what Python computed from some arrays, losing the derivatives that they hold,
+        is now in another. What is returned are those on the device."""
+        step = (way, user_span())
+        noted = []
+        for taint in found:
+            moved = taint._replace(array=target, ways=(*taint.ways, step))
+            if isinstance(target, Storage):
+                array = whole(target)
+                box = (None,) * len(array.shape)
+                noted.append(self.add(moved._replace(array=array, box=box)))
+            else:
+                self.hosts.append(moved._replace(box=()))
+        return noted
+
+    def of(self, array: Storage | Values) -> list[Taint]:
+        """What is known of an array, on the device or in host memory."""
+        if isinstance(array, Storage):
+            return list(self.arrays.get(id(whole(array)), {}).values())
+        return [t for t in self.hosts if host.may_overlap(t.array, array)]
+
+    def note_access(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array. What it writes is constant, unless it has read the
+        array before."""
+        found, key = self.arrays.get(id(array)), id(array)
+        if found is None or access.is_sum:
+            return
+        if access.kind == "read":
+            self.reads.add(key)
+        elif access.kind == "fill" or (access.at is None and key not in self.reads):
+            del self.arrays[key]
+        elif access.at is not None and key not in self.reads and len(access.at) == len(array.shape):
+            cleared = self.cleared.setdefault(key, set())
+            cleared.add(access.at)
+            shape = array.shape
+            for box in [b for b in found if is_cleared(b, shape, cleared)]:
+                del found[box]
+
+    def find(self, call: Call, name: str) -> list[Taint]:
+        """What is known of an array of a call."""
+        return self.of(call.hosts.get(name, call.arrays[name]))
+
+    def check(self, call: Call, names: frozenset[str], need: str = "grad") -> list[Storage]:
+        """Raises GradientError if a call reads a derivative out of an array that has no place for
+        it and puts it into one of the arrays `names`, which have. What it overwrites is forgotten,
+        and what it puts elsewhere is noted, and returned."""
+        found = [(name, t) for name in call.arrays for t in self.find(call, name)]
+        flows = [(name, t, flow_of(call, name, t)) for name, t in found]
+        for name, taint, (flow, _) in flows:
+            for target in flow:
+                if target in names:
+                    raise missing_place(name, taint, flow[target], need)
+        for name, taint in found:
+            if covering(call, name, taint.box) is not None:
+                self.remove(call, name, taint)
+        noted = []
+        for _, _, (flow, bits) in flows:
+            noted += self.note(call, lasting(call, flow))
+            noted += self.note(call, lasting(call, bits), is_bits=True)
+        return noted
+
+    def remove(self, call: Call, name: str, taint: Taint) -> None:
+        """Part of an array is overwritten."""
+        view = call.hosts.get(name)
+        if view is None:
+            self.arrays[id(taint.array)].pop(taint.box, None)
+        elif host.is_same_view(view, taint.array):
+            self.hosts = [t for t in self.hosts if t is not taint]
+
+
+def line_of(op: Any) -> Span | None:
+    """The user's line that an op stands in, or, of a kernel of ours, that has called it."""
+    return user_span() if is_ours(op.span) else op.span
+
+
+def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
+    """Whether a box has no elements but those that are cleared."""
+    ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
+    if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
+        return False
+    return all(k in cleared for k in product(*(range(b[0], b[1] + 1) for b in ends)))
+
+
+def reach_of(call: Call) -> Reach:
+    """Which reads of a kernel see what it writes."""
+    return call.plan.once("reach", lambda: Reach(call.plan.func))
+
+
+def writes_of(call: Call) -> dict[str, Box]:
+    """Which part of each array a call writes."""
+    return footprint(call.plan, WRITES).boxes(call.numbers, call.arrays)
+
+
+def covering(call: Call, name: str, box: Box = ()) -> int | None:
+    """The first segment of a call that overwrites all of a part of an array, or, without a box, all
+    of it."""
+    array, reach = call.arrays[name], reach_of(call)
+    if whole(array) is not array or name not in reach.covers.names:
+        return None
+    full = reach.full(name, array.shape)
+    found = reach.covers.boxes(call.numbers, call.arrays)
+    return next(
+        (c.segment for c in found if c.name == name and holds(c.box, box or full, full)), None
+    )
+
+
+def lasting(call: Call, flow: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays that hold it when the call is done."""
+    return {name: op for name, op in flow.items() if reach_of(call).stays(op)}
+
+
+def flow_from(call: Call, name: str, box: Box = ()) -> dict[str, Any]:
+    """The arrays that a call puts something into that depends smoothly on what a part of an array
+    holds, and the op that does so. Without a box it is all of the array."""
+    reads = reads_of(call, name, box)
+    return reach_of(call).flow(reads) if reads else {}
+
+
+def flow_of(call: Call, name: str, taint: Taint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same of something that an array holds; and the arrays that bits are put into."""
+    reach, reads = reach_of(call), reads_of(call, name, taint.box)
+    if not reads:
+        return {}, {}
+    if taint.is_bits:
+        bits, values = reach.spread(reads, Bits)
+        return reach.flow(frozenset(reach.made_of(values))), bits
+    flow, values = reach.spread(reads, Activity)
+    seeds = reach.taken_bits(values)
+    return flow, reach.spread(frozenset(seeds), Bits)[0] if seeds else {}
+
+
+def reads_of(call: Call, name: str, box: Box) -> frozenset[Any]:
+    """The ops of a call that may read, in a part of an array, what it holds before the call."""
+    reach = reach_of(call)
+    read = footprint(call.plan, READS).boxes(call.numbers, call.arrays).get(name)
+    if name not in reach.params or read is None or not may_meet(read, box):
+        return frozenset()
+    end = covering(call, name, box)
+    last = len(reach.segments) if end is None else end
+    return frozenset(reach.reads_of(reach.params[name], 0, last))
+
+
+def missing_place(name: str, taint: Taint, op: Any, need: str) -> GradientError:
+    """The error for an array that a derivative flows through and that has no gradient or dual."""
+    word = WORDS[need]
+    if taint.is_bits:
+        return GradientError(
+            f"the {word} flows through the bits of a number: it would be lost", op.span,
+            notes=(taint.origin, *taint.ways),
+            help="put ti.stop_grad(...) around the value whose bits are taken",
+        )  # fmt: skip
+    if taint.ways:
+        return GradientError(
+            f"the {word} flows through what Python computed or copied, which has none: it would be "
+            "lost", op.span, notes=(taint.origin, *taint.ways),
+            help="docs/autodiff.md, \"Values that travel without a kernel\", says what has a "
+            "derivative; what a ti.ad.no_grad function gives is a constant",
+        )  # fmt: skip
+    return GradientError(
+        f"the {word} flows through `{name}`, which has none: it would be lost",
+        op.span,
+        notes=(taint.origin,),
+        help=help_for(name, need),
+    )
+
+
+def missing_dual(call: Call, names: frozenset[str]) -> None:
+    """Raises GradientError if a call of forward mode would lose a derivative in an array without
+    dual that it reads again."""
+    found = reach_of(call).lost(Activity(call.plan.func, names), names)
+    if found is not None:
+        raise lost(name_under(found[0]), *found, "dual")

@@ -1,0 +1,117 @@
+"""Forward mode: kernels that carry derivatives along one direction.
+
+Owns: `FwdMode`. Must not know: how derivatives are built.
+
+    with ti.ad.FwdMode(loss=loss, param=x, seed=[1, 0, 0]):
+        compute()
+    loss.dual[None]                 # d loss / d x[0]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.launch import Plan
+from vkchi.races.gradients import check_any
+from vkchi.runtime import Runtime, current
+from vkchi.tape.arguments import check_alone, check_array, numbers_like
+from vkchi.tape.calls import companion, describe_call, usable, whole
+from vkchi.tape.clobbers import Index, blank
+from vkchi.tape.recording import Recording
+from vkchi.types import shape_of
+
+
+class FwdMode(Recording):
+    """Kernels called inside `with` also compute, in the `dual` of every field that has one, the
+    derivative of its elements along the direction `seed` of `param`.
+
+    loss: one field or several, of results; param: a field with a dual; seed: as many numbers as
+    param has (None: 1, for a param of one number); clear_gradients: set all duals to 0 first.
+    Raises KernelRuntimeError for a wrong seed or missing duals, GradientError where an operation
+    has no derivative. Source: Taichi's `ti.ad.FwdMode`.
+    """
+
+    title, kind = "ti.ad.FwdMode", "dual"
+
+    def __init__(
+        self, loss: Any, param: Any, seed: Sequence[float] | None = None,
+        clear_gradients: bool = True,
+    ) -> None:  # fmt: skip
+        self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
+        self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
+        self.is_new = True
+        super().__init__(current())
+
+    def __enter__(self) -> FwdMode:
+        if not self.is_new:
+            raise KernelRuntimeError("forward mode can be entered once: make a new ti.ad.FwdMode")
+        check_alone(self.runtime, self.title)
+        for field in self.losses:
+            check_array("ti.ad.FwdMode: the loss", field, "dual")
+        check_array("ti.ad.FwdMode: param", self.param, "dual")
+        direction = direction_of(self.param, self.seed)
+        if self.clear_gradients:
+            clear_duals(self.runtime)
+        self.param.dual.from_numpy(direction)
+        self.is_new = False
+        self.enter()
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: the direction is forgotten."""
+        self.close()
+        self.param.dual.fill(0)
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel with derivatives."""
+        from vkchi.tape.variants import plan_forward
+
+        call = describe_call(name, plan, args)
+        duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
+        found = plan_forward(call, duals, self.title)
+        self.check(call, frozenset(duals))
+        race = self.races.look(call, frozenset(duals), None)
+        check_any(race, duals)
+        result = found.run(call, args, duals)
+        self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
+        self.note(call, found.escapes, found.active.stores, {})
+        return result
+
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Python writes a constant."""
+        dual = companion(array, "dual")
+        assert dual is not None
+        blank(dual, at)
+
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that has a gradient of its own, as it is."""
+        return function.__wrapped__(*args, **kwargs)
+
+
+def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
+    """The seed as an array like the parameter. Raises KernelRuntimeError for a wrong length."""
+    shape = param.shape + shape_of(param.elem)
+    count = math.prod(shape)
+    if seed is None and count != 1:
+        raise KernelRuntimeError(
+            f"ti.ad.FwdMode needs a seed of {count} numbers, one for each of the parameter: "
+            "seed=[1, 0, ...] for the derivative by the first"
+        )
+    values = numbers_like("ti.ad.FwdMode: the seed", param, [1.0] if seed is None else seed)
+    if values.size != count:
+        raise KernelRuntimeError(
+            f"ti.ad.FwdMode needs a seed of {count} numbers, not of {values.size}"
+        )
+    return values.reshape(shape)
+
+
+def clear_duals(runtime: Runtime) -> None:
+    """Set all duals to 0."""
+    for array in usable(runtime.duals):
+        array.fill(0)

@@ -1,0 +1,181 @@
+"""Lowered kernel x arrays with gradients -> shaders of its gradient, or of its forward mode.
+
+Owns: the order of the steps. Must not know: devices but by Caps, launches, tapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from vkchi.analysis.host_numbers import trips_of
+from vkchi.analysis.loop_bounds import nest_of, widened
+from vkchi.autodiff.forward import forward
+from vkchi.autodiff.minmax import EXTREMES, serialise
+from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.refusals import check_repeatable, check_second
+from vkchi.autodiff.replay import Draw, find_draws, known
+from vkchi.autodiff.reverse import Gradient, reverse, survey
+from vkchi.autodiff.rules import is_smooth
+from vkchi.autodiff.strip_mine import narrow
+from vkchi.compiler import Built, build, show
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.names import DUAL
+from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.verify import verify
+from vkchi.passes.pipeline import load_pass
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.types import Array
+
+
+class CompiledGradient(NamedTuple):
+    """A gradient as dispatches, and what sizes its buffers, if it has any. It may need `draws` of
+    the kernel."""
+
+    made: Gradient
+    main: Built
+    counting: Built | None
+    draws: tuple[Draw, ...] = ()
+
+
+Types = Mapping[str, Array]  # of parameters by name
+
+
+def build_gradient(
+    fn: Func,
+    differentiable: frozenset[str],
+    types: Types,
+    options: Options,
+    caps: Caps,
+    settled: frozenset[str] = frozenset(),
+) -> CompiledGradient:
+    """The gradient of a lowered kernel by its arrays of these names. `types` are those of adjoints
+    that do not lie in memory as their arrays do; `settled` as in `reverse`. Raises GradientError.
+    """
+    draws = draws_of(fn)
+    if draws:
+        survey(prepare(fn, differentiable), differentiable)  # what was drawn leads nowhere
+    made = differentiate(known(fn, draws), differentiable, settled)
+    compiled = finish(made._replace(func=lay_out(made.func, types)), options, caps)
+    return compiled._replace(draws=draws)
+
+
+def draws_of(fn: Func) -> tuple[Draw, ...]:
+    """What can be recorded of a kernel."""
+    nest = nest_of(fn)
+    wide = {loop: made for loop in nest.loops.values() if (made := widened(loop, nest)) is not None
+            and trips_of(made, nest.given) is not None}  # fmt: skip
+    return find_draws(fn, wide)
+
+
+def build_second(
+    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
+) -> CompiledGradient:
+    """The derivative of that gradient along a direction: forward mode over reverse mode, with a
+    `NAME..dual` for every array of floats in it. Raises GradientError."""
+    made = differentiate(fn, differentiable)
+    check_second(made.primal)
+    own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
+    func = along(made.func, differentiable | frozenset(own))
+    verify(func)
+    func = lay_out(load_pass("unread")(func), {**types, **{k + DUAL: t for k, t in types.items()}})
+    return finish(made._replace(func=func), options, caps)
+
+
+def differentiate(
+    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+) -> Gradient:
+    """The gradient, freed of what is not read. Raises GradientError."""
+    made = reverse(prepare(fn, differentiable), differentiable, settled)
+    show("grad", made.func)
+    verify(made.func)
+    made = made._replace(func=load_pass("unread")(made.func))
+    check_repeatable(made.func)
+    return made
+
+
+def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
+    """The gradient as dispatches."""
+    counting, options = None, exact_options(made.func, options)
+    if made.counting is not None and made.saves_used():
+        counting = build(made.counting.func, options, caps)
+    return CompiledGradient(made, build(made.func, options, caps), counting)
+
+
+def build_narrow(made: Gradient, options: Options, caps: Caps) -> tuple[Func, Built] | None:
+    """The gradient with fewer invocations than iterations, for less memory; None if there is no
+    such form, as for loops that ask which invocation they are."""
+    if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
+        return None
+    names = [s.param.name for s in made.saves_used()]
+    fn = narrow(made.func, frozenset((*names, *(name + DUAL for name in names))))
+    if fn is None:
+        return None
+    show("narrow", fn)
+    verify(fn)
+    return fn, build(fn, exact_options(fn, options), caps)
+
+
+def build_forward(
+    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
+) -> tuple[Func, Built]:
+    """The kernel with derivatives along the duals of these arrays; with `put_in_place`, what it
+    writes to the arrays themselves is close to what the kernel writes. Raises GradientError."""
+    made = lay_out(along(prepare(fn, differentiable), differentiable), types)
+    show("grad", made)
+    verify(made)
+    return made, build(made, exact_options(made, options), caps)
+
+
+def exact_options(fn: Func, options: Options) -> Options:
+    """The options, for a Func that finds minima or maxima and then who gave them: both times the
+    numbers must be the same."""
+    has_extremes = any(op.kind in EXTREMES and is_smooth(op) for op in walk(fn.body))
+    return replace(options, exact=True, fast_math=False) if has_extremes else options
+
+
+def along(fn: Func, differentiable: frozenset[str]) -> Func:
+    """The Func in forward mode, where nothing is left that depends on the order of iterations."""
+    made = serialise(fn, differentiable)
+    return forward(made if made is fn else load_pass("demote_but_sums")(made), differentiable)
+
+
+def lay_out(fn: Func, types: Types) -> Func:
+    """The Func with other types, of the same elements, for some of its arrays."""
+    new: dict[Value, Param] = {
+        p: Param(types[p.name], p.name) for p in fn.params if p.name in types
+    }
+    if not new:
+        return fn
+    rebuilder = Rebuilder(lambda b, op, args: None)
+    rebuilder.map.update(new)
+    params = tuple([new.get(p, p) for p in fn.params])
+    return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
+
+
+def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
+    """A lowered kernel with what stands for some values in derivatives, without what is known to be
+    dead, and without atomics that need not be any: there is less to differentiate."""
+    fn = put_in_place(fn, differentiable)
+    for name in ("simplify", "dce", "demote_but_sums"):
+        fn = load_pass(name)(fn)
+    return fn
+
+
+def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
+    """The Func with the second operand of every `in_gradient` through which a derivative flows, and
+    without reports, which the kernel itself makes; `fn` itself if there is none."""
+    found = {op for op in walk(fn.body) if op.kind == "in_gradient"}
+    active = Activity(fn, differentiable).values if found else set()
+    ours = {op for op in found if op.args[1] in active}
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if effect_of(op.kind) is Effect.REPORT:
+            return ()
+        return [args[1]] if op in ours else None
+
+    return rebuild(fn, visit) if ours else fn

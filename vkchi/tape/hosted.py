@@ -1,0 +1,183 @@
+"""What the host computes from arrays, as steps of tapes: products with sparse matrices, solutions
+of systems with them.
+
+Owns: `Function`, what can be computed; `compute`; `Hosted`, of a tape, and its `Step`s; `Numbers`,
+what a numpy array in a tape is (the entries of a matrix), with its slopes. Must not know: matrices.
+
+A result in numpy that the user gets has no derivative: it is noted as lost (`escapes`), and refused
+where a derivative is to flow through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from vkchi.fields.storage import Access, Storage
+from vkchi.ndarray import ndarray
+from vkchi.runtime import running
+from vkchi.span import Span
+from vkchi.tape.calls import companion
+from vkchi.types import Scalar
+
+Values = np.ndarray[Any, Any]
+Input = Storage | Values
+
+
+class Computed(Protocol):
+    """A function of arrays."""
+
+    @property
+    def who(self) -> str:
+        """What users call it."""
+
+    def value(self, *inputs: Values) -> Values:
+        """Its result."""
+
+
+class Function(Computed, Protocol):
+    """A function that can be differentiated."""
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """The slopes by the inputs, given the one by the result. Raises GradientError."""
+
+
+class Numbers:
+    """A numpy array in a tape: the entries of a matrix that depend on arrays."""
+
+    def __init__(self, values: Values) -> None:
+        self.values, self.slope = values, np.zeros(values.shape)
+
+
+class Hosted:
+    """What the host computes in one tape; `numbers` are by the numpy array that they are."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, Numbers] = {}
+
+    def has_slopes(self, inputs: Sequence[Input]) -> bool:
+        """Whether any of these has."""
+        return any(
+            id(x) in self.numbers or (isinstance(x, Storage) and companion(x, "grad") is not None)
+            for x in inputs
+        )
+
+    def origins(self, array: Values) -> list[tuple[str, Span | None]]:
+        """Where a numpy array has its derivative from."""
+        is_known = id(array) in self.numbers
+        return [("the matrix is made of values with a derivative", None)] if is_known else []
+
+    def make_step(
+        self, function: Function, inputs: Sequence[Input], found: Sequence[Values],
+        result: Values, output: Input,
+    ) -> Step:  # fmt: skip
+        """What was computed, as a step."""
+        known = [x if isinstance(x, Storage) else self.numbers.get(id(x), x) for x in inputs]
+        if isinstance(output, Storage):
+            return Step(function, known, found, result, output)
+        target = self.numbers[id(output)] = Numbers(output)
+        return Step(function, known, found, result, target)
+
+
+class Step:
+    """A recorded computation: a step of a tape."""
+
+    needs_end = False
+
+    def __init__(
+        self, function: Function, inputs: Sequence[Storage | Numbers | Values],
+        found: Sequence[Values], result: Values, output: Storage | Numbers,
+    ) -> None:  # fmt: skip
+        self.function, self.inputs, self.output = function, inputs, output
+        self.found, self.result = [np.array(x) for x in found], np.array(result)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds."""
+        return sum(x.nbytes for x in (*self.found, self.result))
+
+    def repeat(self) -> None:
+        """Compute it again, from what the arrays hold now."""
+        result = self.function.value(*map(values_of, self.inputs))
+        if isinstance(self.output, Storage):
+            self.output.put_unnoticed(result)
+        else:
+            self.output.values[...] = result
+
+    def run(self) -> None:
+        """Add to the slopes of the inputs; that of the result is used up."""
+        slope = take_slope(self.output)
+        if slope.any():
+            slopes = self.function.slopes(slope, self.result, self.found)
+            for x, more in zip(self.inputs, slopes, strict=True):
+                add_slope(x, more)
+
+
+def values_of(x: Storage | Numbers | Values) -> Values:
+    """What an input holds now; nobody is told."""
+    if isinstance(x, Storage):
+        return x.contents()
+    return x.values if isinstance(x, Numbers) else x
+
+
+def take_slope(x: Storage | Numbers) -> Values:
+    """The slope by a result, which is 0 from now on."""
+    if isinstance(x, Numbers):
+        slope, x.slope = x.slope, np.zeros(x.slope.shape)
+        return slope
+    gradient = companion(x, "grad")
+    assert gradient is not None
+    slope = gradient.contents().astype(np.float64)
+    gradient.fill(0)
+    return slope
+
+
+def add_slope(x: Storage | Numbers | Values, slope: Values) -> None:
+    """Add to the slope by an input, if it has one."""
+    if isinstance(x, Numbers):
+        x.slope += slope
+    gradient = companion(x, "grad") if isinstance(x, Storage) else None
+    if gradient is not None:
+        gradient.put_unnoticed(gradient.contents() + slope)
+
+
+def compute(function: Function, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
+    """The function's result: an ndarray of `elem`; without one, the entries of a matrix, in numpy.
+    Tapes record it."""
+    tape = current_tape()
+    if tape is None or not tape.may_record(inputs):
+        return computed(function, inputs, elem)
+    found = [values_of(x) for x in inputs]
+    result = function.value(*found)
+    output = result if elem is None else in_ndarray(result, elem, needs_grad=True)
+    tape.record(function, inputs, found, result, output)
+    return output
+
+
+def computed(function: Computed, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
+    """The same; it is not recorded, and tapes and forward mode are told that derivatives get
+    lost."""
+    for x in inputs:
+        if isinstance(x, Storage):
+            x.tell(Access("read"))
+    result = function.value(*map(values_of, inputs))
+    output = result if elem is None else in_ndarray(result, elem, needs_grad=False)
+    tape = current_tape()
+    if tape is not None:
+        tape.let_go(inputs, output, f"{function.who} took it from there here")
+    return output
+
+
+def current_tape() -> Any:
+    """What records now, if anything does."""
+    runtime = running()
+    return runtime.tape if runtime is not None else None
+
+
+def in_ndarray(values: Values, elem: Scalar, *, needs_grad: bool) -> Any:
+    """An ndarray of these numbers."""
+    made = ndarray(elem, values.shape, needs_grad)
+    made.put_unnoticed(values)
+    return made

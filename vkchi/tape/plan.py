@@ -1,0 +1,338 @@
+"""Launching gradients: which arrays a derived kernel needs, and how large.
+
+Owns: `Program`, dispatches made from a kernel; `GradientPlan`, made once per signature and set of
+differentiable arrays. Must not know: tapes, how gradients are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from vkchi.analysis.footprint import Footprint
+from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
+from vkchi.autodiff.buffers import Save
+from vkchi.autodiff.reaching import Reach
+from vkchi.compiler import Built
+from vkchi.errors import DeviceError
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import restoring
+from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.names import COUNT, DUAL, WIDTH
+from vkchi.ir.ops import WRITES
+from vkchi.launch import Plan, Step, count_reader
+from vkchi.runtime import Runtime
+from vkchi.signature.bound import Bound
+from vkchi.tape.gradients import CompiledGradient, Types, build_gradient, build_narrow
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import SEED, Check, compile_count
+from vkchi.types import WIDE_FROM, Array, i32, scalar_of
+
+Arrays = Mapping[str, Storage]
+SEED_PLACE = ("value", SEED, 0)
+Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
+
+
+class Owner(Protocol):
+    """What dispatches are made for: a kernel's plan, mostly."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where they run."""
+
+    @property
+    def parameters(self) -> Sequence[Any]:
+        """How arguments are bound."""
+
+    @property
+    def limits(self) -> Sequence[Check]:
+        """What launches must check of arguments."""
+
+
+class Program:
+    """Dispatches whose arrays are given at every launch, by name; but for `fixed`."""
+
+    def __init__(
+        self, plan: Owner, fn: Func, built: Built, args: tuple[Any, ...],
+        fixed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.runtime: Runtime = plan.runtime
+        self.parameters = plan.parameters
+        self.arrays = dict(fixed)
+        self.types = {p.name: p.type for p in fn.params if isinstance(p.type, Array)}
+        self.types |= built.temps
+        self.used = frozenset(n for d in built.dispatches for n in d.reads | d.writes)
+        self.reads = frozenset(name for d in built.dispatches for name in d.reads)
+        self.temps = {
+            name: Storage(self.runtime, t.elem, (), stored=t.stored)
+            for name, t in built.temps.items()
+        }
+        self.places = self._lay_out(args)
+        self.steps = [Step(self, d, self.places) for d in built.dispatches]
+        self.limits = plan.limits
+        read = count_reader(self.places)
+        self.checks = [check.compiled(read) for check in plan.limits]
+
+    def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
+        keys = [("trash", "", 0), SEED_PLACE, *(("ptr", name, 0) for name in self.arrays)]
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            keys += parameter.places(arg)
+        self.passed = {name for kind, name, _ in keys if kind == "ptr"}
+        for name, t in self.types.items():
+            if name not in self.passed:
+                keys += [("ptr", name, 0), ("size", name, 0)]
+                keys += [("dim", name, k) for k in range(t.ndim)]
+        return {key: k for k, key in enumerate(keys)}
+
+    def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
+        """The numbers and arrays of a launch. Raises ArgumentError where loops cannot be run."""
+        fixed = [array.buffer.address for array in self.arrays.values()]
+        bound = Bound(self.runtime, [self.runtime.device.trash.address, 0, *fixed])
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            parameter.bind(arg, bound)
+        given = {**arrays, **self.temps}
+        for name, t in self.types.items():
+            array = given.get(name)
+            if name in self.passed and array is not None:
+                bound.arrays[name] = array  # of the same shape as the argument, perhaps a copy
+                bound.flat[self.places["ptr", name, 0]] = array.buffer.address
+            elif array is not None:
+                bound.bind_array(name, array)
+            else:
+                bound.flat += [0] * (2 + t.ndim)  # nothing reads or writes it
+        for check in self.checks:
+            check(bound.flat)
+        return bound
+
+    def launch(self, bound: Bound) -> None:
+        """Record the dispatches."""
+        for step in self.steps:
+            step.record(bound)
+
+
+Shape = tuple[int, int]  # positions, invocations
+
+
+def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
+    """Whether a buffer has room for this shape; with `is_exact`, as many columns and no more."""
+    if old is None or old.shape[0] < shape[0]:
+        return False
+    return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
+
+
+def check_memory(
+    runtime: Runtime, shapes: Sequence[tuple[Array, Shape]], held_bytes: int, title: str
+) -> None:
+    """Raises DeviceError if buffers would take more than half of the memory that is free, besides
+    what those hold that they replace: drivers may promise what there is not."""
+    counts = [rows * columns * t.scalars_per_element for t, (rows, columns) in shapes]
+    sizes = [(t.stored or scalar_of(t.elem)).size_bytes for t, _ in shapes]
+    size_bytes = sum(n * size for n, size in zip(counts, sizes))
+    if size_bytes > held_bytes + runtime.device.free_bytes() // 2:
+        raise no_room(title, sum(counts))
+
+
+def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
+    """Memory for values of a kernel. Raises DeviceError if there is not so much."""
+    count = shape[0] * shape[1] * t.scalars_per_element
+    if count >= WIDE_FROM:
+        raise no_room(title, count, "more than one array holds")
+    try:
+        return Storage(runtime, t.elem, shape, stored=t.stored)
+    except DeviceError as e:
+        raise no_room(title, count, f"for which there is no memory ({e})") from None
+
+
+def no_room(title: str, count: int, why: str = "for which there is no memory") -> DeviceError:
+    """The error for values that cannot be saved."""
+    return DeviceError(
+        f"the gradient of {title}() must save {count} numbers, {why}: let loops go round less "
+        "often in one launch"
+    )
+
+
+class Room:
+    """How large the buffer of one `Save` is: positions times invocations."""
+
+    def __init__(self, save: Save, fn: Func, places: dict[tuple[str, str, int], int]) -> None:
+        self.save, given = save, frozenset(fn.params)
+        read = count_reader(places)
+        positions, invocations = positions_of(save, given), invocations_of(save, given)
+        self.positions = compile_count(positions.expr, read) if positions else None
+        self.invocations = compile_count(invocations.expr, read) if invocations else None
+        self.is_known = positions is not None and invocations is not None
+
+
+def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
+    """The product of the trip counts around, where the host can compute it from what is given."""
+    total: Number | None = constant(1)
+    for loop in save.loops:
+        trips = trips_of(loop, given)
+        if total is None or trips is None:
+            return None
+        total = combine("mul", (total, trips))
+    return total
+
+
+def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
+    """The iterations of the parallel loop around."""
+    return constant(1) if save.parallel is None else trips_of(save.parallel, given)
+
+
+class GradientPlan:
+    """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
+    those of adjoints that lie in memory otherwise than their arrays, `settled` the arrays whose
+    memory is to be as the kernel leaves it.
+
+    `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
+    kernel overwrites. Raises GradientError where there is no gradient.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        args: tuple[Any, ...],
+        differentiable: frozenset[str],
+        types: Types,
+        settled: frozenset[str] = frozenset(),
+        build: Builder | None = None,
+    ) -> None:
+        runtime = plan.runtime
+        build = build or partial(build_gradient, settled=settled)
+        compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
+        self.runtime, self.made = runtime, compiled.made
+        func = self.made.func
+        self.main = Program(plan, func, compiled.main, args)
+        self.counting = None
+        if compiled.counting is not None and self.made.counting is not None:
+            self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
+        params = [p for p in plan.func.params if isinstance(p.type, Array)]
+        found = {name for p in params for name in (p.name, p.name + DUAL)}
+        needed = [p for p in func.params if p.name in found & self.main.reads]
+        self.needs = Footprint(func, needed, ("load",))
+        written = [p for p in params if p in self.made.primal.written]
+        self.writes = Footprint(self.made.primal.fn, written, WRITES)
+        self.rooms = [
+            Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
+        ]
+        self.buffers: dict[str, Storage] = {}
+        self.narrow: tuple[Program | None] | None = None  # made when there is too little memory
+        used = self.main.used | (self.counting.used if self.counting else frozenset())
+        self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
+        self.drawing: Any = None  # of `drawing`, if there are draws
+
+    @cached_property
+    def escapes(self) -> dict[str, Op]:
+        """Arrays without gradient that hold values with a derivative afterwards, and who put them
+        there."""
+        active = self.made.primal.active
+        return Reach(self.made.primal.fn).lasting(active) if active.escapes else {}
+
+    @cached_property
+    def bits(self) -> dict[str, Op]:
+        """Arrays that hold bits of values with a derivative afterwards, and who put them there."""
+        return Reach(self.made.primal.fn).lasting_bits(self.made.primal.active)
+
+    def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
+        """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
+        that it found; `adjoints` by the same names. Raises DeviceError before anything runs where
+        there is not enough memory for what must be saved."""
+        with restoring(self.runtime.lock), self.runtime.lock:
+            self._launch(args, arrays, adjoints)
+
+    def _launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
+        given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
+                              if k in self.made.adjoints}}  # fmt: skip
+        own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
+               for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
+        program, buffers = self._make_room(args, given)
+        program.launch(program.bind(args, {**given, **own, **buffers}))
+
+    def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
+        """Make room for what a launch will save, where the host can tell how much that is. Raises
+        DeviceError where there is not enough memory."""
+        if self.rooms and all(room.is_known for room in self.rooms):
+            with restoring(self.runtime.lock), self.runtime.lock:
+                self._make_room(args, arrays)
+
+    def _make_room(
+        self, args: tuple[Any, ...], given: Arrays
+    ) -> tuple[Program, dict[str, Storage]]:
+        """The dispatches of a launch, and their buffers: with a column for each iteration, or with
+        fewer, where there is no memory for so many."""
+        if not self.rooms:
+            return self.main, {}
+        shapes = self._shapes(args, given, self.main.bind(args, given).flat)
+        try:
+            return self.main, self._allocate(shapes)
+        except DeviceError as e:
+            program, error = self._narrow(args), e
+        columns = max(columns for _, columns in shapes.values())
+        while program is not None and columns > 1:
+            columns = -(-columns // 2)
+            shapes = {k: (rows, min(n, columns)) for k, (rows, n) in shapes.items()}
+            with suppress(DeviceError):
+                return program, self._allocate(shapes, is_exact=True)
+        raise error
+
+    def _narrow(self, args: tuple[Any, ...]) -> Program | None:
+        """Dispatches whose invocations do several iterations each; None if there are no others."""
+        if self.narrow is None:
+            runtime = self.runtime
+            built = build_narrow(self.made, runtime.options, runtime.device.caps)
+            self.narrow = (Program(self.main, *built, args) if built else None,)
+        return self.narrow[0]
+
+    def _allocate(
+        self, shapes: Mapping[str, Shape], *, is_exact: bool = False
+    ) -> dict[str, Storage]:
+        """Buffers of these shapes, or, unless exactly those are wanted, larger ones. Raises
+        DeviceError."""
+        types, title = self.main.types, self.made.primal.fn.name
+        wanted = {name: shape for k, shape in shapes.items()
+                  for name in (k, k + DUAL) if name in types}  # fmt: skip
+        missing = {name: shape for name, shape in wanted.items()
+                   if not does_fit(self.buffers.get(name), shape, is_exact)}  # fmt: skip
+        held_bytes = sum(self.buffers[k].size_bytes for k in missing if k in self.buffers)
+        if missing:
+            new = [(types[k], shape) for k, shape in missing.items()]
+            check_memory(self.runtime, new, held_bytes, title)
+        for name, shape in missing.items():
+            self.buffers.pop(name, None)
+            self.buffers[name] = new_buffer(self.runtime, types[name], shape, title)
+        return {name: self.buffers[name] for name in wanted}
+
+    def _like(self, name: str, array: Storage) -> Storage:
+        """Memory for a copy of an array."""
+        old = self.buffers.get(name)
+        if old is None or old.shape != array.shape:
+            old = Storage(self.runtime, array.elem, array.shape, array.layout, array.stored)
+            self.buffers[name] = old
+        return old
+
+    def _shapes(self, args: tuple[Any, ...], given: Arrays, flat: list[Any]) -> dict[str, Shape]:
+        """[positions, invocations] of every buffer."""
+        cells: dict[str, int] = {}
+        found = {}
+        for room in self.rooms:
+            if not room.is_known and not cells:
+                cells = self._count(args, given)
+            rows = room.positions(flat) if room.positions else cells[room.save.cell]
+            columns = room.invocations(flat) if room.invocations else cells[room.save.width]
+            found[room.save.param.name] = (max(1, rows), max(1, columns))
+        return found
+
+    def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
+        """How often loops go round, by running them; waits."""
+        counting, made = self.counting, self.made.counting
+        assert counting is not None and made is not None
+        copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in made.copies.items()
+                  if k in counting.used}  # fmt: skip
+        names = [n for n in counting.types if n.startswith((COUNT, WIDTH))]
+        cells = {name: Storage(self.runtime, i32, ()) for name in names}
+        counting.launch(counting.bind(args, {**given, **copies, **cells}))
+        return {name: int(cell.read(())) for name, cell in cells.items()}

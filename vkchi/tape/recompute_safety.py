@@ -1,0 +1,229 @@
+"""What a kernel overwrites of the memory that it finds, and reads before.
+
+A gradient called by itself finds the memory as the kernel left it. It does the kernel again, which
+gives the same in two cases, array by array:
+
+- *Renewed*: every element that the kernel may overwrite is stored before it is read. Then the
+  kernel never used what stood there. An atomic is no such store, for its result depends on what
+  stood there; it counts as a read if its result is used, and if it is no addition. (A minimum or
+  maximum over invocations ends with the same result once more, if nothing is added to it.)
+- *Settled*: the kernel only adds to the array or takes extremes, and changes no element that it has
+  read. Then what it read stands there now, and the gradient leaves these writes out. Whether and
+  where it writes must not depend on what it reads there, or reading something else could hide them.
+
+Both are found out by a run on copies, which marks elements. Owns: `find_settled`, the arrays that
+may be so; `mark`, the Func that marks and reports; `find_stale`, the run. Must not know: how
+gradients are built, tapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from vkchi.analysis.footprint import Box
+from vkchi.autodiff.memory import kinds_at
+from vkchi.autodiff.minmax import EXTREMES
+from vkchi.autodiff.sweep import place_in, zero
+from vkchi.autodiff.watched import flag_type
+from vkchi.compiler import build
+from vkchi.fields.storage import Storage
+from vkchi.ir.builder import Builder
+from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.names import MARKS
+from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.rebuild import rebuild
+from vkchi.tape.calls import Call, copy_of
+from vkchi.tape.plan import Program
+from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
+
+STALE = ".stale"  # a number of an op
+STORES = {"store", "atomic_exchange"}
+
+
+class Marked(NamedTuple):
+    """The Func, its parameters of marks by array, and the ops that `stale` numbers from 1."""
+
+    func: Func
+    marks: dict[str, Param]
+    ops: tuple[Op, ...]
+
+
+def mark(fn: Func, names: frozenset[str], settled: frozenset[str]) -> Marked:
+    """The Func that marks what it stores in the arrays of these names, and in those that are
+    settled, which it does not write, what it reads."""
+    marks = {p: Param(flag_type(p), p.name + MARKS) for p in fn.params if p.name in names}
+    stale = Param(cell_of(i32), STALE)
+    ops: list[Op] = []
+    reading = find_reading(fn)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if effect_of(op.kind) is Effect.REPORT:
+            return ()
+        root = base_of(args[0]) if args and op.kind in ("load", *WRITES) else None
+        flags = marks.get(root) if isinstance(root, Param) else None
+        if flags is None or not isinstance(root, Param):
+            return None
+        place = place_in(b, args[0], flags, lambda v: v)
+        assert isinstance(place.type, Ptr)
+        is_settled = root.name in settled
+        is_write = op.kind in WRITES
+        if is_write if is_settled else op in reading:
+            ops.append(op)
+            report(b, place, stale, len(ops), marked=is_settled)
+        if op.kind in (("load",) if is_settled else STORES):
+            b.emit("store", place, b.const(1, place.type.elem))
+        if is_settled and is_write:
+            assert op.type is not None
+            return (zero(b, op.type),)
+        return None
+
+    func = rebuild(fn, visit)
+    params = (*fn.params, *marks.values(), stale)
+    made = Func(f"{fn.name}.marked", params, func.body, fn.span)
+    return Marked(made, {p.name: q for p, q in marks.items()}, tuple(ops))
+
+
+def find_reading(fn: Func) -> set[Op]:
+    """The ops whose effect depends on what they find in memory."""
+    used = used_in(fn.body)
+    found = {op for op in walk(fn.body) if op.kind == "load" or (op.kind in WRITES and op in used)}
+    plain = {"store", "atomic_exchange", "atomic_add"}
+    found |= {op for op in walk(fn.body) if op.kind in WRITES and op.kind not in plain}
+    return found - find_repeatable(fn)
+
+
+def find_repeatable(fn: Func) -> set[Op]:
+    """The minima and maxima over invocations that end with the same result once more, found by the
+    same iteration: where nothing is added to."""
+    loops = [op for op in walk(fn.body) if op.kind == "parallel"]
+    writes = [op for op in walk(fn.body) if op.kind in WRITES]
+    return {
+        op for loop in loops for op in walk(loop.regions[0])
+        if op.kind in EXTREMES and "atomic_add" not in kinds_at(writes, op.args[0])
+    }  # fmt: skip
+
+
+def report(b: Builder, place: Value, stale: Param, number: int, *, marked: bool) -> None:
+    """Put the number into `stale` if something at a place is marked, or something is not. Any that
+    is put there will do."""
+    marks = b.emit("load", place)
+    size = marks.type.size if isinstance(marks.type, Tensor) else 1
+    count = b.emit("sum", marks) if isinstance(marks.type, Tensor) else marks
+    with b.region() as hit:
+        b.emit("store", b.emit("elem", stale), b.const(number, i32))
+        b.emit("yield")
+    with b.region() as miss:
+        b.emit("yield")
+    none, all_ = b.const(0, i32), b.const(size, i32)
+    b.if_(b.emit("gt", count, none) if marked else b.emit("lt", count, all_), hit, miss)
+
+
+def find_settled(fn: Func, names: frozenset[str]) -> frozenset[str]:
+    """Which of these arrays the kernel only adds to or takes extremes in, where neither whether nor
+    where depends on what it reads in them."""
+    used = used_in(fn.body)
+    repeatable = find_repeatable(fn)
+    writes: dict[str, list[Op]] = {name: [] for name in names}
+    for op in walk(fn.body):
+        root = base_of(op.args[0]) if op.kind in WRITES else None
+        if isinstance(root, Param) and root.name in names:
+            writes[root.name].append(op)
+    found = frozenset(
+        name for name, ops in writes.items()
+        if all((op.kind == "atomic_add" or op in repeatable) and op not in used for op in ops)
+    )  # fmt: skip
+    while True:
+        depends = Dependence(fn, found)
+        left = frozenset(n for n in found if depends.moved.isdisjoint(writes[n]))
+        if left == found:
+            return found
+        found = left
+
+
+class Dependence:
+    """What depends on what is read in the arrays of these names: `values`, memory (`roots`), and
+    `moved`, the writes of which that decides whether or where they happen."""
+
+    def __init__(self, fn: Func, names: frozenset[str]) -> None:
+        self.values: set[Value] = set()
+        self.roots: set[Value] = {p for p in fn.params if p.name in names}
+        self.moved: set[Op] = set()
+        before = -1
+        while before != len(self.values) + len(self.roots) + len(self.moved):
+            before = len(self.values) + len(self.roots) + len(self.moved)
+            self._visit(fn.body, is_decided=False)
+
+    def _visit(self, region: Region, *, is_decided: bool) -> None:
+        for op in region.ops:
+            is_used = not self.values.isdisjoint(op.args)
+            if op.regions:
+                self._control(op, is_decided=is_decided)
+            elif op.kind in WRITES:
+                root = base_of(op.args[0])
+                if is_decided or op.args[0] in self.values:
+                    self.moved.add(op)
+                if is_decided or is_used:
+                    self.roots.add(root)
+                if root in self.roots:
+                    self.values.update(op.results)
+            elif is_used or (op.kind == "load" and base_of(op.args[0]) in self.roots):
+                self.values.update(op.results)
+
+    def _control(self, op: Op, *, is_decided: bool) -> None:
+        """What decides a loop's or branch's course decides all that happens in it."""
+        is_decided = is_decided or not self.values.isdisjoint(deciding_values(op))
+        yields = [v for region in bodies_of(op) for v in region.yielded]
+        flows = (*first_values(op), *yields)
+        if is_decided or not self.values.isdisjoint(flows):
+            self.values.update(op.results)
+            index = control_of(op).index_params
+            self.values.update(p for region in op.regions for p in region.params[index:])
+        if is_decided:
+            self.values.update(p for region in op.regions for p in region.params)
+        for region in op.regions:
+            self._visit(region, is_decided=is_decided)
+
+
+def find_stale(
+    call: Call, fn: Func, written: Mapping[str, Box], settled: frozenset[str]
+) -> Op | None:
+    """An access of a kernel, in the form `fn`, after which doing it again is something else:
+    `written` are the parts of arrays that it may overwrite, all to be renewed but those that are to
+    be settled. The memory stays as it is; waits."""
+    plan = call.plan
+    names = frozenset(written)
+
+    def make() -> tuple[Marked, Program]:
+        marked = mark(fn, names, settled)
+        built = build(marked.func, plan.runtime.options, plan.runtime.device.caps)
+        return marked, Program(plan, marked.func, built, call.args)
+
+    marked, program = plan.once(("marked", names, settled), make)
+    stale = Storage(plan.runtime, i32, ())
+    own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
+           for name, p in marked.marks.items()}  # fmt: skip
+    arrays = {k: copy_of(a) if k in plan.written else a for k, a in call.arrays.items()}
+    program.launch(program.bind(call.args, {**arrays, **own, STALE: stale}))
+    number = int(stale.read(()))
+    found: Op | None = marked.ops[number - 1] if number else None
+    return found
+
+
+def start_marks(array: Storage, param: Param, box: Box | None) -> Storage:
+    """Marks of an array: none, or all outside of a part, which is as good as stored."""
+    t = param.type
+    assert isinstance(t, Array)
+    made = Storage(array.runtime, t.elem, array.shape, t.layout)
+    if box is None:
+        return made
+    origin = array.layout.origin or (0,) * len(array.shape)
+    part = [slice(None) if r is None else slice(max(0, r[0] - o), max(0, r[1] + 1 - o))
+            for r, o in zip(box, origin)]  # fmt: skip
+    values = np.ones(array.shape + shape_of(t.elem), np.int32)
+    values[tuple(part)] = 0
+    made.from_numpy(values)
+    return made

@@ -1,0 +1,150 @@
+"""What tapes, forward mode and products with the Hessian have in common: they see every kernel call
+and every access of Python to the arrays that they watch.
+
+Owns: `Recording`. Must not know: how derivatives are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import get_ident
+from types import MappingProxyType
+from typing import Any
+
+from vkchi.analysis.footprint import Box
+from vkchi.autodiff.refusals import WORDS
+from vkchi.fields.storage import Access, Storage
+from vkchi.interrupts.blocks import Block
+from vkchi.ndarray import Ndarray
+from vkchi.races.gradients import FoundRaces
+from vkchi.runtime import Runtime
+from vkchi.tape.calls import Call, companion, whole
+from vkchi.tape.clobbers import Index, Overwrites
+from vkchi.tape.copies import copy_floats, copy_in_order
+from vkchi.tape.escapes import Taint, Taints, Values
+from vkchi.tape.snapshots import Keeper
+
+
+class Recording(Block):
+    """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
+    Entered by `with`, it sees what happens in the block."""
+
+    title: str  # what users call it
+    kind = "grad"
+    is_paused = False  # whether calls and copies are done as they are
+
+    def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
+        self.runtime, self.thread = runtime, get_ident()
+        self.taints, self.overwrites = Taints(), Overwrites()
+        self.keeper = Keeper(budget_bytes, self.accessed)
+        self.races = FoundRaces(self.keeper.watch)
+
+    def enter(self) -> None:
+        """See everything from now on."""
+        super().enter()
+        self.runtime.recording = self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block."""
+        self.close()
+
+    def close(self) -> None:
+        """See nothing any more. Idempotent."""
+        if self.runtime.recording is self:
+            self.runtime.recording = None
+        self.keeper.close()
+
+    def check(self, call: Call, names: frozenset[str]) -> None:
+        """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
+        that have one."""
+        for array in self.taints.check(call, names, self.kind):
+            self.keeper.watch(array)
+        self.overwrites.check_call(call, names)
+
+    def note(
+        self,
+        call: Call,
+        escapes: Mapping[str, Any],
+        stores: Mapping[str, Any],
+        boxes: Mapping[str, Box],
+        bits: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Note where a call put values with a derivative: the ops that did so by array, without and
+        with a place for it, and the parts; and where it put bits of such values."""
+        noted = self.taints.note(call, escapes) + self.taints.note(call, bits, is_bits=True)
+        for array in noted + self.overwrites.note_call(call, stores, boxes):
+            self.keeper.watch(array)
+
+    def accessed(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array: what it writes there has no derivative."""
+        if access.kind != "read":
+            self.races.note_written((whole(array),))
+        self.taints.note_access(array, access)
+        if self.overwrites.note_access(array, access):
+            self.cut(array, access.at)
+
+    def met(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array that is not watched."""
+
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """The derivative of what stands in an element, or (None) anywhere, is 0 from now on."""
+        raise NotImplementedError
+
+    # --- what Python computes and copies ---------------------------------------------------------
+
+    @property
+    def is_following(self) -> bool:
+        """Whether what Python computes matters: not inside functions with gradients of their own,
+        nor in those that have none by intent."""
+        return not self.is_paused
+
+    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
+        """Whether what the host computes from these can be differentiated (`hosted`)."""
+        return False
+
+    def holding(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds that has a derivative."""
+        found = self.taints.of(array)
+        if isinstance(array, Storage) and companion(array, self.kind) is not None:
+            held = self.overwrites.holds(array)
+            origin = (
+                (f"{array!r} has a {WORDS[self.kind]}", None) if held is None
+                else (f"{held.who} puts a value with a derivative there", held.span)
+            )  # fmt: skip
+            found = [*found, Taint(whole(array), repr(array), origin, ())]
+        return found
+
+    def let_go(
+        self, inputs: Sequence[Storage | Values], output: Storage | Values, way: str, *,
+        is_all: bool = True,
+    ) -> None:  # fmt: skip
+        """Note that Python computed something from arrays, which has lost their derivatives, or
+        (not `is_all`) those that were lost before."""
+        if self.is_following:
+            find = self.holding if is_all else self.taints.of
+            found = [t for x in inputs for t in find(x)]
+            for array in self.taints.pass_on(found, output, way):
+                self.keeper.watch(array)
+
+    def filled(self, array: Storage, values: Values) -> None:
+        """Python puts these numbers into an array."""
+        self.let_go([values], array, "Python put it into an array here")
+
+    def copy_tensor(self, target: Storage, tensor: Any) -> bool:
+        """Record a copy of a torch tensor as a kernel; whether it was."""
+        return False
+
+    def refill(self, target: Ndarray, source: Storage) -> bool:
+        """Record a copy of floats into an array of another shape, the texels of a texture, which
+        gets a gradient if the source has one; whether it was."""
+        is_smooth = not self.is_paused and target.dtype.kind == source.dtype.kind == "f"
+        if is_smooth:
+            has_gradient = self.kind == "grad" and companion(source, "grad") is not None
+            if has_gradient and target.grad is None:
+                target.add_gradient()
+            copy_in_order(target, source)
+        return is_smooth
+
+    def copy(self, target: Storage, source: Storage) -> bool:
+        """Record a copy of floats as a kernel; whether it was."""
+        return not self.is_paused and copy_floats(target, source)

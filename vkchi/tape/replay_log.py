@@ -1,0 +1,67 @@
+"""Calls whose gradient needs what they drew: run so that it is kept.
+
+Owns: `Drawing`, made once per gradient. Must not know: tapes, how gradients are built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.analysis.host_numbers import host_number, type_range
+from vkchi.analysis.loop_bounds import sums_under
+from vkchi.autodiff.refusals import gone
+from vkchi.autodiff.replay import recorded
+from vkchi.compiler import build
+from vkchi.fields.storage import Storage
+from vkchi.launch import count_reader
+from vkchi.tape.calls import Call
+from vkchi.tape.plan import Arrays, GradientPlan, Room, new_buffer
+from vkchi.tape.variants import Variant
+from vkchi.target.shader import compile_count
+from vkchi.types import Array, Scalar
+
+
+class Drawing:
+    """A kernel that records what its gradient needs (`drawn`)."""
+
+    def __init__(self, call: Call, made: GradientPlan) -> None:
+        plan, runtime = call.plan, call.plan.runtime
+        fn = self.func = recorded(plan.func, made.draws)
+        self.variant = Variant(
+            plan, fn, build(fn, runtime.options, runtime.device.caps), call.args
+        )  # fmt: skip
+        self.rooms = [Room(d.save, plan.func, self.variant.places) for d in made.draws]
+        read = count_reader(self.variant.places)
+        self.sums = [
+            (draw.op, type_range(v.type), compile_count(number.expr, read))
+            for draw in made.draws for loop in draw.save.loops for v in sums_under(loop)
+            if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
+        ]  # fmt: skip
+
+    def make_room(self, call: Call) -> dict[str, Storage]:
+        """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
+        it is not known how much."""
+        flat = self.variant.bind(call.args, call.arrays).flat
+        for op, (least, most), value in self.sums:
+            if not least <= value(flat) <= most:
+                raise gone(op)
+        made = {}
+        for room in self.rooms:
+            t = room.save.param.type
+            assert isinstance(t, Array) and room.positions and room.invocations
+            shape = (max(1, room.positions(flat)), max(1, room.invocations(flat)))
+            made[room.save.param.name] = new_buffer(self.variant.runtime, t, shape, call.name)
+        return made
+
+    def run(self, call: Call, drawn: Arrays, again: int | None = None) -> Any:
+        """Do the call; what the kernel returns. What it draws is in `drawn` then. `again` as in
+        `Plan.launch`."""
+        return self.variant.run(call, {**call.arrays, **drawn}, again)
+
+
+def drawing_of(call: Call, made: GradientPlan) -> Drawing | None:
+    """The call's drawing; None if its gradient needs nothing."""
+    if made.draws and made.drawing is None:
+        made.drawing = Drawing(call, made)
+    assert made.drawing is None or isinstance(made.drawing, Drawing)
+    return made.drawing

@@ -1,0 +1,499 @@
+"""Tapes: kernel calls recorded as they run, and their gradients in reverse order.
+
+Owns: `Tape`. A launch notes which part of which arrays its gradient will read; `snapshots` sees to
+it that every gradient finds there what its kernel found. So the data-access rules that Taichi asks
+its users to keep need not be kept. What is refused:
+- an array without gradient through which a derivative would have to flow (`escapes`);
+- what Python or undifferentiated kernels overwrote, unless with constants (`clobbers`);
+- a gradient of the user's own that reads what was overwritten since (`stale`);
+- a gradient outside a tape that needs what its own kernel overwrites (`calls`).
+
+Must not know: how gradients are built.
+
+    with ti.ad.Tape(loss=loss):
+        step(x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from vkchi.analysis.footprint import Box
+from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
+from vkchi.fields.storage import Access, Storage
+from vkchi.interop import host
+from vkchi.ir.core import Func
+from vkchi.launch import Plan
+from vkchi.races.gradients import Race
+from vkchi.races.gradients import refuse as refuse_race
+from vkchi.runtime import current
+from vkchi.span import user_span
+from vkchi.tape.arguments import check_alone, check_loss, seed_loss, set_loss
+from vkchi.tape.calls import (
+    Call,
+    Gradients,
+    arrays_of,
+    check_leaves,
+    check_numbers,
+    companion,
+    copied_where_read,
+    copy_of,
+    describe_call,
+    is_gradient,
+    leaves_of,
+    make_grads,
+    plan_gradient,
+    usable,
+    whole,
+)
+from vkchi.tape.checkpoints import Replay, Report, bytes_of
+from vkchi.tape.clobbers import Cut, Held, Index
+from vkchi.tape.constants import Constants, Escapes, stores_constants
+from vkchi.tape.copies import copy_tensor, put_back
+from vkchi.tape.escapes import Taint, Values
+from vkchi.tape.gradcheck import check_inputs, check_tape
+from vkchi.tape.hosted import Function, Hosted, Step
+from vkchi.tape.leftovers import Leftovers
+from vkchi.tape.mutation_log import History
+from vkchi.tape.recording import Recording
+from vkchi.tape.snapshots import UNLIMITED, Rewritten, Wanted
+from vkchi.tape.steps import Custom, Entry, Launch, Skipped, launches_in
+from vkchi.tape.tensors import Copies, Tensors
+from vkchi.types import shape_of
+
+if TYPE_CHECKING:
+    from vkchi.tape.plan import GradientPlan
+
+
+class Tape(Recording):
+    """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
+    the `grad` of what they read.
+
+    loss: a field of shape () or an ndarray or tensor of one element, with a gradient; it is set to
+    0 on entry. clear_gradients: set all gradients to 0 on entry. validation: refuse kernels that
+    break Taichi's data-access rules, which need not be kept here. grad_check: fields whose
+    gradients are compared with differences on leaving. memory: how much may be saved (bytes, or
+    "512MiB"); with less than all, some calls are done again, and `report` says how many. Raises
+    KernelRuntimeError for a loss that cannot be one, GradientError where a gradient would be
+    wrong. Source: Taichi's `ti.ad.Tape`; `memory` is ours.
+    """
+
+    title = "ti.ad.Tape"
+
+    def __init__(
+        self,
+        loss: Any = None,
+        clear_gradients: bool = True,
+        validation: bool = False,
+        grad_check: list[Any] | None = None,
+        memory: int | str | None = None,
+    ) -> None:
+        self.loss, self.clear_gradients = loss, clear_gradients
+        self.validation, self.grad_check = validation, grad_check
+        self.entries: list[Entry | Skipped | Custom | Rewritten | Cut | Step] = []
+        budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
+        super().__init__(current(), budget)
+        self.report: Report | None = None
+        self.history, self.constants, self.hosted = History(), Constants(), Hosted()
+        self.tensors, self.copies = Tensors(), Copies()
+        self.written: dict[int, Storage] = {}
+        self.flags: dict[int, Storage] = {}  # of validation: which elements were read
+        self.custom: Custom | None = None  # the call that is recorded as a whole now
+        self.skipped: str | None = None  # the function that is running and is not differentiated
+        self.failed: str | None = None  # what was begun here and did not come to its end
+        self.state = "new"
+
+    # --- entering and leaving --------------------------------------------------------------------
+
+    def __enter__(self) -> Tape:
+        if self.state != "new":
+            raise KernelRuntimeError("a tape can be entered once: make a new ti.ad.Tape")
+        check_alone(self.runtime, self.title)
+        check_loss(self.loss)
+        if self.grad_check is not None:
+            check_inputs("Tape(grad_check=...)", self.grad_check)
+        if self.clear_gradients:
+            clear_all_gradients()
+        set_loss(self.loss, 0.0)
+        self.state = "recording"
+        self.enter()
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block: the gradients, unless an exception ends it."""
+        self.is_paused = True
+        try:
+            if kind is None and self.state == "recording":
+                self.grad()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Record nothing any more. Idempotent."""
+        self.state, self.is_paused = "done", True
+        super().close()
+
+    def grad(self) -> None:
+        """Run the gradients of what was recorded, last call first; from then on nothing is."""
+        if self.state != "recording":
+            raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
+        if self.failed:
+            raise KernelRuntimeError(
+                f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
+                "came is unknown, and so are the gradients: let the exception leave the tape"
+            )
+        self.overwrites.check_loss(self.loss)
+        self.tensors.check_loss(self.loss)
+        self.state, self.is_paused = "evaluated", True
+        self.entries += self.keeper.take_rewritten()
+        self.keeper.is_reversing = True
+        leftovers = Leftovers(*self.find_leftovers())
+        try:
+            self.report = self.grad_again() if self.keeper.is_over else self.grad_once()
+        finally:
+            leftovers.add()
+        if self.grad_check:
+            check_tape(self)
+
+    def drop_copies(self) -> None:
+        """Let go of what was saved for single calls."""
+        for entry in self.entries:
+            if isinstance(entry, Entry):
+                entry.memory = dict(entry.call.arrays)
+
+    def find_leftovers(self) -> tuple[list[Storage], list[Any]]:
+        """What the tape wrote and may have a gradient from before: arrays, and torch tensors, whose
+        gradients nobody has cleared."""
+        arrays = [] if self.clear_gradients else list(self.written.values())
+        tensors = {
+            id(tensor): tensor
+            for call in (launch.call for launch in launches_in(self.entries))
+            for name, tensor in call.tensors.items()
+            if name in call.plan.written and tensor is not self.loss
+        }
+        return [a for a in arrays if a is not self.loss], list(tensors.values())
+
+    def grad_once(self) -> Report:
+        """Run the gradients, with all that they need."""
+        seed_loss(self.loss)
+        for entry in reversed(self.entries):
+            entry.run()
+        return Report(len(self.entries), 0, 0, 0, self.keeper.saved_bytes)
+
+    def grad_again(self) -> Report:
+        """The same where not everything could be saved: calls are done again."""
+        self.drop_copies()
+        for launch in launches_in(self.entries):
+            if any(map(is_gradient, launch.call.arrays.values())):
+                raise KernelRuntimeError(
+                    f"{launch.call.name}() works on gradients, so it cannot be done again, and "
+                    "Tape(memory=...) is too little to save everything: give more memory"
+                )
+        held = (r for launch in launches_in(self.entries) for r in launch.results)
+        held_bytes = sum(result.array.size_bytes for result in held)
+        replay = Replay(self.entries, self.keeper.start, held_bytes)
+        seed_loss(self.loss)
+        assert self.keeper.budget_bytes is not None
+        return replay.run(self.keeper.budget_bytes)
+
+    def run_again(self) -> None:
+        """Do the calls again, without recording them."""
+        for entry in self.entries:
+            if isinstance(entry, Custom):
+                entry.call()
+            else:
+                entry.repeat()
+
+    def restore_start(self) -> None:
+        """Put back what the arrays held when the tape began; in limited memory, and for checks."""
+        for array, copy in self.keeper.start.values():
+            put_back(array, copy)
+
+    # --- recording -------------------------------------------------------------------------------
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, having noted and saved what its gradient and earlier ones need."""
+        before = self.failed
+        self.failed = before or name  # until it came to its end
+        try:
+            result = self.launch_noted(name, plan, args)
+        except VkchiError as error:
+            if not isinstance(error, KernelAssertionError):  # refused before it began
+                self.failed = before
+            raise
+        self.failed = before
+        return result
+
+    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, recorded if it is to be."""
+        if self.is_paused and not (self.skipped and self.is_reset(plan, args)):
+            return self.launch_unrecorded(name, plan, args)
+        check_numbers(name, plan, args)
+        call = describe_call(name, plan, args)
+        if call.hosts:
+            call = self.copies.share(call)
+        check_leaves(call)
+        make_grads(call)
+        gradients = Gradients(call)
+        made = plan_gradient(call, gradients)
+        made.reserve(call.args, call.arrays)
+        self.check(call, gradients.names)
+        self.tensors.check_call(call, gradients.names)
+        race = self.find_race(call, gradients.names, made.made.func)
+        if race is not None and self.validation:
+            raise refuse_race(race[0], DataAccessError)
+        self.entries += self.keeper.take_rewritten()
+        entry = Entry(call, gradients, made, race)
+        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
+            if is_gradient(call.arrays[key]):
+                entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
+            else:
+                self.keeper.want(Wanted(entry, key, box))
+        boxes = made.writes.boxes(call.numbers, call.arrays)
+        self.protect(plan.written, call.arrays, boxes)
+        result = self.run_call(entry, args)
+        entry.keep_results(self.keeper)
+        self.entries.append(entry)
+        for key, box in boxes.items() if self.history.time else ():
+            self.history.note(call.arrays[key], box, f"{name}()")
+        stores = made.made.primal.active.stores
+        escapes = self.find_escapes(call, made)
+        self.note(call, escapes, stores, boxes, made.bits)
+        self.tensors.note_call(call, stores)
+        return result
+
+    def find_escapes(self, call: Call, made: GradientPlan) -> Mapping[str, Any]:
+        """Where a call put derivatives without a place for them; what found constants did not."""
+        primal = made.made.primal
+        constant = self.constants.names_in(call, primal.differentiable)
+        stores, escapes = primal.active.stores, made.escapes
+        if constant:
+            found = call.plan.once(
+                ("escapes", primal.differentiable, constant),
+                lambda: Escapes(primal.fn, primal.differentiable, constant),
+            )
+            stores, escapes = found.stores, found.lasting
+        self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
+        self.constants.note_call(call, stores, constant)
+        return escapes
+
+    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | None:
+        """A race in a call: any where it counts, for validation, or since it may be done again."""
+        all_ = self.validation or self.keeper.is_limited
+        return self.races.look(call, names, gradient, all_=all_, must=self.validation)
+
+    def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel of a function that is recorded as a whole, or of its gradient."""
+        step = self.note_step(name, plan, args)
+        arrays = step.call.arrays if step is not None else arrays_of(plan, args)
+        boxes = self.history.note_launch(name, plan, args, arrays)
+        for array in arrays.values():
+            self.keeper.watch(whole(array))
+        self.protect(plan.written, arrays, boxes)
+        self.constants.drop(arrays[name] for name in plan.written & arrays.keys())
+        if self.skipped:
+            self.overwrites.note_launch(plan, arrays, self.skipped)
+        skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
+        with skipping or nullcontext():
+            result = plan.launch(args)
+        if step is not None:
+            step.keep_results(self.keeper)
+        if self.custom is not None:
+            self.hold(self.custom, plan, args, arrays, boxes)
+        return result
+
+    def hold(
+        self,
+        custom: Custom,
+        plan: Plan,
+        args: tuple[Any, ...],
+        arrays: dict[str, Storage],
+        boxes: dict[str, Box],
+    ) -> None:
+        """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
+        who, span = f"{custom.function.__name__}()", plan.func.span
+        for name in plan.written & arrays.keys():
+            array = whole(arrays[name])
+            if companion(array, "grad") is not None:
+                box = boxes.get(name) or (None,) * len(array.shape)
+                self.overwrites.hold(Held(array, name, who, span, box))
+        for p, arg in leaves_of(plan, args):
+            if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
+                self.tensors.hold(arg, Held(self.loss, p.name, who, span, ()))
+
+    def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
+        """A kernel of a function that is recorded as a whole, which may have to do it again in
+        limited memory."""
+        if not (self.custom or self.skipped) or self.keeper.budget_bytes is None:
+            return None
+        step = Skipped(describe_call(name, plan, args))
+        if self.keeper.is_limited:
+            step.race = self.races.look(step.call, frozenset(), None, all_=True)
+        steps: list[Any] = self.custom.steps if self.custom else self.entries
+        steps += [*self.keeper.take_rewritten(), step]
+        return step
+
+    def is_reset(self, plan: Plan, args: tuple[Any, ...]) -> bool:
+        """Whether a kernel that is not to be differentiated writes constants over something with a
+        derivative: then it has a gradient all the same, which says just that."""
+        arrays = arrays_of(plan, args)
+        written = [whole(arrays[name]) for name in plan.written & arrays.keys()]
+        is_held = any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written)
+        if not (is_held or self.tensors.written_by(plan, args)):
+            return False
+        return plan.once("stores constants", lambda: stores_constants(plan.func))
+
+    def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
+        """Save what a launch is about to overwrite, as long as the memory suffices."""
+        was_over = self.keeper.is_over
+        for name in written & arrays.keys():
+            array = whole(arrays[name])
+            self.written[id(array)] = array
+        self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
+        self.keeper.protect(written, arrays, boxes)
+        if self.keeper.is_over and not was_over:
+            self.drop_copies()
+
+    def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, watched if asked for."""
+        call = entry.call
+        if self.validation:
+            from vkchi.tape.validation import run_watched
+
+            return run_watched(call, self.flags, entry.drawing, entry.drawn)
+        if entry.drawing is not None:
+            return entry.drawing.run(call, entry.drawn)
+        return call.plan.launch(copied_where_read(call, args))
+
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that `custom` made, recorded as a whole."""
+        if function.is_skipped:
+            return self.call_skipped(function, args, kwargs)
+        custom = Custom(self.history, function, args, kwargs)
+        self.entries += [*self.keeper.take_rewritten(), custom]
+
+        def end() -> None:
+            custom.steps += self.keeper.take_rewritten()
+            custom.end = self.history.end_call()
+
+        with self.whole_call(function, end):
+            self.custom = custom
+            with self.tensors.ignoring():
+                return function.__wrapped__(*args, **kwargs)
+
+    def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that is not differentiated."""
+        with self.whole_call(function, lambda: None):
+            self.skipped = f"{function.__name__}(), which is not differentiated"
+            return function.__wrapped__(*args, **kwargs)
+
+    @contextmanager
+    def whole_call(self, function: Any, end: Callable[[], None]) -> Iterator[None]:
+        """While a function runs whose kernels are not recorded one by one. It may raise, and the
+        program catch it; where it was interrupted, nobody knows what is left undone."""
+        before = self.failed
+        self.failed = before or function.__name__
+        self.is_paused, has_ended = True, False
+        try:
+            yield
+            has_ended = True
+        except Exception:
+            has_ended = True
+            raise
+        finally:
+            self.is_paused, self.custom, self.skipped = False, None, None
+            end()
+            if has_ended:
+                self.failed = before
+
+    # --- what Python does to arrays
+
+    def accessed(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array: what it writes there has no derivative."""
+        self.history.note_access(array, access)
+        if access.kind != "read":
+            self.races.note_written((whole(array),))
+        is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
+        if self.state == "recording" and not is_own:
+            super().accessed(array, access)
+            return
+        if access.kind != "read":
+            self.constants.drop((array,))
+        self.taints.note_access(array, access)
+        custom = self.custom
+        if custom is not None and access.kind != "read" and companion(array, "grad") is not None:
+            name, who = repr(array), f"{custom.function.__name__}()"
+            box = (None,) * len(array.shape)
+            self.overwrites.hold(Held(whole(array), name, who, user_span(), box))
+
+    @property
+    def is_following(self) -> bool:
+        """Whether what Python computes matters."""
+        return self.state == "recording" and not self.is_paused
+
+    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
+        """Whether what the host computes from these is a step."""
+        return self.is_following and self.hosted.has_slopes(inputs)
+
+    def record(
+        self, function: Function, inputs: Sequence[Storage | Values], found: Sequence[Values],
+        result: Values, output: Storage | Values,
+    ) -> None:  # fmt: skip
+        """Record what the host computed. Raises GradientError where an input was overwritten with
+        something unknown."""
+        self.overwrites.check_arrays(x for x in inputs if isinstance(x, Storage))
+        if isinstance(output, Storage):
+            self.protect({"output"}, {"output": output}, {})
+            box = (None,) * len(output.shape)
+            self.overwrites.hold(Held(output, repr(output), function.who, user_span(), box))
+            self.keeper.watch(output)
+        self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
+        step = self.hosted.make_step(function, inputs, found, result, output)
+        self.entries += [*self.keeper.take_rewritten(), step]
+        self.keeper.count(step.size_bytes)
+
+    def holding(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds that has a derivative: matrices and tensors too."""
+        found = super().holding(array)
+        if not isinstance(array, Storage):
+            origins = [*self.tensors.origins(array), *self.hosted.origins(array)]
+            found = [*found, *(Taint(array, "", origin, ()) for origin in origins)]
+        return found
+
+    def copy_tensor(self, target: Storage, tensor: Any) -> bool:
+        """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
+        array, the derivative is lost."""
+        if not (self.is_following and target.dtype.kind == "f" and host.has_grad(tensor)):
+            return False
+        if tuple(tensor.shape) == target.shape + shape_of(target.elem):
+            copy_tensor(target, tensor)
+            return True
+        target.from_numpy(host.array_of_torch(tensor))
+        lost = Taint(target, "", ("a tensor that requires a gradient was copied", None), ())
+        for array in self.taints.pass_on([lost], target, "it was put into an array here"):
+            self.keeper.watch(array)
+        return True
+
+    def met(self, array: Storage, access: Access) -> None:
+        """A function with a gradient of its own may write to arrays that no kernel has met."""
+        if self.is_paused and access.kind != "read":
+            self.constants.drop((array,))
+        if self.custom is not None and access.kind != "read":
+            self.keeper.watch(array)
+            self.keeper.on_access(array, access)
+
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Record that Python wrote a constant."""
+        gradient = companion(array, "grad")
+        assert gradient is not None
+        self.entries.append(Cut((gradient,), at))
+        if at is None:
+            self.constants.note_cut(array)
+
+
+def clear_all_gradients() -> None:
+    """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
+    for array in usable(current().gradients):
+        array.fill(0)

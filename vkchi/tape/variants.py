@@ -1,0 +1,109 @@
+"""Kernels in another form, launched in their place: with derivatives along a direction, or watched.
+
+Owns: `Variant`, which does all that a launch of the kernel does besides its dispatches: random
+numbers, results in host memory, reports, what is returned; `ForwardPlan`. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.refusals import depends_on_order
+from vkchi.compiler import Built, used_sites
+from vkchi.errors import GradientError
+from vkchi.interrupts.locks import restoring
+from vkchi.ir.core import Func
+from vkchi.ir.names import DUAL
+from vkchi.launch import Plan
+from vkchi.signature.bound import tell_owners
+from vkchi.tape.calls import Call, copy_of, types_apart
+from vkchi.tape.escapes import missing_dual
+from vkchi.tape.gradients import build_forward, put_in_place
+from vkchi.tape.plan import SEED_PLACE, Arrays, Program
+from vkchi.target.shader import REPORTS
+
+
+class Variant(Program):
+    """A kernel in another form."""
+
+    def __init__(self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...]) -> None:
+        self.sites = used_sites(built.program, plan.known_sites)
+        super().__init__(
+            plan, fn, built, args, {REPORTS: plan.runtime.reports} if self.sites else {}
+        )
+        self.plan = plan
+
+    def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
+        """Do the call, on these arrays by name; what the kernel returns. `again` as in
+        `Plan.launch`."""
+        runtime, plan = self.runtime, self.plan
+        with restoring(runtime.lock), runtime.lock:
+            bound = self.bind(call.args, arrays)
+            if call.hosts:
+                tell_owners(call.imports, plan.written, plan.func, is_taped=runtime.is_taped)
+            if self.sites:
+                runtime.reports.expect()
+            seeds = runtime.seeds(again)
+            for step in self.steps:
+                if plan.draws:  # each dispatch has streams of its own
+                    bound.flat[self.places[SEED_PLACE]] = seeds()
+                step.record(bound)
+            for name in call.hosts.keys() & plan.written:
+                call.arrays[name].copy_to(call.hosts[name])
+            if self.sites:
+                runtime.reports.deliver(self.sites, is_muted=again is not None)
+            return plan.result()
+
+
+class ForwardPlan:
+    """A kernel with derivatives along the duals of some arrays; `active` is what has one. Where
+    derivatives are taken of other values (`is_apart`), it runs on copies, before the kernel."""
+
+    def __init__(self, call: Call, duals: Arrays) -> None:
+        plan, differentiable = call.plan, frozenset(duals)
+        runtime, types = plan.runtime, types_apart(call, duals, DUAL)
+        func, built = build_forward(
+            plan.func, differentiable, types, runtime.options, runtime.device.caps
+        )
+        self.is_apart = put_in_place(plan.func, differentiable) is not plan.func
+        if self.is_apart:
+            self._check_repeatable(call)
+        self.variant = Variant(plan, func, built, call.args)
+        self.active = Activity(plan.func, differentiable)
+        self.escapes = Reach(plan.func).lasting(self.active)
+
+    def _check_repeatable(self, call: Call) -> None:
+        """Raises GradientError if the kernel does something else the second time."""
+        func = call.plan.func
+        why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
+        if call.plan.draws or depends_on_order(func):
+            raise GradientError(
+                f"forward mode through singular values or eigenvalues runs {call.name}() twice, "
+                f"which {why}", func.span,
+                help="do that in a kernel of its own, and keep what it gives in a field",
+            )  # fmt: skip
+
+    def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
+        """Do the call; the duals become those of its results. What the kernel returns."""
+        given = {**call.arrays, **{k + DUAL: v for k, v in duals.items()}}
+        if not self.is_apart:
+            return self.variant.run(call, given)
+        written = call.arrays.keys() & call.plan.written
+        given |= {name: copy_of(call.arrays[name]) for name in written}
+        with restoring(call.plan.runtime.lock), call.plan.runtime.lock:
+            self.variant.launch(self.variant.bind(call.args, given))
+        return call.plan.launch(args)
+
+
+def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
+    """The call's forward mode, made once per plan; `of` says whose duals these are. Raises
+    GradientError."""
+    names = frozenset(duals)
+
+    def make() -> ForwardPlan:
+        missing_dual(call, names)
+        return ForwardPlan(call, duals)
+
+    return call.plan.once(("forward", of, names), make)

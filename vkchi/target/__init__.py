@@ -1,0 +1,1 @@
+"""What is compiled for: capabilities, options, shaders as data."""

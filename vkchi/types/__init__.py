@@ -1,0 +1,492 @@
+"""Interned types, promotion, and the annotations users write (`ti.types`).
+
+Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, the
+annotation objects `ndarray` and `template`. Gives out the names of `layout` too.
+Must not know: ops, devices, values.
+
+    >>> vector(3, f32) is Tensor.of(f32, (3,))
+    True
+    >>> promote(i32, f32)
+    f32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vkchi.interrupts.weak import WeakTable
+from vkchi.types.layout import WIDE_FROM as WIDE_FROM
+from vkchi.types.layout import AxisTerm as AxisTerm
+from vkchi.types.layout import Layout as Layout
+from vkchi.types.layout import layout_text as layout_text
+from vkchi.types.layout import row_major as row_major
+
+# What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
+CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
+# What `vector(3, f32).field(shape=4)` and `.ndarray(...)` do; filled once by `vkchi`.
+FACTORIES: dict[str, Callable[..., Any]] = {}
+
+
+class Type:
+    """Base of all types. Instances are interned, as long as anyone holds them: equal types are the
+    same object."""
+
+    __slots__ = ("__weakref__", "_text")
+    _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
+    _text: str
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Python scope: make a value of this type (`ti.f32(3)`, `vec3(1, 2, 3)`)."""
+        return CONSTRUCTORS[type(self)](self, *args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} does not say how it is pickled")
+
+    def __deepcopy__(self, memo: Any) -> Type:
+        return self
+
+
+class Scalar(Type):
+    """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
+
+    __slots__ = ("bits", "dtype", "kind", "name")
+    name: str
+    kind: str
+    bits: int
+    dtype: np.dtype[Any]
+
+    def __reduce__(self) -> Any:
+        return (scalar_named, (self.name,))
+
+    def to_string(self) -> str:
+        """Its name, as Taichi's programs ask for it."""
+        return self.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in memory; a u1 takes one byte, as numpy's bool."""
+        return max(1, self.bits // 8)
+
+
+def _make_scalar(name: str, dtype: Any) -> Scalar:
+    t = Scalar()
+    t._text = t.name = name
+    t.kind = "b" if name == "u1" else name[0]
+    t.bits, t.dtype = int(name[1:]), np.dtype(dtype)
+    return t
+
+
+i8, i16, i32, i64 = (_make_scalar(f"i{n}", f"i{n // 8}") for n in (8, 16, 32, 64))
+u8, u16, u32, u64 = (_make_scalar(f"u{n}", f"u{n // 8}") for n in (8, 16, 32, 64))
+f16, f32, f64 = (_make_scalar(f"f{n}", f"f{n // 8}") for n in (16, 32, 64))
+u1 = _make_scalar("u1", np.bool_)
+int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
+float16, float32, float64, uint1 = f16, f32, f64, u1
+
+SCALARS: dict[str, Scalar] = {
+    t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1)
+}
+_BY_DTYPE = {t.dtype: t for t in SCALARS.values()}
+
+
+def scalar_named(name: str) -> Scalar:
+    """The scalar type called `name`. Raises KeyError."""
+    return SCALARS[name]
+
+
+def scalar_of_dtype(dtype: Any) -> Scalar | None:
+    """The scalar type of a numpy dtype, or None if kernels have no such type."""
+    return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
+
+
+class Tensor(Type):
+    """A whole vector (`shape` of one) or matrix (`shape` of two) of scalars, as one value."""
+
+    __slots__ = ("elem", "shape", "size")
+    elem: Scalar
+    shape: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, elem: Scalar, shape: tuple[int, ...]) -> Tensor:
+        key = (cls, elem, shape)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.shape, t.size = elem, shape, int(np.prod(shape))
+            t._text = f"{elem}<{'x'.join(map(str, shape))}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+    def __reduce__(self) -> Any:
+        return (Tensor.of, (self.elem, self.shape))
+
+    def field(self, *args: Any, **options: Any) -> Any:
+        """A field of such vectors or matrices; arguments are those of `ti.field`."""
+        return FACTORIES["field"](self, *args, **options)
+
+    def ndarray(self, *args: Any, **options: Any) -> Any:
+        """An ndarray of such vectors or matrices; arguments are those of `ti.ndarray`."""
+        return FACTORIES["ndarray"](self, *args, **options)
+
+    @property
+    def n(self) -> int:
+        """Rows of a matrix, length of a vector."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Columns of a matrix, 1 for a vector."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    def ndim(self) -> int:
+        """1 for vectors, 2 for matrices."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Scalar:
+        """The type of its numbers."""
+        return self.elem
+
+    def get_shape(self) -> tuple[int, ...]:
+        """The same as `shape`."""
+        return self.shape
+
+
+class Array(Type):
+    """Memory reached by indices: a field, an ndarray argument, a shared array.
+
+    `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
+    (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
+    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
+    the array parameter whose shape a dynamic array has too ("" for none): launches that know of
+    equal shapes spare the kernel its checks. `wide`: it has 2**31 scalars or more, and is reached
+    and looped over in 64 bits. `apart`: no other array that is `apart` shares its memory in this
+    launch (what has a layout is memory of its own anyway).
+    """
+
+    __slots__ = ("apart", "elem", "layout", "like", "ndim", "shape", "space", "stored", "wide")
+    like: str
+    wide: bool
+    apart: bool
+    elem: Scalar | Tensor
+    ndim: int
+    shape: tuple[int, ...] | None
+    layout: Layout | None
+    space: str
+    stored: Scalar
+
+    @classmethod
+    def of(
+        cls,
+        elem: Scalar | Tensor,
+        ndim: int,
+        shape: tuple[int, ...] | None = None,
+        layout: Layout | None = None,
+        space: str = "global",
+        stored: Scalar | None = None,
+        like: str = "",
+        wide: bool = False,
+        apart: bool = False,
+    ) -> Array:
+        stored = stored or stored_scalar(elem)
+        shape = () if ndim == 0 else shape  # nothing to learn at launch
+        wide = wide or (layout is not None and layout.size >= WIDE_FROM)
+        key = (cls, elem, ndim, shape, layout, space, stored, like, wide, apart)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
+            t.stored, t.like, t.wide, t.apart = stored, like, wide, apart
+            dims = "?" * ndim if shape is None else ",".join(map(str, shape))
+            extra = "" if layout is None else f" @{layout_text(layout)}"
+            where = "" if space == "global" else f" {space}"
+            kept = "" if stored is stored_scalar(elem) else f" as {stored}"
+            same = (f" like {like}" if like else "") + (" wide" if wide and layout is None else "")
+            same += " apart" if apart else ""
+            t._text = f"array<{elem}[{dims}]{kept}{where}{same}{extra}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+    def with_shape_of(self, name: str) -> Array:
+        """The same type for an array known to have the shape of the parameter called `name`."""
+        assert self.shape is None
+        return Array.of(
+            self.elem, self.ndim, stored=self.stored, like=name, wide=self.wide, apart=self.apart
+        )
+
+    def set_apart(self, apart: bool) -> Array:
+        """The same type for an array whose memory is known, or not known, to be its own."""
+        return Array.of(
+            self.elem, self.ndim, self.shape, self.layout, self.space, self.stored, self.like,
+            self.wide, apart,
+        )  # fmt: skip
+
+    @property
+    def scalars_per_element(self) -> int:
+        return self.elem.size if isinstance(self.elem, Tensor) else 1
+
+
+class Ptr(Type):
+    """The place of one element or component; made by `elem`, `member` and `local` ops only."""
+
+    __slots__ = ("elem", "space")
+    elem: Scalar | Tensor
+    space: str
+
+    @classmethod
+    def of(cls, elem: Scalar | Tensor, space: str) -> Ptr:
+        key = (cls, elem, space)
+        found = cls._interned.get(key)
+        if found is None:
+            t = cls()
+            t.elem, t.space, t._text = elem, space, f"ptr<{elem} {space}>"
+            found = cls._interned.setdefault(key, t)
+        return found  # type: ignore[return-value]
+
+
+def cell_of(t: Scalar | Tensor) -> Array:
+    """The type of an array of no axes that holds one value: what kernels return, and keep between
+    dispatches. Truth values stand there in 32 bits, which every device stores."""
+    count = t.size if isinstance(t, Tensor) else 1
+    stored = u32 if scalar_of(t) is u1 else None
+    return Array.of(t, 0, (), row_major((), count), stored=stored)
+
+
+def scalar_of(t: Type) -> Scalar:
+    """The scalar a value of type t is made of. Raises TypeError for arrays and pointers."""
+    if isinstance(t, Scalar):
+        return t
+    if isinstance(t, Tensor):
+        return t.elem
+    raise TypeError(f"{t} is not a number or tensor of numbers")
+
+
+def shape_of(t: Type) -> tuple[int, ...]:
+    """() for a scalar, the shape of a tensor."""
+    return t.shape if isinstance(t, Tensor) else ()
+
+
+def with_shape(elem: Scalar, shape: tuple[int, ...]) -> Scalar | Tensor:
+    """The type of `shape` many `elem`; a scalar for ()."""
+    return Tensor.of(elem, shape) if shape else elem
+
+
+def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
+    """t with its scalar replaced by `elem`."""
+    return with_shape(elem, shape_of(t))
+
+
+def stored_scalar(t: Type) -> Scalar:
+    """The scalar that stands in memory for t: u8 for u1, else its own."""
+    elem = scalar_of(t)
+    return u8 if elem is u1 else elem
+
+
+# --- promotion -------------------------------------------------------------------------------
+
+
+def promote(a: Scalar, b: Scalar) -> Scalar:
+    """The common type of two operands. Source: Taichi's documentation, "Implicit type casting in
+    binary operations": a float beats an integer, more bits beat fewer, unsigned beats signed."""
+    return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
+
+
+class Defaults:
+    """What `float` and `int` mean. Set by `init` and `reset`, which own it."""
+
+    fp: Scalar = f32
+    ip: Scalar = i32
+
+
+def cook(dtype: Any) -> Any:
+    """A user's dtype spelled as Python or numpy type, as one of ours; other things pass through."""
+    if dtype is float:
+        return Defaults.fp
+    if dtype is int:
+        return Defaults.ip
+    if dtype is bool:
+        return u1
+    if isinstance(dtype, Following):
+        return dtype.type
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        return scalar_of_dtype(dtype)
+    return dtype
+
+
+class Following:
+    """A vector or matrix type whose scalar follows `init`: `ti.math.vec3`, `ivec2`, `mat4`.
+
+    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. Not
+    a Type: `cook` gives the one that it stands for now.
+    """
+
+    __slots__ = ("kind", "name", "shape")
+
+    def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
+        self.name, self.kind, self.shape = name, kind, shape
+
+    def resolve(self, fp: Scalar, ip: Scalar) -> Tensor:
+        """The type under these defaults."""
+        return Tensor.of({"f": fp, "i": ip, "u": SCALARS[f"u{ip.bits}"]}[self.kind], self.shape)
+
+    @property
+    def type(self) -> Tensor:
+        """The type it stands for now."""
+        return self.resolve(Defaults.fp, Defaults.ip)
+
+    def field(self, *args: Any, **options: Any) -> Any:
+        """A field of the type it stands for now."""
+        return self.type.field(*args, **options)
+
+    def ndarray(self, *args: Any, **options: Any) -> Any:
+        """An ndarray of the type it stands for now."""
+        return self.type.ndarray(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.type, name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return (Following, (self.name, self.kind, self.shape))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.type(*args, **kwargs)
+
+
+# --- what users write ------------------------------------------------------------------------
+
+
+def vector(n: int | None = None, dtype: Any = None) -> Tensor:
+    """The type of vectors of `n` numbers. Source: Taichi's `ti.types.vector`."""
+    if not isinstance(n, int) or n < 1:
+        raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
+    return Tensor.of(_number(dtype, "vector"), (n,))
+
+
+def matrix(n: int | None = None, m: int | None = None, dtype: Any = None) -> Tensor:
+    """The type of `n` by `m` matrices of numbers. Source: Taichi's `ti.types.matrix`."""
+    if not isinstance(n, int) or not isinstance(m, int) or n < 1 or m < 1:
+        raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
+    return Tensor.of(_number(dtype, "matrix"), (n, m))
+
+
+def _number(dtype: Any, who: str) -> Scalar:
+    t = cook(float if dtype is None else dtype)
+    if not isinstance(t, Scalar):
+        raise TypeError(
+            f"ti.types.{who}: dtype must be a number type such as ti.f32, not {dtype!r}"
+        )
+    return t
+
+
+def struct(**members: Any) -> Any:
+    """The type of structs with these members. Source: Taichi's `ti.types.struct`."""
+    from vkchi.types.structs import StructType
+
+    return StructType(members)
+
+
+def argpack(**members: Any) -> Any:
+    """The type of packs of kernel arguments with these members, by annotation."""
+    from vkchi.types.structs import ArgPackType
+
+    return ArgPackType(members)
+
+
+class template:
+    """Annotation: pass a field, a function or a compile-time value; a kernel is compiled for each.
+
+    Source: Taichi's `ti.template()`. Use the class or an instance.
+    """
+
+    def __init__(self, tensor: Any = None, dim: Any = None) -> None:
+        self.dim = dim
+
+
+class ref:
+    """Annotation of a `ti.real_func` argument: a number or vector passed by reference.
+
+    tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
+    """
+
+    def __init__(self, tp: Any) -> None:
+        self.tp = tp
+
+
+class sparse_matrix_builder:
+    """Annotation: a `ti.linalg.SparseMatrixBuilder`, which the kernel adds numbers to."""
+
+
+class ndarray:
+    """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
+
+    dtype: scalar, vector, matrix or struct type, or None for any; ndim: axes, or None for any.
+    element_dim, element_shape: of the elements, where dtype does not say. needs_grad: True if
+    it must have a gradient, False if what is read of it is constant. boundary: `unsafe`, or
+    `clamp`, where indices outside mean the nearest element. `ndarray[ti.f32, 2]` is short for
+    `ndarray(ti.f32, 2)`.
+    Source: Taichi's `ti.types.ndarray`. Raises TypeError, ValueError.
+    """
+
+    def __init__(
+        self,
+        dtype: Any = None,
+        ndim: int | None = None,
+        element_dim: int | None = None,
+        element_shape: tuple[int, ...] | None = None,
+        field_dim: int | None = None,
+        needs_grad: bool | None = None,
+        boundary: str = "unsafe",
+    ) -> None:
+        if boundary not in ("unsafe", "clamp"):
+            raise ValueError(f"boundary= is 'unsafe' or 'clamp', not {boundary!r}")
+        self._dtype, self.ndim = dtype, ndim if ndim is not None else field_dim
+        self.element_shape = None if element_shape is None else tuple(element_shape)
+        self.element_dim = element_dim if element_shape is None else len(element_shape)
+        self.needs_grad, self.boundary = needs_grad, boundary
+        if dtype is not None and not isinstance(self.dtype, Type):
+            raise TypeError(f"ti.types.ndarray: dtype is a type such as ti.f32, not {dtype!r}")
+
+    @property
+    def dtype(self) -> Any:
+        """The type of an element, under the present defaults; None for any."""
+        t = cook(self._dtype)
+        return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
+
+    def __class_getitem__(cls, items: Any) -> ndarray:
+        return cls(*items) if isinstance(items, tuple) else cls(items)
+
+    def __repr__(self) -> str:
+        return f"ti.types.ndarray(dtype={self.dtype}, ndim={self.ndim})"
+
+
+def is_tensor(t: Any) -> bool:
+    """Whether t is a vector or matrix type."""
+    return isinstance(t, Tensor | Following)
+
+
+def is_signed(t: Any) -> bool:
+    """Whether t is a scalar type with a sign."""
+    return isinstance(t, Scalar) and t.kind in "if"
+
+
+def is_integral(t: Any) -> bool:
+    """Whether t is an integer scalar type."""
+    return isinstance(t, Scalar) and t.kind in "iub"
+
+
+def is_real(t: Any) -> bool:
+    """Whether t is a floating-point scalar type."""
+    return isinstance(t, Scalar) and t.kind == "f"
