@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.runtime import current
 
 N = 6
 STARTS = (7, -4)
@@ -278,6 +279,8 @@ def test_copy_from_inside_a_kernel() -> None:
 
 @pytest.mark.parametrize("first", [-(2**31), 2**31 - 4])
 def test_the_ends_of_32_bits(first: int) -> None:
+    if first > 0 and not current().device.caps.has_type("i64"):
+        pytest.skip("the end of the loop does not fit i32")
     x = ti.field(ti.i32, 4, offset=first)
 
     @ti.kernel
