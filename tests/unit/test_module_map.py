@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 MAP = ROOT / "docs" / "modules.md"
 HEAD = """# Modules
 
-What each module is, in the words of its docstring's first sentence; the docstring says the rest: what it owns, and what it
-must not know. Made by `pytest tests/unit/test_module_map.py --bless`. Which package may import which: [design.md](design.md).
+What each module is, in the words of its docstring's first sentence; the docstring says the rest:
+what it owns, and what it must not know. Made by `pytest tests/unit/test_module_map.py --bless`.
+Which package may import which: [design.md](design.md).
 """
 
 
