@@ -63,7 +63,7 @@ MOVED = {
     ),
     **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
     "Format": "types.formats",
-    **dict.fromkeys(("extension", "is_extension_supported"), "core"),
+    **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
 }
 
 # Public modules that are loaded with vkchi.
@@ -93,7 +93,7 @@ RENAMED = {
     "ArgPackType": ("structs", "ArgPackType"),
     "SNodeTree": ("fields.builder", "SNodeTree"),
     "current_cfg": ("runtime", "current_config"),
-    **{name: ("core", name) for name in _CORE.split()},
+    **{name: ("compat.core", name) for name in _CORE.split()},
 }
 NAME = "vkchi"
 
