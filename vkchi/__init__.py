@@ -21,11 +21,11 @@ from vkchi.fields import structs as _struct_fields
 from vkchi.fields.axes import axes
 from vkchi.fields.axes import axes_named as _axes_named
 from vkchi.fields.builder import BitpackedFields, FieldsBuilder, deactivate_all_snodes, root
+from vkchi.fields.elements import ElementHook as _ElementHook
 from vkchi.fields.field import Field, MatrixField, ScalarField
 from vkchi.fields.make import Order as Layout
 from vkchi.fields.make import field, matrix_field, vector_field
 from vkchi.fields.snode import SNode
-from vkchi.fields.storage import ElementHook as _ElementHook
 from vkchi.fields.structs import StructField
 from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
 from vkchi.lang import argpack as _argpack
@@ -98,6 +98,7 @@ from vkchi.ndarray import (
     Ndarray,
     ScalarNdarray,
     VectorNdarray,
+    from_dlpack,
     matrix_ndarray,
     ndarray,
     vector_ndarray,

@@ -24,7 +24,8 @@ from vkchi.errors import (
     CompilationError,
     KernelSyntaxError,
 )
-from vkchi.fields.storage import ElementHook, Storage
+from vkchi.fields.elements import ElementHook
+from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
@@ -82,6 +83,7 @@ class Kernel:
         if kwargs or len(args) != self._in_order:
             args = self._arrange(args, kwargs)
         try:
+            args = signer.adopt(args)
             key = signer.sign(args)
             plan = self._plans.get(key)
             if plan is None:

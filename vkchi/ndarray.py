@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, current
-from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, shape_of
+from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, scalar_of_dtype, shape_of
 from vkchi.types.structs import StructType
 
 
@@ -137,3 +137,26 @@ def vector_ndarray(n: int, dtype: Any, shape: Any, needs_grad: bool = False) -> 
 def matrix_ndarray(n: int, m: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     """An array of `n` by `m` matrices."""
     return ndarray(tensor_type(dtype, n, m), shape, needs_grad)
+
+
+def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
+    """An ndarray of the numbers of a tensor of another library (anything with `__dlpack__`), of its
+    shape and dtype: a copy, on the current device.
+
+    Raises BufferError for `copy=False`, for kernels need memory of their device; ArgumentError for
+    tensors that are not in host memory, and for dtypes that kernels have no type for.
+    """
+    if copy is False:
+        raise BufferError(
+            "ti.from_dlpack copies: kernels work on memory of their device. Make the array here "
+            "(ti.ndarray) and give it to the other library, which copies nothing"
+        )
+    if not isinstance(source, dlpack.Exporter):
+        raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
+    values = dlpack.view_of_capsule(source)
+    dtype = scalar_of_dtype(values.dtype)
+    if dtype is None:
+        raise ArgumentError(f"kernels have no type for DLPack's {values.dtype}")
+    made = ScalarNdarray(current(), dtype, values.shape)
+    made.put_unnoticed(values)
+    return made

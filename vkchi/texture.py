@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vkchi.errors import ArgumentError
+from vkchi.fields.elements import Access
 from vkchi.fields.field import cook_shape
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import host
 from vkchi.lang.texture import encode

@@ -1,4 +1,4 @@
-"""docs/language.md, its chapters, docs/autodiff.md: every snippet runs, and prints what it says.
+"""docs/language.md, its chapters, docs/autodiff.md, docs/interop.md: every snippet runs, and prints what it says.
 
 What a `print` at the start of a line prints is the comment after it, if there is one. Lines of the
 output without such a comment may stand between.
@@ -22,7 +22,7 @@ SAID = re.compile(r"^print\(.*\)  # (.*)$", re.M)
 def snippets() -> list[tuple[str, str]]:
     """(name, code) of every snippet."""
     found = []
-    for path in [INDEX, *CHAPTERS, DOCS / "autodiff.md"]:
+    for path in [INDEX, *CHAPTERS, DOCS / "autodiff.md", DOCS / "interop.md"]:
         codes = SNIPPET.findall(path.read_text())
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]
     return found

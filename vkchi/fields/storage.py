@@ -1,96 +1,31 @@
 """Typed memory on a device, seen from Python: what fields and ndarrays have in common.
 
-Owns: reading and writing elements, bulk copies to and from numpy and torch, fill. Where the
-device's memory is the host's, `host` is a numpy view of it and an access touches memory only.
-Must not know: kernels, IR, how a layout was made.
+Owns: memory and copies of it; bulk copies to and from numpy and torch, fill, DLPack. Must not know:
+kernels, IR, how a layout was made.
 
     s = Storage(runtime, f32, (4,)); s[1] = 2.0; s.to_numpy()     # array([0., 2., 0., 0.])
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from vkchi.errors import (
-    ArgumentError,
-    ArgumentShapeError,
-    ArrayIndexCountError,
-    ArrayIndexTypeError,
-    DeviceError,
-    KernelBoundsError,
-    KernelRuntimeError,
-    NotIterableError,
-)
-from vkchi.fields.noted import Noted, places_of
-from vkchi.interop import host
+from vkchi.errors import ArgumentError
+from vkchi.fields.elements import Access, Elements
+from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime
-from vkchi.types import (
-    SCALARS,
-    WIDE_FROM,
-    Array,
-    Layout,
-    Scalar,
-    Tensor,
-    row_major,
-    scalar_of,
-    shape_of,
-    u1,
-    u8,
-    u32,
+from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of
+
+NO_DLPACK = (
+    "DLPack has no agreed meaning for this device's memory, which the host does not reach: take "
+    "x.to_numpy() or x.to_torch()"
 )
-from vkchi.types.layout import digits_of, ends_of
-
-if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
-    from vkchi.device import Device
+NOT_IN_STEPS = "the elements do not lie in equal steps as DLPack wants them: a copy is needed"
 
 
-def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
-    """Python's types, and the range, of the numbers that need no cast to be stored as t."""
-    if t.kind == "b":
-        return (bool,), False, True
-    if t.kind == "f":
-        most = float(np.finfo(t.dtype).max)
-        return (float, int), -most, most
-    return (int,), int(np.iinfo(t.dtype).min), int(np.iinfo(t.dtype).max)
-
-
-PLAIN = {t: find_plain(t) for t in SCALARS.values()}
-
-
-class ElementHook:
-    """How tensor elements are shown to Python; filled by `vkchi.lang`.
-
-    `make(storage, index)`: the element as a value whose components read and write the memory;
-    `value(array)`: a value of its own from an array of components.
-    """
-
-    make: Callable[[Storage, tuple[int, ...]], Any]
-    value: Callable[[Any], Any]
-
-
-def choose_stored(device: Device, t: Scalar) -> Scalar:
-    """The scalar that stands in the device's memory for t: its own but for truth values."""
-    if t is not u1:
-        return t
-    return u8 if device.caps.can_store("u8") else u32
-
-
-class Access(NamedTuple):
-    """What Python does to an array: it reads or writes elements, or fills the whole with one value.
-    `at`: the index of an element, and perhaps of a component in it; None for all. `is_sum`: what is
-    written is what stood there plus a constant."""
-
-    kind: Literal["read", "write", "fill"]
-    at: tuple[int, ...] | None = None
-    is_sum: bool = False
-
-
-class Storage:
+class Storage(Elements):
     """`shape` many elements of type `elem` (a scalar or tensor type), zero at first.
 
     Raises DeviceError when the device cannot hold it, KernelRuntimeError after `reset`.
@@ -108,17 +43,6 @@ class Storage:
         self.arrange(shape, layout or row_major(shape, self.components))
         self._allocate()
 
-    # Told before Python reads or changes the contents: a tape.
-    watch: Callable[[Storage, Access], None] | None = None
-
-    def tell(self, access: Access) -> None:
-        """Say that Python is about to access the contents."""
-        tape = self.runtime.tape  # first: it may find that who watches was left
-        if self.watch is not None:
-            self.watch(self, access)
-        elif tape is not None:
-            tape.met(self, access)
-
     has_place = True  # whether it has contents, or will have when first used
 
     @property
@@ -126,44 +50,9 @@ class Storage:
         """Whether it has contents at all."""
         return True
 
-    def describe(self, runtime: Runtime, elem: Scalar | Tensor, stored: Scalar | None) -> None:
-        """State what elements are, and where. Raises DeviceError where it cannot keep them."""
-        self.runtime, self.elem, self.device = runtime, elem, runtime.device
-        self.dtype: Scalar = scalar_of(elem)
-        self.stored = stored or choose_stored(self.device, self.dtype)
-        self.components = elem.size if isinstance(elem, Tensor) else 1
-        self.is_scalar = isinstance(elem, Scalar)
-        if not self.device.caps.can_store(self.stored.name):
-            raise DeviceError(
-                f"{self.device.info.name} cannot keep {self.stored} in memory: use a type of 32 "
-                "bits, or another device (ti.init(device=...))"
-            )
-
-    def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
-        """State how many elements there are, and where each lies."""
-        if layout.size >= WIDE_FROM and not self.device.caps.int64:
-            raise DeviceError(
-                f"{self.device.info.name} has no 64-bit integers, and so reaches less than 2**31 "
-                f"numbers of one array, not {layout.size}: split it"
-            )
-        self.shape, self.layout = shape, layout
-        self.size_bytes = max(1, layout.size) * self.stored.size_bytes
-        self.digits, self.steps = digits_of(shape, layout)
-        self._is_direct = self.digits == shape and not any(layout.origin)
-        self._ends = ends_of(shape, layout)
-
     def _allocate(self) -> None:
         spare_bytes = self.components * self.stored.size_bytes  # where stray accesses go
         self.attach(self.device.allocate(self.size_bytes + spare_bytes), is_own=True)
-
-    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        """State the memory, which begins with the first element; `is_own` if nobody else's numbers
-        are among it."""
-        self.buffer, self.is_own = buffer, is_own
-        self.host = self._map()
-        is_itself = self.host is not None and self.host.dtype == self.dtype.dtype
-        is_line = self.is_scalar and len(self.shape) == 1 and self._is_direct
-        self._is_quick = is_itself and is_line
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
         """An array of its own with the same contents (and gradient); tapes record that."""
@@ -202,57 +91,45 @@ class Storage:
         values: np.ndarray[Any, Any] = self.to_numpy()
         return values if dtype is None else values.astype(dtype)
 
-    def _map(self) -> np.ndarray[Any, Any] | None:
-        """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
-        if self.buffer.view is None:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's device of the memory. Raises BufferError where it has none."""
+        if self.host is None:
+            raise BufferError(NO_DLPACK)
+        return dlpack.HOST
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A DLPack capsule, of shape `shape + element shape`: of the memory itself, after all that
+        was launched is done. Kernels launched later are seen after `ti.sync()`.
+
+        A copy if `copy`; where its elements do not lie in steps, or the host does not reach them
+        (which `dl_device` must ask for), unless `copy` is False: then BufferError.
+        Source: the array API's `__dlpack__`.
+        """
+        dlpack.check_device(dl_device)
+        self.tell(Access("read"))
+        self.ready()
+        shared = None if copy else self._in_place()
+        if shared is None and (copy is False or (self.host is None and dl_device is None)):
+            raise BufferError(NO_DLPACK if self.host is None else NOT_IN_STEPS)
+        values = self.contents() if shared is None else shared
+        return dlpack.capsule(values, stream, max_version, dl_device)
+
+    def _in_place(self) -> np.ndarray[Any, Any] | None:
+        """A view of shape `shape + element shape`; None where there can be none."""
+        host = self.host
+        if host is None or host.dtype != self.dtype.dtype:
             return None
-        flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
-        if self.dtype is u1 and self.stored is u8:
-            flat = flat.view(np.bool_)
-        return self._logical(flat)
-
-    def _logical(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The scalars as they lie in memory as an array of shape `digits + element shape`: in the
-        order of its indices, its elements are in the order of the logical ones."""
-        inner, steps = shape_of(self.elem), list(self.steps)
-        if inner:
-            width = self.layout.components[1] if self.components > 1 else 1
-            steps += [width * math.prod(inner[k + 1 :]) for k in range(len(inner))]
-        item = flat.itemsize
-        return np.lib.stride_tricks.as_strided(
-            flat, self.digits + inner, [step * item for step in steps]
-        )
-
-    def _digit_shape(self) -> tuple[int, ...]:
-        return self.digits + shape_of(self.elem)
-
-    @property
-    def array_type(self) -> Array:
-        """The type kernels see for memory of static shape and this layout."""
-        return Array.of(self.elem, len(self.shape), self.shape, self.layout, stored=self.stored)
-
-    @property
-    def origin(self) -> tuple[int, ...]:
-        """The first index of each axis: not 0 in fields made with `offset=`."""
-        return tuple(first for first, _ in self._ends)
-
-    @property
-    def row_numbers(self) -> int | None:
-        """How many numbers of memory an index of the first axis has to itself; None if others lie
-        among them."""
-        if not (self.is_own and self._is_direct and self.shape):
-            return None
-        step = self.steps[0]
-        return (
-            step if step == max(self.steps) and step * self.shape[0] == self.layout.size else None
-        )
+        view = host.reshape(self.shape + shape_of(self.elem))
+        return view if host.size == 0 or np.may_share_memory(view, host) else None
 
     # --- whole contents --------------------------------------------------------------------
-
-    def ready(self) -> None:
-        """Wait until the device is done with everything that was launched."""
-        if self.device.busy:
-            self.device.wait()
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy, of shape `shape + element shape`."""
@@ -356,145 +233,3 @@ class Storage:
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
         else:
             Storage.from_numpy(self, Storage.to_numpy(other))
-
-    # --- elements --------------------------------------------------------------------------
-
-    def index(self, key: Any) -> tuple[int, ...]:
-        """Where in `host` the user's subscript leads. Raises ArrayIndexError."""
-        keys = key if isinstance(key, tuple) else () if key is None else (key,)
-        if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
-            keys = tuple(keys[0].to_list())
-        if len(keys) != len(self.shape):
-            axes = f"{len(self.shape)} {'axis' if len(self.shape) == 1 else 'axes'}"
-            raise ArrayIndexCountError(f"the array has {axes}, and the index is {key!r}")
-        for k, (first, end) in zip(keys, self._ends, strict=True):
-            if type(k) is not int:
-                check_integer(k)
-            if not first <= k < end:
-                axis = f"{end}" if first == 0 else f"{first} to {end - 1}"
-                raise KernelBoundsError(f"index {k} is out of range for an axis of {axis}")
-        index = tuple(map(int, keys))
-        return index if self._is_direct else self._split(index)
-
-    def _split(self, index: tuple[int, ...]) -> tuple[int, ...]:
-        """The digits of an index."""
-        found = []
-        for k, (first, _), terms in zip(index, self._ends, self.layout.axes, strict=True):
-            for divisor, modulus, _ in terms:
-                digit = (k - first) // divisor
-                found.append(digit % modulus if modulus else digit)
-        return tuple(found)
-
-    def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:
-        """The access to a place that `index` gave."""
-        if self._is_direct:
-            return Access(kind, index)
-        digits, found = iter(index), []
-        for (first, _), terms in zip(self._ends, self.layout.axes, strict=True):
-            found.append(first + sum(next(digits) * divisor for divisor, _, _ in terms))
-        return Access(kind, (*found, *digits))
-
-    def __getitem__(self, key: Any) -> Any:
-        if self._is_quick and type(key) is int and self.watch is None:
-            if self.device.busy:
-                self.device.wait()
-            if 0 <= key < self.shape[0]:
-                return self.host.item(key)  # type: ignore[union-attr]
-        index = self.index(key)
-        if self.is_scalar:
-            return self.read(index)
-        return ElementHook.make(self, index)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.write(self.index(key), value)
-
-    def __iter__(self) -> Any:
-        raise NotIterableError(
-            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
-        )
-
-    def read(self, index: tuple[int, ...]) -> Any:
-        """The number at a place that `index` gave (with the component's indices for a tensor
-        element); an array of the components for a whole tensor element."""
-        if self.watch is not None:
-            return self._read_told(index)
-        return self._read(index)
-
-    def _read_told(self, index: tuple[int, ...]) -> Any:
-        """The same while a tape records: a float knows where it is from."""
-        self.tell(self._access("read", index))
-        value = self._read(index)
-        return Noted(value, (id(self), index)) if type(value) is float else value
-
-    def _read(self, index: tuple[int, ...]) -> Any:
-        self.ready()
-        if self.host is not None:
-            v = self.host[index]
-            if self.dtype is u1:
-                v = v.astype(np.bool_)
-            return v.item() if v.ndim == 0 else np.array(v)
-        inner = shape_of(self.elem)[len(index) - len(self.digits) :]
-        if inner and len(index) == len(self.digits):
-            flat = [self._read(index + place) for place in np.ndindex(*inner)]
-            return np.array(flat, self.dtype.dtype).reshape(inner)
-        size = self.stored.size_bytes
-        raw = np.frombuffer(self.buffer.read(self._offset(index) * size, size), self.stored.dtype)
-        return raw.astype(self.dtype.dtype)[0].item()
-
-    def write(self, index: tuple[int, ...], value: Any) -> None:
-        """Put a number, or a nested sequence for a whole tensor element, at a place that `index`
-        gave; a number is for all components. Raises ArgumentError."""
-        inner = shape_of(self.elem)[len(index) - len(self.digits) :]
-        values = self._cooked(value, inner)
-        if self.watch is not None or self.runtime.recording is not None:
-            access = self._access("write", index)
-            self.tell(access._replace(is_sum=(id(self), index) in places_of(value)))
-        self.ready()
-        if self.host is not None:
-            self.host[index] = values
-            return
-        size = self.stored.size_bytes
-        values = np.broadcast_to(values, inner).astype(self.stored.dtype)
-        for place in np.ndindex(*inner):
-            self.buffer.write(self._offset(index + place) * size, values[place].tobytes())
-
-    def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """The value as this array's numbers: one, or as many as `shape` says."""
-        kinds, low, high = PLAIN[self.dtype]
-        if type(value) in kinds and low <= value <= high:
-            return value  # numpy takes it as it is
-        values = host.cast(host.numbers_of(value), self.dtype)
-        if values.ndim == 0 or values.shape == shape:
-            return values
-        if without_column(values.shape) == without_column(shape):
-            return values.reshape(shape)
-        raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
-
-    def _offset(self, index: tuple[int, ...]) -> int:
-        """Scalars from the start of the buffer to an element, or to a component of it."""
-        offset = sum(step * digit for step, digit in zip(self.steps, index, strict=False))
-        rest = index[len(self.digits) :]
-        if rest:
-            place = int(np.ravel_multi_index(rest, shape_of(self.elem)))
-            offset += self.layout.components[place]
-        return offset
-
-    def check_alive(self) -> None:
-        """Raises KernelRuntimeError if the runtime this belongs to was reset."""
-        if self.device.closed:
-            raise KernelRuntimeError(
-                "this array was freed by ti.reset() or a new ti.init(): make it again after init"
-            )
-
-
-def check_integer(k: Any) -> None:
-    """Raises ArrayIndexTypeError unless k is an index of one axis."""
-    if isinstance(k, slice):
-        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
-    if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
-        raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
-
-
-def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(n,) for the shape (n, 1) of a matrix of one column; other shapes as they are."""
-    return shape[:1] if shape[1:] == (1,) else shape

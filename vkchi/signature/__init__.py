@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
-from vkchi.fields.storage import Storage, choose_stored
+from vkchi.fields.elements import choose_stored
+from vkchi.fields.storage import Storage
 from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.interop import host
+from vkchi.interop import dlpack, host
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
 from vkchi.signature.bound import Bound, Import
@@ -48,6 +49,9 @@ from vkchi.types.structs import StructType
 # What scalar arguments are made of. Tuples: unions would be made anew at every call.
 WHOLE = (int, np.integer, np.bool_)
 REAL = (float, *WHOLE, np.floating)
+
+# Classes whose arrays are arguments as they are: more of them as they are met.
+NATIVE: set[type] = {np.ndarray}
 
 # Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
 MOST_F32 = 3.4028235677973362e38
@@ -303,6 +307,24 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+
+    def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with numpy views in place of arrays of other libraries. Raises
+        ArgumentError."""
+        for k in self._arrays:
+            if type(args[k]) not in NATIVE:
+                args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
+        return args
+
+    def _adopted(self, parameter: Parameter, arg: Any) -> Any:
+        if isinstance(arg, Storage | np.ndarray) or host.is_torch(arg):
+            NATIVE.add(type(arg))
+            return arg
+        try:
+            view = dlpack.view_of_foreign(arg)
+        except ArgumentError as e:
+            raise parameter.refuse(str(e)) from None
+        return arg if view is None else view
 
     def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The signature of a call: each argument's part; where there are several arrays, of each

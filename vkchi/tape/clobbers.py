@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from vkchi.analysis.footprint import Box, may_meet
 from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.errors import GradientError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
 from vkchi.tape.calls import Call, whole

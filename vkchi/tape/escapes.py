@@ -18,7 +18,8 @@ from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.refusals import WORDS, help_for, lost
 from vkchi.errors import GradientError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span, is_ours, user_span

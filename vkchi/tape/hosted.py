@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.runtime import running
 from vkchi.span import Span

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
 from vkchi.errors import GradientError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span

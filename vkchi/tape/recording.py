@@ -13,7 +13,8 @@ from typing import Any
 
 from vkchi.analysis.footprint import Box
 from vkchi.autodiff.refusals import WORDS
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.interrupts.blocks import Block
 from vkchi.ndarray import Ndarray
 from vkchi.races.gradients import FoundRaces

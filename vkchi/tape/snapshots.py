@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from vkchi.analysis.footprint import Box, may_meet, rows_of
 from vkchi.errors import DeviceError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.tape.calls import copy_of, copy_rows, is_gradient, whole
 from vkchi.tape.copies import put_back
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.footprint import Box
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
-from vkchi.fields.storage import Access, Storage
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Func
 from vkchi.launch import Plan

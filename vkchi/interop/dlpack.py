@@ -1,0 +1,96 @@
+"""DLPack: arrays of the device seen by other libraries in place, and theirs taken over.
+
+Owns: what is exported as which device, what is copied, what is refused. Capsules are numpy's: its
+deleter is C, takes the GIL, and does nothing after the interpreter's end. Must not know: kernels.
+
+Memory that the host reaches (software drivers, integrated GPUs) is exported as memory of the CPU,
+without a copy: who holds the tensor keeps the memory alive, after `ti.reset()` too. DLPack has no
+agreed handle for other Vulkan memory: there is no export of it, but for a copy that is asked for.
+Source: Python specification of DLPack, https://dmlc.github.io/dlpack/latest/python_spec.html.
+
+    torch.from_dlpack(x); np.from_dlpack(x); y = ti.from_dlpack(tensor)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vkchi.errors import ArgumentError
+
+CPU = 1  # kDLCPU
+HOST = (CPU, 0)
+_TAKES_VERSION = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """What has a DLPack capsule to give."""
+
+    def __dlpack__(self, *, stream: None = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+def capsule(
+    values: np.ndarray[Any, Any],
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+) -> object:
+    """The capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    if stream is not None:
+        raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
+    check_device(dl_device)
+    if _TAKES_VERSION:
+        return values.__dlpack__(max_version=max_version)
+    return values.__dlpack__()
+
+
+def check_device(dl_device: tuple[int, int] | None) -> None:
+    """Raises BufferError unless the CPU is asked for, or nothing is."""
+    if dl_device is not None and tuple(map(int, dl_device)) != HOST:
+        raise BufferError(f"this array is given to the CPU {HOST} only, not to {tuple(dl_device)}")
+
+
+def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
+    """An array of host memory that another library exports, sharing it.
+
+    Raises ArgumentError for memory of other devices and for types that kernels have none for.
+    """
+    try:
+        kind, number = source.__dlpack_device__()
+    except ValueError as e:  # torch's meta device
+        raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
+    if int(kind) != CPU:
+        raise ArgumentError(
+            f"a {type(source).__name__} on DLPack's device ({int(kind)}, {number}), which is not "
+            "the CPU: copy it to host memory first"
+        )
+    try:
+        return np.from_dlpack(source)
+    except (BufferError, RuntimeError, TypeError) as e:  # bfloat16, one that requires grad
+        raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
+
+
+def view_of_foreign(source: object) -> NDArray[np.generic] | None:
+    """The host memory of an object of another library, shared: by DLPack, by numpy's array
+    interface or by Python's buffer protocol. None for what offers none of them.
+
+    Raises ArgumentError for memory of other devices and for types that kernels have none for.
+    """
+    if isinstance(source, np.generic):
+        return None
+    if isinstance(source, Exporter):
+        return view_of_capsule(source)
+    if hasattr(source, "__cuda_array_interface__"):
+        raise ArgumentError(
+            f"a {type(source).__name__} in CUDA's memory: copy it to host memory first"
+        )
+    if hasattr(source, "__array_interface__"):
+        return np.asarray(source)
+    try:
+        return np.asarray(memoryview(source))  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # no buffer, or one of a format that numpy does not know
+        return None
