@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vkchi.analysis.conditions import conjuncts
 from vkchi.analysis.host_numbers import INTERVALS, type_range
 from vkchi.analysis.lattice import (
     INT_MAX,
@@ -33,10 +34,11 @@ from vkchi.analysis.lattice import (
     shift,
     top,
 )
-from vkchi.ir.core import Op, Result, Value, value_of
+from vkchi.ir.core import Op, Value, value_of
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
 DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
+DEEPEST_CONDITION = 16  # steps of logic in a condition
 DEEPEST_SELECT = 3  # selects in selects whose condition is used
 DEEPEST_BACKWARD = 5  # ops from a limited value to what it is made of
 MOST_FACTORS = 8
@@ -150,32 +152,13 @@ class Facts:
         known = self.limits.get(s)
         self.limits[s] = new if known is None else meet(known, new)
 
-    def assume(self, condition: Key, truth: bool, depth: int = 0) -> None:
+    def assume(self, condition: Key, truth: bool) -> None:
         """Assume a condition."""
-        op = condition
-        if depth > 16 or not isinstance(op, Op | Result) or not isinstance(op.type, Scalar):
+        if not isinstance(condition, Value):
             return
-        if isinstance(op, Result):
-            if op.op.kind == "if":
-                sides = [region.yielded[op.index] for region in op.op.regions]
-                self.assume_branch((op.op.args[0], *sides), truth, depth)
-        elif op.kind in COMPARED:
-            self._compare(op.kind if truth else NEGATED[op.kind], *op.args)
-        elif op.kind == "not":
-            self.assume(op.args[0], not truth, depth + 1)
-        elif op.kind == ("and" if truth else "or"):
-            for v in op.args:
-                self.assume(v, truth, depth + 1)
-        elif op.kind == "select":
-            self.assume_branch(op.args, truth, depth)
-
-    def assume_branch(self, parts: Sequence[Value], truth: bool, depth: int = 0) -> None:
-        """Assume that `parts[1] if parts[0] else parts[2]` is true (or false)."""
-        condition, then, orelse = parts
-        for side, other, taken in ((then, orelse, True), (orelse, then, False)):
-            if isinstance(other, Op) and other.kind == "const" and bool(other.attr) != truth:
-                self.assume(condition, taken, depth + 1)
-                self.assume(side, truth, depth + 1)
+        for v, is_true in conjuncts(condition, truth, DEEPEST_CONDITION):
+            if isinstance(v, Op) and v.kind in COMPARED:
+                self._compare(v.kind if is_true else NEGATED[v.kind], *v.args)
 
     def _compare(self, kind: str, a: Value, b: Value) -> None:
         if scalar_of(a.type).kind not in "iu":

@@ -14,6 +14,7 @@ import enum
 from collections.abc import Callable
 from functools import reduce
 
+from vkchi.analysis.conditions import conjuncts
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, has_kind
@@ -21,6 +22,7 @@ from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_o
 from vkchi.span import Span
 
 BARRIERS = frozenset({"barrier"})
+DEEPEST_CONDITION = 1000  # steps of logic in a condition
 
 
 class Spread(enum.IntEnum):
@@ -59,18 +61,26 @@ class Checker:
             if op.kind == "barrier" and cause is not None:
                 raise divergent(op, cause)
             if op.regions and has_kind_inside(op):
-                here = op if self.diverges(op) else cause
-                for inner in op.regions:
-                    self.check(inner, here)
+                for inner, truth in zip(op.regions, (True, False)):
+                    self.check(inner, self.cause(op, truth) or cause)
 
-    def diverges(self, op: Op) -> bool:
-        """Whether invocations surely go different ways at a control op. A loop whose both ends
-        differ may still have as many iterations for all."""
-        if op.kind == "if":
-            return self.spread(op.args[0]) is Spread.APART
+    def cause(self, op: Op, truth: bool) -> Op | None:
+        """What makes invocations surely go different ways at a control op, of which one leads to a
+        region: that of an `if` where its condition is `truth`. A loop whose both ends differ may
+        still have as many iterations for all."""
         if op.kind == "for":
-            return {self.spread(v) for v in op.args[:2]} == {Spread.SAME, Spread.APART}
-        return False
+            spreads = {self.spread(v) for v in op.args[:2]}
+            return op if spreads == {Spread.SAME, Spread.APART} else None
+        if op.kind != "if":
+            return None
+        if self.is_apart(op.args[0]):
+            return op
+        decided = (v for v, _ in conjuncts(op.args[0], truth, DEEPEST_CONDITION))
+        return next((v for v in decided if isinstance(v, Op) and self.is_apart(v)), None)
+
+    def is_apart(self, v: Value) -> bool:
+        """Whether a value surely differs."""
+        return self.spread(v) is Spread.APART
 
     def spread(self, v: Value) -> Spread:
         """How a value differs."""

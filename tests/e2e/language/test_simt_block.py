@@ -1,5 +1,8 @@
 """ti.simt.block and ti.simt.grid: shared arrays of every type, barriers, whole workgroups."""
 
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -431,6 +434,59 @@ def test_barrier_that_some_miss(condition: Any) -> None:
 
     with pytest.raises(ti.TaichiSyntaxError, match="only some invocations .* this `sync`"):
         run()
+
+
+DEEP = 60  # branches around a barrier, more than nest without being made flat
+
+
+def deep_kernel(folder: Path, lines: Sequence[str]) -> Any:
+    body = "\n".join("    " * (k + 1) + line for k, line in enumerate(lines))
+    depth = "    " * (len(lines) + 1)
+    source = (
+        "import vkchi as ti\n\n@ti.kernel\ndef run(a: ti.i32):\n"
+        f"    ti.loop_config(block_dim={BLOCK})\n{body}\n{depth}ti.simt.block.sync()\n"
+    )
+    path = folder / "deep.py"
+    path.write_text(source)
+    return load_module(path).run
+
+
+def load_module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("at", [0, 20, 40, DEEP - 1])
+def test_barrier_deep_in_branches_of_which_one_diverges(tmp_path: Path, at: int) -> None:
+    tests = [f"if a > {k}:" for k in range(DEEP)]
+    tests[at] = f"if i % {BLOCK} < 7:"
+    run = deep_kernel(tmp_path, [f"for i in range(2 * {BLOCK}):", *tests])
+    with pytest.raises(ti.TaichiSyntaxError, match="only some invocations .* this `sync`"):
+        run(DEEP)
+
+
+def test_barrier_behind_many_branches_of_which_one_diverges(tmp_path: Path) -> None:
+    body = "".join(
+        f"        {'elif' if k else 'if'} {'i % 64 == 3' if k == 5 else f'a == {k}'}:\n"
+        f"            x[i] = {k}\n"
+        for k in range(DEEP)
+    )
+    path = tmp_path / "chain.py"
+    path.write_text(
+        "import vkchi as ti\n\n@ti.kernel\ndef run(a: ti.i32, x: ti.types.ndarray(ti.i32, 1)):\n"
+        "    ti.loop_config(block_dim=64)\n    for i in range(128):\n"
+        f"{body}        else:\n            ti.simt.block.sync()\n"
+    )
+    with pytest.raises(ti.TaichiSyntaxError, match="only some invocations .* this `sync`"):
+        load_module(path).run(-1, np.zeros(128, np.int32))
+
+
+def test_barrier_deep_in_branches_that_all_take(tmp_path: Path) -> None:
+    tests = [f"if a > {k}:" for k in range(DEEP)]
+    deep_kernel(tmp_path, [f"for i in range(2 * {BLOCK}):", *tests])(DEEP)
 
 
 def test_barrier_in_a_loop_that_some_leave() -> None:
