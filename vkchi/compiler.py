@@ -1,7 +1,7 @@
 """Kernel x argument types -> shaders: the hops 3 to 6 of docs/design.md part 2, in order.
 
-Owns: the order of the steps, what a compiled kernel is, printing and timing of stages. The disk
-cache's place is around `compile_kernel`: it will look a key up before and store after.
+Owns: the order of the steps, printing and timing of stages; `build`, through which all that runs on
+a device passes, gradients and trials among it.
 Must not know: devices but by Caps, launches.
 """
 
@@ -11,26 +11,26 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
-from vkchi.ir.core import Func, Op, Program, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import optimise
 from vkchi.passes.shallow import keep_shallow, refuse_deep
-from vkchi.reports.sites import Site
 from vkchi.span import Span
 from vkchi.spirv import emit
+from vkchi.target.artifact import Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
-from vkchi.target.shader import Check, Shader, without_wraps
+from vkchi.target.shader import Check, without_wraps
 from vkchi.types import Array
 
 TOO_MANY = (
@@ -41,24 +41,14 @@ TOO_MANY_HERE = (
 )
 
 
-class Dispatch(NamedTuple):
-    """One shader and the parameters whose memory it reads and writes, by name."""
-
-    shader: Shader
-    reads: frozenset[str]
-    writes: frozenset[str]
-
-
 class Compiled(NamedTuple):
-    """A kernel for one signature: dispatches in order; `temps` are arrays a launch must provide,
-    `checks` what it must check of arguments; `sites` what may be reported."""
+    """A kernel for one signature: what was built, what launches bind to it, the Func it was built
+    of, and the fields among what is bound, by parameter name."""
 
-    name: str
-    dispatches: tuple[Dispatch, ...]
-    temps: dict[str, Array]
-    checks: tuple[Check, ...]
-    lowered: Lowered
-    sites: dict[int, Site]
+    artifact: Artifact
+    interface: Interface
+    func: Func
+    fields: dict[str, Any]
 
 
 def compile_kernel(
@@ -78,28 +68,30 @@ def _compile_kernel(
     lowered = lowered._replace(func=keep_shallow(lowered.func))
     clock.tick("lower")
     show("ir", lowered.func)
-    built = build(lowered.func, options, caps)
+    artifact = build(lowered.func, options, caps)
     clock.tick("optimise, emit")
-    sites = used_sites(built.program, lowered.sites)
-    checks = checks_of(lowered, built.program)
-    return Compiled(fn.__name__, built.dispatches, built.temps, checks, lowered, sites)
+    fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
+    return Compiled(artifact, interface_of(lowered, artifact), lowered.func, fields)
 
 
-class Built(NamedTuple):
-    """A Func as dispatches, and the arrays that a launch must provide besides its parameters."""
+def interface_of(lowered: Lowered, artifact: Artifact) -> Interface:
+    """What launches of a lowered kernel bind and check."""
+    bindings = {
+        name: ("field", *lowered.dependencies.path_of(b[1])) if b[0] == "field" else b
+        for name, b in lowered.bindings.items()
+    }
+    checks = checks_of(lowered, artifact)
+    whole = (lowered.returns, lowered.results, lowered.returns_tuple)
+    return Interface(bindings, *whole, lowered.sites, checks)
 
-    program: Program
-    dispatches: tuple[Dispatch, ...]
-    temps: dict[str, Array]
 
-
-def build(fn: Func, options: Options, caps: Caps) -> Built:
-    """Optimise and emit. Raises DeviceError for what the device lacks."""
+def build(fn: Func, options: Options, caps: Caps) -> Artifact:
+    """Optimise and emit: the one way to shaders. Raises DeviceError for what the device lacks."""
     with compiling(fn.name):
         return _build(fn, options, caps)
 
 
-def _build(fn: Func, options: Options, caps: Caps) -> Built:
+def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
     program, temps = optimise(fn, caps, options)
     dispatches = []
     for k, func in enumerate(program.funcs):
@@ -109,11 +101,24 @@ def _build(fn: Func, options: Options, caps: Caps) -> Built:
             func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}", exact=options.exact
         )
         dispatches.append(Dispatch(shader, *memory_access(func)))
-    temp_types = {p.name: p.type for p in temps if isinstance(p.type, Array)}
-    return Built(program, tuple(dispatches), temp_types)
+    return Artifact(
+        fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
+        reporting_sites(program), limits_of(program),
+    )  # fmt: skip
 
 
-def checks_of(lowered: Lowered, program: Program) -> tuple[Check, ...]:
+def array_types(params: Sequence[Param]) -> dict[str, Array]:
+    """The types of those parameters that are arrays, by name."""
+    return {p.name: p.type for p in params if isinstance(p.type, Array)}
+
+
+def limits_of(program: Program) -> tuple[Check, ...]:
+    """That what is left of loops has not too many iterations."""
+    loops = [op for fn in program.funcs for op in fn.body.ops if op.kind == "parallel"]
+    return tuple(check for op in loops for check in length_checks(op, TOO_MANY_HERE))
+
+
+def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
     """What launches must check where the host can: what loops demand, and that parallel ones have
     not too many iterations."""
     found = []
@@ -125,8 +130,7 @@ def checks_of(lowered: Lowered, program: Program) -> tuple[Check, ...]:
     loops = [op for op in lowered.func.body.ops if op.kind == "parallel"]
     found += [check for op in loops for check in length_checks(op, TOO_MANY)]
     if any(host_length(op) is None for op in loops):  # passes may have found out what it is
-        ops = [op for fn in program.funcs for op in fn.body.ops if op.kind == "parallel"]
-        found += [check for op in ops for check in length_checks(op, TOO_MANY_HERE)]
+        found += artifact.limits
     return tuple(found)
 
 
@@ -149,13 +153,13 @@ def is_certain(test: str, number: Number) -> bool:
     return all(eval(test, {"n": n, "w": n}) for n in ends)
 
 
-def used_sites(program: Program, sites: Sequence[Site]) -> dict[int, Site]:
-    """The sites by number, with their dispatch, of the reports that are left."""
+def reporting_sites(program: Program) -> dict[int, int]:
+    """The numbers of the sites whose reports are left, and the dispatch that each stands in."""
     return {
-        op.attr: sites[op.attr]._replace(dispatch=k)
+        op.attr: k
         for k, fn in enumerate(program.funcs)
         for op in walk(fn.body)
-        if sites and op.kind in REPORTS
+        if op.kind in REPORTS
     }
 
 

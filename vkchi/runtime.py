@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     import logging
 
     from vkchi.device import Device
+    from vkchi.fields.builder import GlobalRoot
+    from vkchi.launch.executable import Executable
     from vkchi.reports.delivery import Reports
+    from vkchi.span import Span
+    from vkchi.types import Array
 
 
 class Arch(NamedTuple):
@@ -66,15 +70,18 @@ ARCHES: dict[str, Arch | Arches] = {
 @dataclass
 class Runtime:
     """A device and its options, those of Taichi's among them (`config`). `lock` is held while a
-    launch is put together; `kept` is what other modules keep for as long as the runtime is there,
-    under keys of their own; `gradients` and `duals` are all arrays that are such of others."""
+    launch is put together; `gradients` and `duals` are all arrays that are such of others; `root`
+    is that of the fields of no builder; `movers` copy, or add, arrays of a type; `watched_reads`
+    are those of kernels under validation, by number from 1: kernel and place."""
 
     device: Device
     options: Options
     config: Config = field(default_factory=Config)
     lock: threading.RLock = field(default_factory=threading.RLock)
     draws: int = 0
-    kept: dict[Any, Any] = field(default_factory=dict)
+    root: GlobalRoot | None = None
+    movers: dict[tuple[Array, bool], Executable] = field(default_factory=dict)
+    watched_reads: list[tuple[str, Span | None]] = field(default_factory=list)
     _reports: Reports | None = None
     recording: Any = None  # what was last to record kernel calls: `tape`, where it still does
     gradients: WeakGroup[Any] = field(default_factory=WeakGroup)

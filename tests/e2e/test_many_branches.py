@@ -197,4 +197,4 @@ def test_thousands_of_constructs_in_a_row(op, fields):
     )
     runtime = current()
     made = compile_kernel(run.__vkchi_func__, (), runtime.options, runtime.device.caps)
-    assert len(made.dispatches) == 1
+    assert len(made.artifact.dispatches) == 1

@@ -12,6 +12,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
+from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.runtime import Runtime, current, logger
 
@@ -42,10 +43,10 @@ class GlobalRoot(RootNode):
 
 def root_of(runtime: Runtime) -> GlobalRoot:
     """The root of a runtime, made when it is first asked for."""
-    found = runtime.kept.get(GlobalRoot)
-    if found is None:
-        found = runtime.kept.setdefault(GlobalRoot, GlobalRoot(runtime))
-    return found  # type: ignore[no-any-return]
+    if runtime.root is None:
+        with restoring(runtime.lock), runtime.lock:  # of two threads one makes it
+            runtime.root = runtime.root or GlobalRoot(runtime)
+    return runtime.root
 
 
 class Root(Parent):

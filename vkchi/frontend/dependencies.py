@@ -67,6 +67,15 @@ class Dependencies:
         if found is not None:
             self.captured.pop(found[1], None)
 
+    def path_of(self, obj: Any) -> tuple[int, str]:
+        """The number, in `functions`, of the function that an object was read in, and its path
+        there; (-1, "") where it is not known."""
+        found = self._origins.get(id(obj))
+        if found is None or found[1][0] not in self.functions:
+            return -1, ""
+        fn, path = found[1]
+        return list(self.functions).index(fn), path
+
     def name_of(self, obj: Any, default: str) -> str:
         """A short name for an object: the last words of its path."""
         found = self._origins.get(id(obj))

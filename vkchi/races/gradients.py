@@ -37,7 +37,6 @@ from vkchi.races.nearby import Nearby
 from vkchi.races.noted import MET, Group, Noted, Style, grouped, note, slimmed
 from vkchi.tape.calls import Call, copy_of, leaves_of, whole
 from vkchi.tape.gradients import prepare
-from vkchi.tape.plan import Program
 from vkchi.types import Scalar, Tensor, i32
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
@@ -172,14 +171,14 @@ class Trial:
         plan, self.count = call.plan, len(groups)
         runtime = self.runtime = plan.runtime
         self.cells = CellMemory(runtime, made)
-        built = build(made.func, runtime.options, runtime.device.caps)
-        self.program = Program(plan, made.func, built, call.args)
-        self.writes = frozenset(n for d in built.dispatches for n in d.writes) & plan.written
+        artifact = build(made.func, runtime.options, runtime.device.caps)
+        self.executable = plan.executable.derive(artifact, call.args)
+        self.writes = artifact.writes & plan.written
         ops = list(walk(made.func.body))
         used = used_in(made.func.body)
         draws = any(op.kind == "random" and op in used for op in ops)
         self.is_certain = not (draws or depends_on_order(made.func))
-        self.needs = sorted(self.program.reads & call.arrays.keys())
+        self.needs = sorted(artifact.reads & call.arrays.keys())
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers: list[str] | None = sorted(p.name for p in given if p in used)
         if not self.is_certain:
@@ -200,7 +199,7 @@ class Trial:
             met = own[MET] = Storage(self.runtime, i32, (self.count,))
             copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
             given = {**call.arrays, **copies, **own}
-            self.program.launch(self.program.bind(call.args, given))
+            self.executable.launch(self.executable.bind(call.args, given))
             numbers = np.flatnonzero(met.to_numpy())
             self.cells.give_back(own)
             return frozenset(numbers.tolist())
@@ -295,8 +294,8 @@ class FoundRaces:
     ) -> Race | None:  # fmt: skip
         """A race in a call, of those that matter, or of all. Where there is no memory for a trial
         it raises DeviceError if it `must` look, and warns else."""
-        races = call.plan.once(
-            ("races", gradient, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
+        races = call.plan.derived.races.find(
+            (gradient, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
         )
         near = races.nearby.find(call.numbers, call.arrays) if races.meetings else ()
         if not near:
@@ -370,8 +369,9 @@ def warn(call: Call, group: Group, why: str) -> None:
         + f" is not known, for {why}. If they do, gradients may be wrong; "
         "ti.ad.Tape(validation=True) does not go on in doubt"
     )
-    registry = call.plan.once("warned of races", dict[Any, Any])
-    warnings.warn_explicit(text, GradientWarning, one.file, one.line, registry=registry)
+    warnings.warn_explicit(
+        text, GradientWarning, one.file, one.line, registry=call.plan.derived.warned_of_races
+    )
 
 
 # --- errors --------------------------------------------------------------------------------------

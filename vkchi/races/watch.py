@@ -22,7 +22,6 @@ from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import find_meetings
 from vkchi.races.nearby import Nearby
 from vkchi.races.noted import MET, Group, Style, grouped, note
-from vkchi.signature.bound import Bound
 from vkchi.tape.calls import Call, describe_call
 from vkchi.tape.gradients import prepare
 from vkchi.tape.variants import Variant
@@ -42,7 +41,7 @@ class WatchedPlan(Plan):
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, and warn where its iterations met, unless it is run `again`."""
-        watch = self.once("watch", lambda: Watch(self.func))
+        watch = self.derived.watch.find(None, lambda: Watch(self.func))
         if again is not None or not watch.nearby.meetings:
             return super().launch(args, again)
         with restoring(self.runtime.lock), self.runtime.lock:
@@ -67,11 +66,7 @@ class WatchedPlan(Plan):
         """Raises what a launch does before it runs anything."""
         for life in self.lives:
             life.check_alive()
-        bound = Bound(self.runtime, self.constants)
-        for parameter, arg in zip(self.parameters, args, strict=True):
-            parameter.bind(arg, bound)
-        for check in self.checks:
-            check(bound.flat)
+        self.executable.bind(args)
 
 
 class Watch:
@@ -94,8 +89,8 @@ class Watch:
         plan, runtime = call.plan, call.plan.runtime
         groups = grouped([self.nearby.meetings[k] for k in near])
         made = note(self.fn, groups, Style(knows_values=True, reports=True))
-        built = build(made.func, runtime.options, runtime.device.caps)
-        return Form(groups, Variant(plan, made.func, built, call.args), CellMemory(runtime, made))
+        artifact = build(made.func, runtime.options, runtime.device.caps)
+        return Form(groups, Variant(plan, artifact, call.args), CellMemory(runtime, made))
 
     def warn(self, group: Group) -> None:
         """Say who met, once for each two lines."""

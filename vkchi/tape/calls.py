@@ -166,7 +166,7 @@ def copy_rows(array: Storage, first: int, last: int) -> Storage:
 def footprint(plan: Plan, kinds: frozenset[str]) -> Footprint:
     """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
     arrays = (p for p in plan.func.params if isinstance(p.type, Array))
-    return plan.once(("footprint", kinds), lambda: Footprint(plan.func, arrays, kinds))
+    return plan.derived.footprints.find(kinds, lambda: Footprint(plan.func, arrays, kinds))
 
 
 class Gradients:
@@ -242,7 +242,7 @@ def plan_gradient(
         types = types_apart(call, gradients.arrays, ADJOINT)
         return GradientPlan(call.plan, call.args, names, types, settled)
 
-    return call.plan.once(("gradient", names, settled), make)
+    return call.plan.derived.gradients.find((names, settled), make)
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -363,8 +363,9 @@ def check_slopes(call: Call, active: Activity) -> None:
         )  # fmt: skip
     if span is not None:
         text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
-        registry = call.plan.once("warned", dict[Any, Any])
-        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
+        warnings.warn_explicit(
+            text, GradientWarning, span.file, span.line, registry=call.plan.derived.warned
+        )
 
 
 def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:

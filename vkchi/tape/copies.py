@@ -5,7 +5,7 @@ Owns: the kernels. Must not know: tapes.
 
 # No postponed annotations here: they are the kernels' types.
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.autodiff.memory import copy_array
 from vkchi.compiler import build
@@ -17,20 +17,9 @@ from vkchi.kernel import func, kernel
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.static import static
+from vkchi.launch.executable import Executable
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime
-from vkchi.tape.plan import Program
-from vkchi.target.shader import Check
 from vkchi.types import i32, ndarray, template
-
-
-class Alone(NamedTuple):
-    """What a Program without a kernel belongs to."""
-
-    runtime: Runtime
-    parameters: tuple[Any, ...] = ()
-    limits: tuple[Check, ...] = ()
-
 
 NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them
 
@@ -134,22 +123,20 @@ def add_back(array: Storage, copy: Storage) -> None:
 def move(array: Storage, copy: Storage, *, adds: bool) -> None:
     """Copy or add, on the device."""
     with restoring(array.runtime.lock), array.runtime.lock:
-        program = mover(array, adds=adds)
-        program.launch(program.bind((), {"target": array, "source": copy}))
+        executable = mover(array, adds=adds)
+        executable.launch(executable.bind((), {"target": array, "source": copy}))
 
 
-def mover(array: Storage, *, adds: bool) -> Program:
+def mover(array: Storage, *, adds: bool) -> Executable:
     """What copies or adds arrays of this type and layout; made once."""
     runtime, t = array.runtime, array.array_type
-    key = ("mover", t, adds)
-    found = runtime.kept.get(key)
+    found = runtime.movers.get((t, adds))
     if found is None:
         b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
         with b.region() as body:
             copy_array(b, source, target, adds=adds)
             b.emit("yield")
         fn = Func("move", (target, source), body)
-        found = Program(Alone(runtime), fn, build(fn, runtime.options, runtime.device.caps), ())
-        runtime.kept[key] = found
-    assert isinstance(found, Program)
+        found = Executable(runtime, build(fn, runtime.options, runtime.device.caps))
+        runtime.movers[t, adds] = found
     return found

@@ -164,7 +164,7 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
 
 def reach_of(call: Call) -> Reach:
     """Which reads of a kernel see what it writes."""
-    return call.plan.once("reach", lambda: Reach(call.plan.func))
+    return call.plan.derived.reach.find(None, lambda: Reach(call.plan.func))
 
 
 def writes_of(call: Call) -> dict[str, Box]:

@@ -19,7 +19,7 @@ from vkchi.autodiff.replay import Draw, find_draws, known
 from vkchi.autodiff.reverse import Gradient, reverse, survey
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import narrow
-from vkchi.compiler import Built, build, show
+from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.names import DUAL
@@ -27,6 +27,7 @@ from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
+from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
 from vkchi.types import Array
@@ -37,8 +38,8 @@ class CompiledGradient(NamedTuple):
     the kernel."""
 
     made: Gradient
-    main: Built
-    counting: Built | None
+    main: Artifact
+    counting: Artifact | None
     draws: tuple[Draw, ...] = ()
 
 
@@ -106,7 +107,7 @@ def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
     return CompiledGradient(made, build(made.func, options, caps), counting)
 
 
-def build_narrow(made: Gradient, options: Options, caps: Caps) -> tuple[Func, Built] | None:
+def build_narrow(made: Gradient, options: Options, caps: Caps) -> Artifact | None:
     """The gradient with fewer invocations than iterations, for less memory; None if there is no
     such form, as for loops that ask which invocation they are."""
     if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
@@ -117,18 +118,18 @@ def build_narrow(made: Gradient, options: Options, caps: Caps) -> tuple[Func, Bu
         return None
     show("narrow", fn)
     verify(fn)
-    return fn, build(fn, exact_options(fn, options), caps)
+    return build(fn, exact_options(fn, options), caps)
 
 
 def build_forward(
     fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
-) -> tuple[Func, Built]:
+) -> Artifact:
     """The kernel with derivatives along the duals of these arrays; with `put_in_place`, what it
     writes to the arrays themselves is close to what the kernel writes. Raises GradientError."""
     made = lay_out(along(prepare(fn, differentiable), differentiable), types)
     show("grad", made)
     verify(made)
-    return made, build(made, exact_options(made, options), caps)
+    return build(made, exact_options(made, options), caps)
 
 
 def exact_options(fn: Func, options: Options) -> Options:

@@ -182,4 +182,4 @@ def plan_second(call: Call, gradients: Gradients) -> GradientPlan:
         types = types_apart(call, gradients.arrays, ADJOINT)
         return GradientPlan(call.plan, call.args, names, types, build=build_second)
 
-    return call.plan.once(("second", names), make)
+    return call.plan.derived.second.find(names, make)

@@ -1,7 +1,7 @@
 """Launching gradients: which arrays a derived kernel needs, and how large.
 
-Owns: `Program`, dispatches made from a kernel; `GradientPlan`, made once per signature and set of
-differentiable arrays. Must not know: tapes, how gradients are built.
+Owns: `GradientPlan`, made once per signature and set of differentiable arrays. Must not know:
+tapes, how gradients are built.
 """
 
 from __future__ import annotations
@@ -9,109 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.reaching import Reach
-from vkchi.compiler import Built
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
-from vkchi.launch import Plan, Step, count_reader
+from vkchi.launch import Plan
+from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
-from vkchi.signature.bound import Bound
 from vkchi.tape.gradients import CompiledGradient, Types, build_gradient, build_narrow
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
-from vkchi.target.shader import SEED, Check, compile_count
+from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
-Arrays = Mapping[str, Storage]
-SEED_PLACE = ("value", SEED, 0)
 Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
-
-
-class Owner(Protocol):
-    """What dispatches are made for: a kernel's plan, mostly."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """Where they run."""
-
-    @property
-    def parameters(self) -> Sequence[Any]:
-        """How arguments are bound."""
-
-    @property
-    def limits(self) -> Sequence[Check]:
-        """What launches must check of arguments."""
-
-
-class Program:
-    """Dispatches whose arrays are given at every launch, by name; but for `fixed`."""
-
-    def __init__(
-        self, plan: Owner, fn: Func, built: Built, args: tuple[Any, ...],
-        fixed: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        self.runtime: Runtime = plan.runtime
-        self.parameters = plan.parameters
-        self.arrays = dict(fixed)
-        self.types = {p.name: p.type for p in fn.params if isinstance(p.type, Array)}
-        self.types |= built.temps
-        self.used = frozenset(n for d in built.dispatches for n in d.reads | d.writes)
-        self.reads = frozenset(name for d in built.dispatches for name in d.reads)
-        self.temps = {
-            name: Storage(self.runtime, t.elem, (), stored=t.stored)
-            for name, t in built.temps.items()
-        }
-        self.places = self._lay_out(args)
-        self.steps = [Step(self, d, self.places) for d in built.dispatches]
-        self.limits = plan.limits
-        read = count_reader(self.places)
-        self.checks = [check.compiled(read) for check in plan.limits]
-
-    def _lay_out(self, args: tuple[Any, ...]) -> dict[tuple[str, str, int], int]:
-        keys = [("trash", "", 0), SEED_PLACE, *(("ptr", name, 0) for name in self.arrays)]
-        for parameter, arg in zip(self.parameters, args, strict=True):
-            keys += parameter.places(arg)
-        self.passed = {name for kind, name, _ in keys if kind == "ptr"}
-        for name, t in self.types.items():
-            if name not in self.passed:
-                keys += [("ptr", name, 0), ("size", name, 0)]
-                keys += [("dim", name, k) for k in range(t.ndim)]
-        return {key: k for k, key in enumerate(keys)}
-
-    def bind(self, args: tuple[Any, ...], arrays: Arrays) -> Bound:
-        """The numbers and arrays of a launch. Raises ArgumentError where loops cannot be run."""
-        fixed = [array.buffer.address for array in self.arrays.values()]
-        bound = Bound(self.runtime, [self.runtime.device.trash.address, 0, *fixed])
-        for parameter, arg in zip(self.parameters, args, strict=True):
-            parameter.bind(arg, bound)
-        given = {**arrays, **self.temps}
-        for name, t in self.types.items():
-            array = given.get(name)
-            if name in self.passed and array is not None:
-                bound.arrays[name] = array  # of the same shape as the argument, perhaps a copy
-                bound.flat[self.places["ptr", name, 0]] = array.buffer.address
-            elif array is not None:
-                bound.bind_array(name, array)
-            else:
-                bound.flat += [0] * (2 + t.ndim)  # nothing reads or writes it
-        for check in self.checks:
-            check(bound.flat)
-        return bound
-
-    def launch(self, bound: Bound) -> None:
-        """Record the dispatches."""
-        for step in self.steps:
-            step.record(bound)
 
 
 Shape = tuple[int, int]  # positions, invocations
@@ -206,13 +125,13 @@ class GradientPlan:
         compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func
-        self.main = Program(plan, func, compiled.main, args)
+        self.main = plan.executable.derive(compiled.main, args)
         self.counting = None
-        if compiled.counting is not None and self.made.counting is not None:
-            self.counting = Program(plan, self.made.counting.func, compiled.counting, args)
+        if compiled.counting is not None:
+            self.counting = plan.executable.derive(compiled.counting, args)
         params = [p for p in plan.func.params if isinstance(p.type, Array)]
         found = {name for p in params for name in (p.name, p.name + DUAL)}
-        needed = [p for p in func.params if p.name in found & self.main.reads]
+        needed = [p for p in func.params if p.name in found & compiled.main.reads]
         self.needs = Footprint(func, needed, ("load",))
         written = [p for p in params if p in self.made.primal.written]
         self.writes = Footprint(self.made.primal.fn, written, WRITES)
@@ -220,8 +139,8 @@ class GradientPlan:
             Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
         ]
         self.buffers: dict[str, Storage] = {}
-        self.narrow: tuple[Program | None] | None = None  # made when there is too little memory
-        used = self.main.used | (self.counting.used if self.counting else frozenset())
+        self.narrow: tuple[Executable | None] | None = None  # made when there is too little memory
+        used = compiled.main.used | (compiled.counting.used if compiled.counting else frozenset())
         self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
         self.drawing: Any = None  # of `drawing`, if there are draws
 
@@ -248,9 +167,9 @@ class GradientPlan:
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
-               for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
-        program, buffers = self._make_room(args, given)
-        program.launch(program.bind(args, {**given, **own, **buffers}))
+               for name in (k, k + DUAL) if name in self.main.artifact.used}  # fmt: skip
+        executable, buffers = self._make_room(args, given)
+        executable.launch(executable.bind(args, {**given, **own, **buffers}))
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
         """Make room for what a launch will save, where the host can tell how much that is. Raises
@@ -261,7 +180,7 @@ class GradientPlan:
 
     def _make_room(
         self, args: tuple[Any, ...], given: Arrays
-    ) -> tuple[Program, dict[str, Storage]]:
+    ) -> tuple[Executable, dict[str, Storage]]:
         """The dispatches of a launch, and their buffers: with a column for each iteration, or with
         fewer, where there is no memory for so many."""
         if not self.rooms:
@@ -270,21 +189,21 @@ class GradientPlan:
         try:
             return self.main, self._allocate(shapes)
         except DeviceError as e:
-            program, error = self._narrow(args), e
+            narrow, error = self._narrow(args), e
         columns = max(columns for _, columns in shapes.values())
-        while program is not None and columns > 1:
+        while narrow is not None and columns > 1:
             columns = -(-columns // 2)
             shapes = {k: (rows, min(n, columns)) for k, (rows, n) in shapes.items()}
             with suppress(DeviceError):
-                return program, self._allocate(shapes, is_exact=True)
+                return narrow, self._allocate(shapes, is_exact=True)
         raise error
 
-    def _narrow(self, args: tuple[Any, ...]) -> Program | None:
+    def _narrow(self, args: tuple[Any, ...]) -> Executable | None:
         """Dispatches whose invocations do several iterations each; None if there are no others."""
         if self.narrow is None:
             runtime = self.runtime
             built = build_narrow(self.made, runtime.options, runtime.device.caps)
-            self.narrow = (Program(self.main, *built, args) if built else None,)
+            self.narrow = (self.main.derive(built, args) if built else None,)
         return self.narrow[0]
 
     def _allocate(
@@ -292,7 +211,7 @@ class GradientPlan:
     ) -> dict[str, Storage]:
         """Buffers of these shapes, or, unless exactly those are wanted, larger ones. Raises
         DeviceError."""
-        types, title = self.main.types, self.made.primal.fn.name
+        types, title = self.main.artifact.arrays, self.made.primal.fn.name
         wanted = {name: shape for k, shape in shapes.items()
                   for name in (k, k + DUAL) if name in types}  # fmt: skip
         missing = {name: shape for name, shape in wanted.items()
@@ -331,8 +250,8 @@ class GradientPlan:
         counting, made = self.counting, self.made.counting
         assert counting is not None and made is not None
         copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in made.copies.items()
-                  if k in counting.used}  # fmt: skip
-        names = [n for n in counting.types if n.startswith((COUNT, WIDTH))]
+                  if k in counting.artifact.used}  # fmt: skip
+        names = [n for n in counting.artifact.arrays if n.startswith((COUNT, WIDTH))]
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
         counting.launch(counting.bind(args, {**given, **copies, **cells}))
         return {name: int(cell.read(())) for name, cell in cells.items()}

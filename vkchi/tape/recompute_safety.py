@@ -36,8 +36,8 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import MARKS
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild
+from vkchi.launch.executable import Executable
 from vkchi.tape.calls import Call, copy_of
-from vkchi.tape.plan import Program
 from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
 
 STALE = ".stale"  # a number of an op
@@ -197,17 +197,17 @@ def find_stale(
     plan = call.plan
     names = frozenset(written)
 
-    def make() -> tuple[Marked, Program]:
+    def make() -> tuple[Marked, Executable]:
         marked = mark(fn, names, settled)
-        built = build(marked.func, plan.runtime.options, plan.runtime.device.caps)
-        return marked, Program(plan, marked.func, built, call.args)
+        artifact = build(marked.func, plan.runtime.options, plan.runtime.device.caps)
+        return marked, plan.executable.derive(artifact, call.args)
 
-    marked, program = plan.once(("marked", names, settled), make)
+    marked, executable = plan.derived.marked.find((names, settled), make)
     stale = Storage(plan.runtime, i32, ())
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
            for name, p in marked.marks.items()}  # fmt: skip
     arrays = {k: copy_of(a) if k in plan.written else a for k, a in call.arrays.items()}
-    program.launch(program.bind(call.args, {**arrays, **own, STALE: stale}))
+    executable.launch(executable.bind(call.args, {**arrays, **own, STALE: stale}))
     number = int(stale.read(()))
     found: Op | None = marked.ops[number - 1] if number else None
     return found

@@ -13,9 +13,9 @@ from vkchi.autodiff.refusals import gone
 from vkchi.autodiff.replay import recorded
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
-from vkchi.launch import count_reader
+from vkchi.launch.executable import Arrays, count_reader
 from vkchi.tape.calls import Call
-from vkchi.tape.plan import Arrays, GradientPlan, Room, new_buffer
+from vkchi.tape.plan import GradientPlan, Room, new_buffer
 from vkchi.tape.variants import Variant
 from vkchi.target.shader import compile_count
 from vkchi.types import Array, Scalar
@@ -27,11 +27,11 @@ class Drawing:
     def __init__(self, call: Call, made: GradientPlan) -> None:
         plan, runtime = call.plan, call.plan.runtime
         fn = self.func = recorded(plan.func, made.draws)
-        self.variant = Variant(
-            plan, fn, build(fn, runtime.options, runtime.device.caps), call.args
-        )  # fmt: skip
-        self.rooms = [Room(d.save, plan.func, self.variant.places) for d in made.draws]
-        read = count_reader(self.variant.places)
+        artifact = build(fn, runtime.options, runtime.device.caps)
+        self.variant = Variant(plan, artifact, call.args)
+        places = self.variant.executable.places
+        self.rooms = [Room(d.save, plan.func, places) for d in made.draws]
+        read = count_reader(places)
         self.sums = [
             (draw.op, type_range(v.type), compile_count(number.expr, read))
             for draw in made.draws for loop in draw.save.loops for v in sums_under(loop)
@@ -41,7 +41,7 @@ class Drawing:
     def make_room(self, call: Call) -> dict[str, Storage]:
         """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
         it is not known how much."""
-        flat = self.variant.bind(call.args, call.arrays).flat
+        flat = self.variant.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
             if not least <= value(flat) <= most:
                 raise gone(op)
@@ -50,7 +50,7 @@ class Drawing:
             t = room.save.param.type
             assert isinstance(t, Array) and room.positions and room.invocations
             shape = (max(1, room.positions(flat)), max(1, room.invocations(flat)))
-            made[room.save.param.name] = new_buffer(self.variant.runtime, t, shape, call.name)
+            made[room.save.param.name] = new_buffer(call.plan.runtime, t, shape, call.name)
         return made
 
     def run(self, call: Call, drawn: Arrays, again: int | None = None) -> Any:

@@ -271,8 +271,8 @@ class Tape(Recording):
         constant = self.constants.names_in(call, primal.differentiable)
         stores, escapes = primal.active.stores, made.escapes
         if constant:
-            found = call.plan.once(
-                ("escapes", primal.differentiable, constant),
+            found = call.plan.derived.escapes.find(
+                (primal.differentiable, constant),
                 lambda: Escapes(primal.fn, primal.differentiable, constant),
             )
             stores, escapes = found.stores, found.lasting
@@ -344,7 +344,7 @@ class Tape(Recording):
         is_held = any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written)
         if not (is_held or self.tensors.written_by(plan, args)):
             return False
-        return plan.once("stores constants", lambda: stores_constants(plan.func))
+        return plan.derived.stores_constants.find(None, lambda: stores_constants(plan.func))
 
     def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
         """Save what a launch is about to overwrite, as long as the memory suffices."""

@@ -13,14 +13,13 @@ from vkchi.compiler import build
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Op
+from vkchi.launch.executable import Arrays
 from vkchi.span import Span
 from vkchi.tape.calls import Call, companion, whole
-from vkchi.tape.plan import Arrays
 from vkchi.tape.replay_log import Drawing
 from vkchi.tape.variants import Variant
 from vkchi.types import i32
 
-READS = "reads"  # where, in the runtime's `kept`, the reads are by number, from 1: kernel and span
 Read = tuple[str, Span | None]
 
 
@@ -34,15 +33,15 @@ def run_watched(
     """
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if companion(a, "grad") is not None)
-    reads: list[Read] = plan.runtime.kept.setdefault(READS, [])
+    reads: list[Read] = plan.runtime.watched_reads  # by number, from 1
 
     def make() -> tuple[Watched, Variant]:
         made = watch(plan.func if drawing is None else drawing.func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
-        built = build(made.func, plan.runtime.options, plan.runtime.device.caps)
-        return made, Variant(plan, made.func, built, call.args)
+        artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
+        return made, Variant(plan, artifact, call.args)
 
-    made, variant = plan.once(("watched", names, frozenset(drawn)), make)
+    made, variant = plan.derived.watched.find((names, frozenset(drawn)), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
     result = variant.run(call, {**call.arrays, **drawn, **own, BROKEN: broken})

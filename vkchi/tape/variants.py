@@ -11,45 +11,38 @@ from typing import Any
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import depends_on_order
-from vkchi.compiler import Built, used_sites
 from vkchi.errors import GradientError
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func
 from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
+from vkchi.launch.executable import Arrays
 from vkchi.signature.bound import tell_owners
 from vkchi.tape.calls import Call, copy_of, types_apart
 from vkchi.tape.escapes import missing_dual
 from vkchi.tape.gradients import build_forward, put_in_place
-from vkchi.tape.plan import SEED_PLACE, Arrays, Program
+from vkchi.target.artifact import Artifact
 from vkchi.target.shader import REPORTS
 
 
-class Variant(Program):
+class Variant:
     """A kernel in another form."""
 
-    def __init__(self, plan: Plan, fn: Func, built: Built, args: tuple[Any, ...]) -> None:
-        self.sites = used_sites(built.program, plan.known_sites)
-        super().__init__(
-            plan, fn, built, args, {REPORTS: plan.runtime.reports} if self.sites else {}
-        )
-        self.plan = plan
+    def __init__(self, plan: Plan, artifact: Artifact, args: tuple[Any, ...]) -> None:
+        self.plan, self.sites = plan, artifact.sites_among(plan.known_sites)
+        fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
+        self.executable = plan.executable.derive(artifact, args, fixed)
 
     def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
         """Do the call, on these arrays by name; what the kernel returns. `again` as in
         `Plan.launch`."""
-        runtime, plan = self.runtime, self.plan
+        runtime, plan = self.plan.runtime, self.plan
         with restoring(runtime.lock), runtime.lock:
-            bound = self.bind(call.args, arrays)
+            bound = self.executable.bind(call.args, arrays)
             if call.hosts:
                 tell_owners(call.imports, plan.written, plan.func, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
-            seeds = runtime.seeds(again)
-            for step in self.steps:
-                if plan.draws:  # each dispatch has streams of its own
-                    bound.flat[self.places[SEED_PLACE]] = seeds()
-                step.record(bound)
+            self.executable.launch(bound, runtime.seeds(again) if plan.draws else None)
             for name in call.hosts.keys() & plan.written:
                 call.arrays[name].copy_to(call.hosts[name])
             if self.sites:
@@ -64,13 +57,13 @@ class ForwardPlan:
     def __init__(self, call: Call, duals: Arrays) -> None:
         plan, differentiable = call.plan, frozenset(duals)
         runtime, types = plan.runtime, types_apart(call, duals, DUAL)
-        func, built = build_forward(
+        artifact = build_forward(
             plan.func, differentiable, types, runtime.options, runtime.device.caps
         )
         self.is_apart = put_in_place(plan.func, differentiable) is not plan.func
         if self.is_apart:
             self._check_repeatable(call)
-        self.variant = Variant(plan, func, built, call.args)
+        self.variant = Variant(plan, artifact, call.args)
         self.active = Activity(plan.func, differentiable)
         self.escapes = Reach(plan.func).lasting(self.active)
 
@@ -93,7 +86,8 @@ class ForwardPlan:
         written = call.arrays.keys() & call.plan.written
         given |= {name: copy_of(call.arrays[name]) for name in written}
         with restoring(call.plan.runtime.lock), call.plan.runtime.lock:
-            self.variant.launch(self.variant.bind(call.args, given))
+            executable = self.variant.executable
+            executable.launch(executable.bind(call.args, given))
         return call.plan.launch(args)
 
 
@@ -106,4 +100,4 @@ def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
         missing_dual(call, names)
         return ForwardPlan(call, duals)
 
-    return call.plan.once(("forward", of, names), make)
+    return call.plan.derived.forward.find((of, names), make)

@@ -1,0 +1,156 @@
+"""Launching a compiled kernel: the hot path from Python arguments to recorded dispatches.
+
+Owns: what a call of a kernel does besides its dispatches: fields, return values, copies of host
+arrays, reports. How dispatches are bound and recorded is `executable`'s. Must not know: IR, Vulkan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import release_wholly
+from vkchi.lang.struct import build
+from vkchi.launch.executable import Executable, make_cell
+from vkchi.runtime import Runtime
+from vkchi.signature import Parameter
+from vkchi.signature.bound import Bound, tell_owners
+from vkchi.target.shader import REPORTS
+
+if TYPE_CHECKING:
+    from vkchi.compiler import Compiled
+    from vkchi.reports.delivery import Reports
+    from vkchi.tape.derived import Derived
+    from vkchi.target.artifact import Interface
+
+
+def arrays_in(arg: Any) -> list[Any]:
+    """The argument itself; of a field of structs, its members."""
+    return arg.__vkchi_members__() if hasattr(arg, "__vkchi_members__") else [arg]
+
+
+def bind_gradient(bound: Bound, name: str, argument: str) -> None:
+    """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
+    gradient = getattr(bound.arrays[argument], "grad", None)
+    if gradient is None:
+        gradient = bound.import_gradient(name, argument)
+    if gradient is None:
+        raise ArgumentError(
+            f"argument `{argument}`: the kernel uses its grad, and it has none: make the array "
+            "with needs_grad=True"
+        )
+    bound.bind_array(name, gradient)
+
+
+def lives_of(arrays: dict[str, Storage | Reports]) -> list[Any]:
+    """What the arrays live as long as, each once."""
+    lives = [getattr(array, "life", None) for array in arrays.values()]
+    return list(dict.fromkeys(life for life in lives if life is not None))
+
+
+class Plan:
+    """A kernel compiled for one signature on one device."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        compiled: Compiled,
+        parameters: list[Parameter],
+        args: tuple[Any, ...],
+        show: Callable[[Storage], Any],
+    ) -> None:
+        artifact, interface = compiled.artifact, compiled.interface
+        self.runtime, self.parameters, self.show = runtime, parameters, show
+        self.func = compiled.func  # what is derived of the kernel is made of
+        self.draws, self.results = interface.draws, interface.results
+        self.returns_tuple = interface.returns_tuple
+        self.known_sites = interface.sites
+        self.sites = artifact.sites_among(interface.sites)
+        self.gradients = [(k, b[1]) for k, b in interface.bindings.items() if b[0] == "grad"]
+        self.returns: list[Storage] = []
+        arrays = self._find_arrays(interface, compiled.fields)
+        self.lives = lives_of(arrays)
+        self.executable = Executable(
+            runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
+            limits=interface.checks,
+        )  # fmt: skip
+        self.checks = self.executable.checks
+        self.written = set(artifact.writes)
+        # Kept alive for what launches write into; fields passed as arguments live for their owner.
+        passed = {
+            id(array): (k, m)
+            for k, arg in enumerate(args)
+            for m, array in enumerate(arrays_in(arg))
+        }
+        self.passed = {name: passed[id(a)] for name, a in arrays.items() if id(a) in passed}
+        self.arrays = {name: a for name, a in arrays.items() if name not in self.passed}
+
+    @cached_property
+    def derived(self) -> Derived:
+        """What tapes and debug mode have made of the kernel."""
+        from vkchi.tape.derived import Derived  # most programs have no gradients
+
+        return Derived(self.executable.artifact.name)
+
+    def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
+        """The fields that a launch with these arguments works on, by parameter name."""
+        found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
+        return found | {name: arrays_in(args[k])[m] for name, (k, m) in self.passed.items()}
+
+    def _find_arrays(
+        self, interface: Interface, fields: Mapping[str, Storage]
+    ) -> dict[str, Storage | Reports]:
+        arrays: dict[str, Storage | Reports] = {}
+        for name, binding in interface.bindings.items():
+            if binding[0] == "field":
+                arrays[name] = fields[name]
+            elif binding[0] == "return":
+                cell = arrays[name] = make_cell(self.runtime, interface.returns[binding[1]])
+                self.returns.append(cell)
+        if self.sites:
+            arrays[REPORTS] = self.runtime.reports
+        return arrays
+
+    def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
+        """Bind, record, and read what the kernel returns (which waits). `again`: the launch was
+        done before, when so many seeds had been drawn; it draws the same and prints nothing."""
+        lock = self.runtime.lock
+        was_held = lock._is_owned()  # type: ignore[attr-defined]
+        try:  # as `restoring` does, without its cost
+            with lock:
+                for life in self.lives:
+                    life.check_alive()
+                bound = self.executable.bind_arguments(args)
+                for name, argument in self.gradients:
+                    bind_gradient(bound, name, argument)
+                imports = bound.imports
+                if imports:
+                    bound.check_written(self.written, self.func)
+                for check in self.checks:
+                    check(bound.flat)
+                if imports:
+                    tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
+                if self.sites:
+                    self.runtime.reports.expect()
+                seeds = self.runtime.seeds(again) if self.draws else None
+                self.executable.launch(bound, seeds)
+                if imports:
+                    bound.copy_back(self.written)
+                if self.sites:
+                    self.runtime.reports.deliver(self.sites, is_muted=again is not None)
+                return self.result() if self.returns else None
+        except BaseException:
+            if not was_held:
+                release_wholly(lock)
+            raise
+
+    def result(self) -> Any:
+        """What the last launch returned; waits. None if the kernel returns nothing."""
+        if not self.returns:
+            return None
+        leaves = map(self.show, self.returns)
+        values = [build(t, leaves) for t in self.results]
+        return tuple(values) if self.returns_tuple else values[0]

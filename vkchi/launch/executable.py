@@ -1,0 +1,230 @@
+"""An artifact on a device, ready to be launched: from bound numbers to recorded dispatches.
+
+Owns: the packing of argument blocks, grid counts, temporaries. Must not know: IR, Vulkan, kernels.
+
+Everything a launch needs is found once, when the executable is made: a launch binds its arguments
+into one flat list of numbers, and each dispatch picks its argument block out of that list:
+
+    trash, seed, addresses of `fixed` arrays and temporaries, what parameters bind, `given` arrays
+
+    >>> move = Executable(runtime, build(fn, options, caps))
+    >>> move.launch(move.bind((), {"target": a, "source": b}))
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import InternalError
+from vkchi.fields.storage import Storage
+from vkchi.runtime import Runtime
+from vkchi.signature.bound import Bound
+from vkchi.target.artifact import Artifact, Dispatch
+from vkchi.target.shader import SEED, Check, Slot, compile_count, split_groups
+from vkchi.types import Scalar, Tensor, cell_of
+
+if TYPE_CHECKING:
+    from vkchi.reports.delivery import Reports
+    from vkchi.signature import Parameter
+
+Place = tuple[str, str, int]  # kind of slot, parameter, axis
+Fixed = Mapping[str, "Storage | Reports"]
+Arrays = Mapping[str, Storage]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+SEED_AT = 1  # in the flat list; the address of the trash stands before it
+
+FORMATS = {
+    "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i",
+}  # fmt: skip
+VALUE_FORMATS = {
+    "f64": "d", "f32": "f", "f16": "e", "i64": "q", "u64": "Q", "u32": "I", "u16": "I", "u8": "I",
+    "u1": "I", "i32": "i", "i16": "i", "i8": "i",
+}  # fmt: skip
+
+
+def slot_format(slot: Slot) -> str:
+    """The `struct` letter a slot is packed with."""
+    if slot.kind == "value":
+        return VALUE_FORMATS[slot.dtype]
+    return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
+
+
+def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
+    """A `struct` format that puts each slot at its offset and pads to the block's size."""
+    text, at = "<", 0
+    for slot in slots:
+        letter = slot_format(slot)
+        text += f"{slot.offset - at}x{letter}" if slot.offset > at else letter
+        at = slot.offset + struct.calcsize("<" + letter)
+    return text + (f"{size_bytes - at}x" if size_bytes > at else "")
+
+
+def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
+    """How a grid count's leaves are read from the flat list: for `shader.compile_count`."""
+
+    def read(kind: str, name: str, axis: int) -> str:
+        return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
+
+    return read
+
+
+class Executable:
+    """An artifact on a device, for arguments of one signature.
+
+    parameters, args: how arguments are bound, and those of one call. fixed: arrays that are the
+    same for every launch, which are not kept alive here; all others are given at every launch, by
+    name, but those that `gradients` binds: names of parameters, and the arguments whose shapes
+    they have. limits: what is checked at every launch. `places` says where in the flat list a
+    number stands.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        artifact: Artifact,
+        parameters: Sequence[Parameter] = (),
+        args: tuple[Any, ...] = (),
+        *,
+        fixed: Fixed = NOTHING,
+        gradients: Sequence[tuple[str, str]] = (),
+        limits: Sequence[Check] = (),
+    ) -> None:
+        self.runtime, self.artifact = runtime, artifact
+        self.parameters, self.limits = parameters, limits
+        self.reads, self.writes = artifact.reads, artifact.writes
+        self.temps = {name: make_cell(runtime, t.elem) for name, t in artifact.temps.items()}
+        arrays = {**fixed, **self.temps}
+        self.constants = [runtime.device.trash.address, 0]
+        self.constants += [array.buffer.address for array in arrays.values()]
+        self.given: dict[str, int] = {}
+        self.places = self._lay_out(arrays, args, dict(gradients))
+        self.steps = [Step(runtime, d, self.places, arrays) for d in artifact.dispatches]
+        self.checks = [check.compiled(count_reader(self.places)) for check in limits]
+
+    def _lay_out(
+        self, arrays: Iterable[str], args: tuple[Any, ...], gradients: dict[str, str]
+    ) -> dict[Place, int]:
+        keys: list[Place] = [("trash", "", 0), ("value", SEED, 0)]
+        keys += [("ptr", name, 0) for name in arrays]
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            keys += parameter.places(arg)
+        for name, argument in gradients.items():
+            keys += [(kind, name, axis) for kind, of, axis in keys if of == argument]
+        bound = {name for kind, name, _ in keys if kind == "ptr"}
+        self.passed = frozenset(bound.difference(arrays, gradients))
+        for name, t in self.artifact.arrays.items():
+            if name not in bound:
+                self.given[name] = t.ndim
+                keys += [("ptr", name, 0), ("size", name, 0)]
+                keys += [("dim", name, k) for k in range(t.ndim)]
+        return {key: k for k, key in enumerate(keys)}
+
+    def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> Bound:
+        """The numbers and arrays of a launch. An array that is also passed as an argument takes its
+        place: it is of the same shape, perhaps a copy. Raises ArgumentError."""
+        bound = self.bind_arguments(args)
+        for name in self.passed:
+            if name in arrays:
+                bound.arrays[name] = array = arrays[name]
+                bound.flat[self.places["ptr", name, 0]] = array.buffer.address
+        for name, ndim in self.given.items():
+            if name in arrays:
+                bound.bind_array(name, arrays[name])
+            else:
+                bound.flat += [0] * (2 + ndim)  # nothing reads or writes it
+        for check in self.checks:
+            check(bound.flat)
+        return bound
+
+    def bind_arguments(self, args: tuple[Any, ...]) -> Bound:
+        """What parameters bind. Raises ArgumentError."""
+        bound = Bound(self.runtime, self.constants)
+        for parameter, arg in zip(self.parameters, args, strict=True):
+            parameter.bind(arg, bound)
+        return bound
+
+    def derive(
+        self, artifact: Artifact, args: tuple[Any, ...], fixed: Fixed = NOTHING
+    ) -> Executable:
+        """Another artifact, for the same parameters, with the same limits."""
+        return Executable(
+            self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
+        )
+
+    def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
+        """Record the dispatches. `seeds` gives a seed to each: it has random streams of its own."""
+        for step in self.steps:
+            if seeds is not None:
+                bound.flat[SEED_AT] = seeds()
+            step.record(bound)
+
+
+class Step:
+    """One dispatch, ready to be recorded."""
+
+    def __init__(
+        self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], arrays: Fixed
+    ) -> None:
+        shader = dispatch.shader
+        self.runtime, self.grid = runtime, shader.grid
+        self.pipeline = runtime.device.load(shader)
+        self.count: Callable[[list[Any]], int] | None = None
+        places = dict(places)
+        places["count", "", 0] = len(places)
+        if shader.grid.mode == "exact":
+            assert shader.grid.count is not None
+            read, count = count_reader(places), shader.grid.count
+            self.count = compile_count(count, read)
+        keys = [(s.kind, s.param if s.kind != "count" else "", s.axis) for s in shader.slots]
+        self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
+        self.pick = pick_all([places[self._known(key, places)] for key in keys])
+        self.reads = fixed_keys(dispatch.reads, arrays)
+        self.writes = fixed_keys(dispatch.writes, arrays)
+        self.arg_reads = tuple(sorted(dispatch.reads - arrays.keys()))
+        self.arg_writes = tuple(sorted(dispatch.writes - arrays.keys()))
+
+    @staticmethod
+    def _known(key: Place, places: dict[Place, int]) -> Place:
+        if key not in places:
+            raise InternalError(f"no argument is bound to the slot {key}")
+        return key
+
+    def record(self, bound: Bound) -> None:
+        """Record the dispatch for these arguments; nothing if it has no iterations."""
+        gx, gy = 1, 1
+        flat = bound.flat
+        if self.count is not None:
+            count = self.count(flat)
+            if count <= 0:
+                return
+            flat = [*flat, count]
+            gx, gy = split_groups(-(-count // self.grid.block))
+        arrays = bound.arrays
+        reads, writes = self.reads, self.writes
+        if self.arg_reads:
+            reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
+        if self.arg_writes:
+            writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
+        block = self.pack(*self.pick(flat))
+        self.runtime.device.record(self.pipeline, block, gx, gy, reads, writes)
+
+
+def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:
+    """Memory for one value: what a kernel returns, or keeps between dispatches."""
+    return Storage(runtime, t, (), stored=cell_of(t).stored)
+
+
+def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """A function that picks these places out of a list, as a tuple."""
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
+
+
+def fixed_keys(names: frozenset[str], arrays: Fixed) -> frozenset[int]:
+    """Buffer keys of the arrays that are the same for every launch."""
+    return frozenset(arrays[name].buffer.key for name in names if name in arrays)

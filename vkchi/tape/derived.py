@@ -1,0 +1,65 @@
+"""What tapes and debug mode make of a kernel, each once per plan.
+
+Owns: `Derived`, a table for each kind of thing. Must not know: how any of it is made.
+
+    call.plan.derived.gradients.find((names, settled), make)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from vkchi.compiling import compiling
+
+if TYPE_CHECKING:
+    from vkchi.analysis.footprint import Footprint
+    from vkchi.autodiff.reaching import Reach
+    from vkchi.autodiff.watched import Watched
+    from vkchi.ir.core import Func
+    from vkchi.launch.executable import Executable
+    from vkchi.races.gradients import Races
+    from vkchi.races.watch import Watch
+    from vkchi.tape.constants import Escapes
+    from vkchi.tape.plan import GradientPlan
+    from vkchi.tape.recompute_safety import Marked
+    from vkchi.tape.variants import ForwardPlan, Variant
+
+K = TypeVar("K")
+V = TypeVar("V")
+Names = frozenset[str]
+
+
+class Memo(Generic[K, V]):
+    """Values by key, each made when it is first asked for."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.found: dict[K, V] = {}
+
+    def find(self, key: K, make: Callable[[], V]) -> V:
+        """The value under this key."""
+        if key not in self.found:
+            with compiling(self.title):
+                self.found[key] = make()
+        return self.found[key]
+
+
+class Derived:
+    """Tables by what the thing is for: mostly the arrays that have a gradient. `warned` and
+    `warned_of_races` are registries of Python's warnings."""
+
+    def __init__(self, title: str) -> None:
+        self.footprints: Memo[Names, Footprint] = Memo(title)
+        self.gradients: Memo[tuple[Names, Names], GradientPlan] = Memo(title)
+        self.second: Memo[Names, GradientPlan] = Memo(title)
+        self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
+        self.marked: Memo[tuple[Names, Names], tuple[Marked, Executable]] = Memo(title)
+        self.watched: Memo[tuple[Names, Names], tuple[Watched, Variant]] = Memo(title)
+        self.races: Memo[tuple[Func | None, Names, bool], Races] = Memo(title)
+        self.escapes: Memo[tuple[Names, Names], Escapes] = Memo(title)
+        self.reach: Memo[None, Reach] = Memo(title)
+        self.stores_constants: Memo[None, bool] = Memo(title)
+        self.watch: Memo[None, Watch] = Memo(title)
+        self.warned: dict[Any, Any] = {}
+        self.warned_of_races: dict[Any, Any] = {}
