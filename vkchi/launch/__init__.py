@@ -78,7 +78,7 @@ class Plan:
             limits=interface.checks,
         )  # fmt: skip
         self.checks = self.executable.checks
-        self.written = set(artifact.writes)
+        self.written = {name for name in artifact.writes if name in artifact.arrays}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
         passed = {
             id(array): (k, m)
