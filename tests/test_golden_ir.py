@@ -5,6 +5,8 @@ verify/*.chi  well-formed text that `verify` refuses
 passes/*/*.chi  `; run: a,b` names passes, what follows is the input, `; expect:` starts the output
 autodiff/*.chi  `; grad: MODE a,b` names a mode and the arrays by which a kernel is differentiated,
                 `; expect:` starts its gradient (and what counts the cells of its buffers)
+analysis/*/*.chi  of a folder named as an analysis of `tests.analyses`: `; expect:` starts what it
+                says, each line a comment
 
 An expected error stands on its line behind `; error:` (a part of the message). All .chi files,
 whoever owns them, must print as they read.
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.analyses import ANALYSES
 from vkchi.autodiff.strip_mine import narrow
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.cli import apply_pass
@@ -82,6 +85,8 @@ def test_verify(path: Path) -> None:
 @pytest.mark.parametrize("path", list_files("**/*.chi"), ids=name_of)
 def test_round_trip(path: Path) -> None:
     for text in sections(path.read_text()):
+        if not drop_comment_lines(text):
+            continue  # what an analysis says
         try:
             printed = print_program(parse(text, str(path)))
         except CompilationError:
@@ -153,3 +158,17 @@ def test_gradients(path: Path, bless: bool) -> None:
     else:
         assert expected, "no `; expect:` yet: run pytest --bless and read the diff"
         assert printed == expected[0]
+
+
+@pytest.mark.parametrize("path", list_files("analysis/*/*.chi"), ids=name_of)
+def test_analyses(path: Path, bless: bool) -> None:
+    source, *expected = sections(path.read_text())
+    program = parse(source, str(path))
+    verify_program(program)
+    (fn,) = program.funcs
+    said = "".join(f"; {line}\n" for line in ANALYSES[path.parent.name](fn))
+    if bless:
+        path.write_text(f"{source.rstrip()}\n; expect:\n{said}")
+    else:
+        assert expected, "no `; expect:` yet: run pytest --bless and read the diff"
+        assert said == expected[0]

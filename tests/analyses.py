@@ -1,0 +1,87 @@
+"""What the analyses say of a Func, as text: for goldens, and for tests that hold it against what
+programs do.
+
+    ANALYSES["ranges"](fn)      # one line per integer, in program order
+    %k: 0..9, <= x[0] - 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vkchi.analysis.lattice import Extent, Fact, Product, top
+from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.passes.bounds import Prover, is_integer
+
+INDENT = "  "
+
+
+class Observed(Prover):
+    """What is known where each op stands: of its operands, and of what it makes."""
+
+    def __init__(self, fn: Func) -> None:
+        super().__init__(fn)
+        self.params: dict[Region, list[tuple[Value, Fact]]] = {}
+        self.seen: dict[Op, list[tuple[Value, Fact]]] = {}
+        self.region(fn.body)
+
+    def region(self, region: Region) -> None:
+        self.params[region] = self.note(region.params)
+        for op in region.ops:
+            before = self.note(op.args)
+            super().region(Region((), [op]))
+            self.seen[op] = before + self.note(op.results)
+
+    def note(self, values: Any) -> list[tuple[Value, Fact]]:
+        return [(v, self.facts.of(v)) for v in values if is_integer(v.type)]
+
+
+def name_of(s: Any) -> str:
+    """A symbol."""
+    if isinstance(s, Extent):
+        return f"{s.shape}[{s.axis}]"
+    if isinstance(s, Product):
+        factors = [str(s.coefficient)] if s.coefficient != 1 else []
+        return "(" + " * ".join([*factors, *map(name_of, s.factors)]) + ")"
+    return f"{name_of(s[0])}.{s[1]}" if isinstance(s, tuple) else f"%{s.name}"
+
+
+def plus(s: Any, c: int) -> str:
+    return name_of(s) + (f" {'-' if c < 0 else '+'} {abs(c)}" if c else "")
+
+
+def show(v: Value, f: Fact) -> str:
+    widest = top(v.type)  # type: ignore[arg-type]
+    low = "" if f.lo == widest.lo else str(f.lo)
+    high = "" if f.hi == widest.hi else str(f.hi)
+    parts = [str(f.lo) if f.lo == f.hi else f"{low}..{high}"]
+    if f.exact is not None and f.exact[0] is not v and f.lo != f.hi:
+        parts.append(f"= {plus(*f.exact)}")
+    own = f.exact[0] if f.exact is not None else None
+    parts += sorted(f"<= {plus(s, c)}" for s, c in f.ups.items() if s not in (own, v))
+    return f"%{v.name}: {', '.join(parts)}"
+
+
+def ranges(fn: Func) -> Iterator[str]:
+    """What is known of integers where they are made, and which accesses are inside."""
+    found = Observed(fn)
+    marked = set(found.marked)
+
+    def lines(region: Region, depth: int) -> Iterator[str]:
+        for v, f in found.params[region]:
+            yield INDENT * depth + show(v, f)
+        for op in region.ops:
+            if op.kind == "elem":
+                yield INDENT * depth + f"%{op.name}: {'inside' if op in marked else 'open'}"
+            for inner in op.regions:
+                yield INDENT * depth + op.kind
+                yield from lines(inner, depth + 1)
+            results = [(v, f) for v, f in found.seen[op] if v in op.results]
+            for v, f in results if op.kind != "const" else ():
+                yield INDENT * depth + show(v, f)
+
+    yield from lines(fn.body, 0)
+
+
+ANALYSES: dict[str, Callable[[Func], Iterator[str]]] = {"ranges": ranges}
