@@ -84,22 +84,29 @@ class Gradient(NamedTuple):
 
 
 def survey(
-    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+    fn: Func,
+    differentiable: frozenset[str],
+    settled: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
 ) -> Primal:
     """What is known of a Func to differentiate. Raises GradientError where a derivative is lost."""
     fn = move_conditions(fn)
-    primal = Primal(fn, differentiable, settled, Reach(fn).begun())
+    primal = Primal(fn, differentiable, settled, Reach(fn).begun() | constant)
     check_lost(primal)
     check_bits(primal.fn, primal.active, differentiable)
     return primal
 
 
 def reverse(
-    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+    fn: Func,
+    differentiable: frozenset[str],
+    settled: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
 ) -> Gradient:
     """The gradient of an unsplit Func by its arrays with these names. The arrays `settled` it finds
-    as the kernel left them. Raises GradientError."""
-    primal = survey(fn, differentiable, settled)
+    as the kernel left them, the arrays `constant` hold no derivative before. Raises GradientError.
+    """
+    primal = survey(fn, differentiable, settled, constant)
     kept = Kept(primal)
     made = Reverse(primal, kept)
     func = made.build()

@@ -229,10 +229,14 @@ def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> d
 
 
 def plan_gradient(
-    call: Call, gradients: Gradients, settled: frozenset[str] = frozenset()
+    call: Call,
+    gradients: Gradients,
+    settled: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
 ) -> GradientPlan:
     """The call's gradient by these arrays, made once per plan. The memory of the arrays `settled`
-    is to be as the kernel leaves it, not as it finds it. Raises GradientError."""
+    is to be as the kernel leaves it, not as it finds it; the arrays `constant` hold no derivative
+    before. Raises GradientError."""
     from vkchi.tape.plan import GradientPlan  # most programs have no gradients
 
     check_aliases(call)
@@ -240,9 +244,9 @@ def plan_gradient(
 
     def make() -> GradientPlan:
         types = types_apart(call, gradients.arrays, ADJOINT)
-        return GradientPlan(call.plan, call.args, names, types, settled)
+        return GradientPlan(call.plan, call.args, names, types, settled, constant)
 
-    return call.plan.derived.gradients.find((names, settled), make)
+    return call.plan.derived.gradients.find((names, settled, constant), make)
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:

@@ -3,65 +3,167 @@ their kind may have one. So a solver may begin with `x = 0`, and keep its residu
 gradient.
 
 Owns: `Constants`, of one tape: arrays that were overwritten with constants, all of each, since it
-began, and that nobody has put a derivative into since. Must not know: how gradients are built.
+began, and that nobody has put a derivative into since; some are, provided that what Python put into
+arrays is taken for constants (`fills`). Must not know: how gradients are built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vkchi.autodiff.memory import kinds_of_writes
-from vkchi.autodiff.primal import Activity, is_smooth_array
+from vkchi.autodiff.primal import Activity, Primal, is_smooth_array
 from vkchi.autodiff.reaching import Reach
+from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func
-from vkchi.tape.calls import Call, whole
+from vkchi.tape.calls import Call, Gradients, companion, plan_gradient, whole
 from vkchi.tape.escapes import covering
+from vkchi.tape.fills import Fill
+
+if TYPE_CHECKING:
+    from vkchi.tape.plan import GradientPlan
+
+Index = tuple[int, ...]
+
+
+class Constant(NamedTuple):
+    """An array that holds constants, provided that these fills are."""
+
+    array: Storage
+    fills: frozenset[Fill] = frozenset()
 
 
 class Constants:
     """Which arrays do so now."""
 
     def __init__(self) -> None:
-        self.arrays: dict[int, Storage] = {}
+        self.arrays: dict[int, Constant] = {}
+        self.fills: list[Fill] = []
+        self.elements: dict[int, set[Index]] = {}  # that Python has put numbers into, one by one
 
     def note_cut(self, array: Storage) -> None:
-        """Python has overwritten all of an array that held something with a derivative. (What it
-        puts into others is an input: a derivative by that may be wanted.)"""
+        """Python has overwritten all of an array that held something with a derivative."""
         if whole(array) is array:
-            self.arrays[id(array)] = array
+            self.arrays[id(array)] = Constant(array)
+
+    def note_fill(self, array: Storage, at: Index | None) -> None:
+        """Python has overwritten an element, or (None) all of an array that held nothing of the
+        kind: with an input, perhaps."""
+        is_input = whole(array) is array and companion(array, "grad") is not None
+        if not is_input or id(array) in self.arrays:
+            return
+        known = set[Index]() if at is None else self.elements.setdefault(id(array), set())
+        if at is not None and len(at) == len(array.shape):
+            known.add(at)
+        if at is None or len(known) == math.prod(array.shape):
+            self.fills.append(Fill(array))
+            self.elements.pop(id(array), None)
+            self.arrays[id(array)] = Constant(array, frozenset(self.fills[-1:]))
+
+    def forbid(self) -> None:
+        """The gradients of arrays, by what Python put there, that are not known."""
+        for fill in self.fills:
+            gradient = companion(fill.array, "grad")
+            if fill.lost and gradient is not None:
+                fill.forbid(gradient)
 
     def drop(self, arrays: Iterable[Storage]) -> None:
         """Something unknown may be put into these."""
         for array in arrays:
             self.arrays.pop(id(whole(array)), None)
+            self.elements.pop(id(whole(array)), None)
 
-    def names_in(self, call: Call, names: frozenset[str]) -> frozenset[str]:
-        """The arrays of a call, of those with gradients, that do."""
+    def of(self, call: Call, names: frozenset[str]) -> dict[str, frozenset[Fill]]:
+        """The arrays of a call, of those with gradients, that do, provided that some fills are
+        constant."""
         if not self.arrays:
-            return frozenset()
-        return frozenset(n for n in names & call.arrays.keys() if id(call.arrays[n]) in self.arrays)
+            return {}
+        found = {n: self.arrays.get(id(call.arrays[n])) for n in names & call.arrays.keys()}
+        return {n: unsettled(c.fills) for n, c in found.items() if c is not None}
 
-    def note_call(self, call: Call, stores: Container[str], constant: frozenset[str]) -> None:
-        """A call has put derivatives into the arrays `stores`, and found the arrays `constant` as
-        constants. What else it writes stays so, or becomes so if that is all of an array."""
+    def note_call(self, call: Call, flows: Flows, constant: Mapping[str, frozenset[Fill]]) -> None:
+        """A call found the arrays `constant` as constants, and has put derivatives into arrays.
+        What else it writes stays so, or becomes so if that is all of an array."""
         for name in call.plan.written & call.arrays.keys() - call.hosts.keys():
             array = call.arrays[name]
             is_new = name in constant or covering(call, name) is not None
-            if name not in stores and is_new and whole(array) is array:
-                self.arrays[id(array)] = array
+            if name not in flows.stores and is_new and whole(array) is array:
+                fills = flows.fills if name in flows.given else constant.get(name, frozenset())
+                self.arrays[id(array)] = Constant(array, fills)
 
 
-class Escapes:
+class Flows(NamedTuple):
+    """Where a call put derivatives, and the ops that did so: `stores`, into arrays with a gradient,
+    and `escapes`, into others, where they stay. Those by `fills`, and by nothing else, are `given`
+    (with all other stores) and `given_escapes`."""
+
+    stores: Mapping[str, Any]
+    escapes: Mapping[str, Any]
+    given: Mapping[str, Any]
+    given_escapes: Mapping[str, Any] = MappingProxyType({})
+    fills: frozenset[Fill] = frozenset()
+
+
+def plan_where_known(
+    call: Call, gradients: Gradients, constant: Mapping[str, frozenset[Fill]]
+) -> GradientPlan:
+    """The gradient of a call that finds the arrays `constant` as constants, perhaps. Raises
+    GradientError where another derivative gets lost in it."""
+    try:
+        return plan_gradient(call, gradients)
+    except GradientError as error:
+        if not constant:
+            raise
+        made = plan_gradient(call, gradients, constant=frozenset(constant))
+        for fill in frozenset[Fill]().union(*constant.values()):
+            fill.settle((*error.notes, ("it is read here", error.span)))
+        return made
+
+
+def flows_of(
+    call: Call, primal: Primal, lasting: Mapping[str, Any], constant: Mapping[str, frozenset[Fill]]
+) -> Flows:
+    """Those of a call that found the arrays `constant` as constants, perhaps; `lasting` are the
+    escapes if it did not."""
+
+    def escapes(names: Iterable[str]) -> Escapes:
+        key = primal.differentiable, frozenset(names)
+        return call.plan.derived.escapes.find(key, lambda: escapes_of(primal, key[1]))
+
+    sure = {name for name, fills in constant.items() if not fills}
+    stores: Mapping[str, Any] = primal.active.stores
+    found = lasting
+    if sure:
+        stores, found = escapes(sure)
+    if len(sure) == len(constant):
+        return Flows(stores, found, stores)
+    real, lost = escapes(constant)
+    given = {name: op for name, op in found.items() if name not in lost}
+    return Flows(real, lost, stores, given, frozenset[Fill]().union(*constant.values()))
+
+
+def unsettled(fills: frozenset[Fill]) -> frozenset[Fill]:
+    """Those that are not constants for sure."""
+    return frozenset(fill for fill in fills if not fill.lost)
+
+
+class Escapes(NamedTuple):
     """What a kernel does with derivatives if some arrays hold constants: `stores` are those with a
     gradient that it puts some into, `lasting` those without, and the ops that do so."""
 
-    def __init__(self, fn: Func, names: frozenset[str], constant: frozenset[str]) -> None:
-        reach = Reach(fn)
-        active = Activity(fn, names, constant=constant | reach.begun())
-        self.stores = active.stores
-        self.lasting: dict[str, Any] = reach.lasting(active) if active.escapes else {}
+    stores: Mapping[str, Any]
+    lasting: Mapping[str, Any]
+
+
+def escapes_of(primal: Primal, constant: frozenset[str]) -> Escapes:
+    """The same of a kernel."""
+    reach = Reach(primal.fn)
+    active = Activity(primal.fn, primal.differentiable, constant=constant | reach.begun())
+    return Escapes(active.stores, reach.lasting(active) if active.escapes else {})
 
 
 def stores_constants(fn: Func) -> bool:

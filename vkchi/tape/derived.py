@@ -2,7 +2,7 @@
 
 Owns: `Derived`, a table for each kind of thing. Must not know: how any of it is made.
 
-    call.plan.derived.gradients.find((names, settled), make)
+    call.plan.derived.gradients.find((names, settled, constant), make)
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Derived:
 
     def __init__(self, title: str) -> None:
         self.footprints: Memo[Names, Footprint] = Memo(title)
-        self.gradients: Memo[tuple[Names, Names], GradientPlan] = Memo(title)
+        self.gradients: Memo[tuple[Names, Names, Names], GradientPlan] = Memo(title)
         self.second: Memo[Names, GradientPlan] = Memo(title)
         self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
         self.marked: Memo[tuple[Names, Names], tuple[Marked, Executable]] = Memo(title)

@@ -24,18 +24,20 @@ from vkchi.interop import host
 from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span, is_ours, user_span
 from vkchi.tape.calls import Call, footprint, whole
+from vkchi.tape.fills import Fill, Note
 
 Index = tuple[int, ...]
 Values = np.ndarray[Any, Any]
 
 
-Note = tuple[str, Span | None]
+Key = tuple[Box, frozenset[Fill]]
 
 
 class Taint(NamedTuple):
     """A part of an array without gradient that holds something with a derivative, or the bits of
     such values; who put it there, and the ways that it went since, outside of kernels. Of an array
-    in host memory it is the numpy view, and all of it."""
+    in host memory it is the numpy view, and all of it. With `fills`, the derivative is by what
+    Python put into arrays, and by nothing else."""
 
     array: Any
     name: str
@@ -43,39 +45,47 @@ class Taint(NamedTuple):
     box: Box
     is_bits: bool = False
     ways: tuple[Note, ...] = ()
+    fills: frozenset[Fill] = frozenset()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it holds a constant, as is known now."""
+        return bool(self.fills) and all(fill.lost for fill in self.fills)
 
 
 class Taints:
     """All of a tape, or of forward mode."""
 
     def __init__(self) -> None:
-        self.arrays: dict[int, dict[Box, Taint]] = {}
+        self.arrays: dict[int, dict[Key, Taint]] = {}
         self.hosts: list[Taint] = []
         self.reads: set[int] = set()  # arrays that Python has read
         self.cleared: dict[int, set[Index]] = {}  # elements that Python has overwritten
 
     def note(
-        self, call: Call, escapes: Mapping[str, Any], *, is_bits: bool = False
-    ) -> list[Storage]:
-        """Note arrays of a call, by parameter name, that now hold something with a derivative, or
-        bits, and the ops that put it there. What is returned are those on the device."""
+        self, call: Call, escapes: Mapping[str, Any], *, is_bits: bool = False,
+        fills: frozenset[Fill] = frozenset(),
+    ) -> list[Storage]:  # fmt: skip
+        """Note arrays of a call, by parameter name, that now hold something with a derivative (by
+        `fills` only), or bits, and the ops that put it there. What is returned are those on the
+        device."""
         noted = []
         boxes = writes_of(call) if escapes else {}
         what = "bits of a value" if is_bits else "a value"
         for name, op in escapes.items():
             origin = (f"{call.name}() puts {what} with a derivative there", line_of(op))
             if name in call.hosts:
-                self.hosts.append(Taint(call.hosts[name], name, origin, (), is_bits))
+                self.hosts.append(Taint(call.hosts[name], name, origin, (), is_bits, (), fills))
             elif name in call.arrays:
                 array = whole(call.arrays[name])
                 box = boxes.get(name, (None,) * len(array.shape))
-                noted.append(self.add(Taint(array, name, origin, box, is_bits)))
+                noted.append(self.add(Taint(array, name, origin, box, is_bits, (), fills)))
         return noted
 
     def add(self, taint: Taint) -> Storage:
         """Note one of an array on the device, which is returned."""
         array: Storage = taint.array
-        self.arrays.setdefault(id(array), {})[taint.box] = taint
+        self.arrays.setdefault(id(array), {})[taint.box, taint.fills] = taint
         self.cleared.pop(id(array), None)
         return array
 
@@ -97,8 +107,10 @@ class Taints:
     def of(self, array: Storage | Values) -> list[Taint]:
         """What is known of an array, on the device or in host memory."""
         if isinstance(array, Storage):
-            return list(self.arrays.get(id(whole(array)), {}).values())
-        return [t for t in self.hosts if host.may_overlap(t.array, array)]
+            found = list(self.arrays.get(id(whole(array)), {}).values())
+        else:
+            found = [t for t in self.hosts if host.may_overlap(t.array, array)]
+        return [t for t in found if not t.is_settled]
 
     def note_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array. What it writes is constant, unless it has read the
@@ -114,8 +126,8 @@ class Taints:
             cleared = self.cleared.setdefault(key, set())
             cleared.add(access.at)
             shape = array.shape
-            for box in [b for b in found if is_cleared(b, shape, cleared)]:
-                del found[box]
+            for place in [k for k in found if is_cleared(k[0], shape, cleared)]:
+                del found[place]
 
     def find(self, call: Call, name: str) -> list[Taint]:
         """What is known of an array of a call."""
@@ -124,29 +136,39 @@ class Taints:
     def check(self, call: Call, names: frozenset[str], need: str = "grad") -> list[Storage]:
         """Raises GradientError if a call reads a derivative out of an array that has no place for
         it and puts it into one of the arrays `names`, which have. What it overwrites is forgotten,
-        and what it puts elsewhere is noted, and returned."""
+        and what it puts elsewhere is noted, and returned. Derivatives by what Python put somewhere
+        may get lost: that is a constant from then on."""
         found = [(name, t) for name in call.arrays for t in self.find(call, name)]
         flows = [(name, t, flow_of(call, name, t)) for name, t in found]
         for name, taint, (flow, _) in flows:
-            for target in flow:
-                if target in names:
+            for target in sorted(names & flow.keys()):
+                if not taint.fills:
                     raise missing_place(name, taint, flow[target], need)
+                settle(taint, flow[target])
         for name, taint in found:
             if covering(call, name, taint.box) is not None:
                 self.remove(call, name, taint)
         noted = []
-        for _, _, (flow, bits) in flows:
-            noted += self.note(call, lasting(call, flow))
-            noted += self.note(call, lasting(call, bits), is_bits=True)
+        for _, taint, (flow, bits) in flows:
+            if not taint.is_settled:
+                noted += self.note(call, lasting(call, flow), fills=taint.fills)
+                noted += self.note(call, lasting(call, bits), is_bits=True, fills=taint.fills)
         return noted
 
     def remove(self, call: Call, name: str, taint: Taint) -> None:
         """Part of an array is overwritten."""
         view = call.hosts.get(name)
         if view is None:
-            self.arrays[id(taint.array)].pop(taint.box, None)
+            self.arrays[id(taint.array)].pop((taint.box, taint.fills), None)
         elif host.is_same_view(view, taint.array):
             self.hosts = [t for t in self.hosts if t is not taint]
+
+
+def settle(taint: Taint, reader: Any) -> None:
+    """What Python put somewhere is constant, for the derivative by it gets lost."""
+    notes = (taint.origin, *taint.ways, ("it is read here", reader.span))
+    for fill in taint.fills:
+        fill.settle(notes)
 
 
 def line_of(op: Any) -> Span | None:

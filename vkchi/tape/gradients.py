@@ -53,14 +53,17 @@ def build_gradient(
     options: Options,
     caps: Caps,
     settled: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
 ) -> CompiledGradient:
     """The gradient of a lowered kernel by its arrays of these names. `types` are those of adjoints
-    that do not lie in memory as their arrays do; `settled` as in `reverse`. Raises GradientError.
-    """
+    that do not lie in memory as their arrays do; `settled`, `constant` as in `reverse`. Raises
+    GradientError."""
     draws = draws_of(fn)
     if draws:
-        survey(prepare(fn, differentiable), differentiable)  # what was drawn leads nowhere
-    made = differentiate(known(fn, draws), differentiable, settled)
+        survey(
+            prepare(fn, differentiable), differentiable, constant=constant
+        )  # what was drawn leads nowhere
+    made = differentiate(known(fn, draws), differentiable, settled, constant)
     compiled = finish(made._replace(func=lay_out(made.func, types)), options, caps)
     return compiled._replace(draws=draws)
 
@@ -88,10 +91,13 @@ def build_second(
 
 
 def differentiate(
-    fn: Func, differentiable: frozenset[str], settled: frozenset[str] = frozenset()
+    fn: Func,
+    differentiable: frozenset[str],
+    settled: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
 ) -> Gradient:
     """The gradient, freed of what is not read. Raises GradientError."""
-    made = reverse(prepare(fn, differentiable), differentiable, settled)
+    made = reverse(prepare(fn, differentiable), differentiable, settled, constant)
     show("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))

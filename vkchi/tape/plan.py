@@ -105,7 +105,7 @@ def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
 class GradientPlan:
     """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
     those of adjoints that lie in memory otherwise than their arrays, `settled` the arrays whose
-    memory is to be as the kernel leaves it.
+    memory is to be as the kernel leaves it, `constant` those that hold no derivative before.
 
     `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
     kernel overwrites. Raises GradientError where there is no gradient.
@@ -118,10 +118,11 @@ class GradientPlan:
         differentiable: frozenset[str],
         types: Types,
         settled: frozenset[str] = frozenset(),
+        constant: frozenset[str] = frozenset(),
         build: Builder | None = None,
     ) -> None:
         runtime = plan.runtime
-        build = build or partial(build_gradient, settled=settled)
+        build = build or partial(build_gradient, settled=settled, constant=constant)
         compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func

@@ -18,7 +18,7 @@ from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.races.gradients import Race
 from vkchi.races.gradients import check as check_race
-from vkchi.tape.calls import Call, Gradients, whole
+from vkchi.tape.calls import Call, Gradients, is_gradient, whole
 from vkchi.tape.mutation_log import History
 from vkchi.tape.replay_log import drawing_of
 from vkchi.tape.snapshots import Keeper, Rewritten
@@ -162,3 +162,35 @@ def launches_in(entries: Iterable[Any]) -> Iterator[Launch]:
             yield entry
         elif isinstance(entry, Custom):
             yield from launches_in(entry.steps)
+
+
+def tensors_written(entries: Iterable[Any]) -> list[Any]:
+    """The torch tensors with gradients that steps wrote."""
+    found = {
+        id(tensor): tensor
+        for call in (launch.call for launch in launches_in(entries))
+        for name, tensor in call.tensors.items()
+        if name in call.plan.written
+    }
+    return list(found.values())
+
+
+def drop_copies(entries: Iterable[Any]) -> None:
+    """Let go of what was saved for single calls."""
+    for entry in entries:
+        if isinstance(entry, Entry):
+            entry.memory = dict(entry.call.arrays)
+
+
+def check_repeatable(entries: Iterable[Any]) -> int:
+    """How many bytes of results are kept for calls that would not give the same again. Raises
+    KernelRuntimeError if one of these steps cannot be done again at all."""
+    held_bytes = 0
+    for launch in launches_in(entries):
+        if any(map(is_gradient, launch.call.arrays.values())):
+            raise KernelRuntimeError(
+                f"{launch.call.name}() works on gradients, so it cannot be done again, and "
+                "Tape(memory=...) is too little to save everything: give more memory"
+            )
+        held_bytes += sum(result.array.size_bytes for result in launch.results)
+    return held_bytes

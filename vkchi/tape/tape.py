@@ -45,13 +45,12 @@ from vkchi.tape.calls import (
     is_gradient,
     leaves_of,
     make_grads,
-    plan_gradient,
     usable,
     whole,
 )
 from vkchi.tape.checkpoints import Replay, Report, bytes_of
 from vkchi.tape.clobbers import Cut, Held, Index
-from vkchi.tape.constants import Constants, Escapes, stores_constants
+from vkchi.tape.constants import Constants, flows_of, plan_where_known, stores_constants
 from vkchi.tape.copies import copy_tensor, put_back
 from vkchi.tape.escapes import Taint, Values
 from vkchi.tape.gradcheck import check_inputs, check_tape
@@ -60,7 +59,15 @@ from vkchi.tape.leftovers import Leftovers
 from vkchi.tape.mutation_log import History
 from vkchi.tape.recording import Recording
 from vkchi.tape.snapshots import UNLIMITED, Rewritten, Wanted
-from vkchi.tape.steps import Custom, Entry, Launch, Skipped, launches_in
+from vkchi.tape.steps import (
+    Custom,
+    Entry,
+    Launch,
+    Skipped,
+    check_repeatable,
+    drop_copies,
+    tensors_written,
+)
 from vkchi.tape.tensors import Copies, Tensors
 from vkchi.types import shape_of
 
@@ -155,26 +162,16 @@ class Tape(Recording):
             self.report = self.grad_again() if self.keeper.is_over else self.grad_once()
         finally:
             leftovers.add()
+            self.constants.forbid()
         if self.grad_check:
             check_tape(self)
-
-    def drop_copies(self) -> None:
-        """Let go of what was saved for single calls."""
-        for entry in self.entries:
-            if isinstance(entry, Entry):
-                entry.memory = dict(entry.call.arrays)
 
     def find_leftovers(self) -> tuple[list[Storage], list[Any]]:
         """What the tape wrote and may have a gradient from before: arrays, and torch tensors, whose
         gradients nobody has cleared."""
         arrays = [] if self.clear_gradients else list(self.written.values())
-        tensors = {
-            id(tensor): tensor
-            for call in (launch.call for launch in launches_in(self.entries))
-            for name, tensor in call.tensors.items()
-            if name in call.plan.written and tensor is not self.loss
-        }
-        return [a for a in arrays if a is not self.loss], list(tensors.values())
+        tensors = [t for t in tensors_written(self.entries) if t is not self.loss]
+        return [a for a in arrays if a is not self.loss], tensors
 
     def grad_once(self) -> Report:
         """Run the gradients, with all that they need."""
@@ -185,15 +182,8 @@ class Tape(Recording):
 
     def grad_again(self) -> Report:
         """The same where not everything could be saved: calls are done again."""
-        self.drop_copies()
-        for launch in launches_in(self.entries):
-            if any(map(is_gradient, launch.call.arrays.values())):
-                raise KernelRuntimeError(
-                    f"{launch.call.name}() works on gradients, so it cannot be done again, and "
-                    "Tape(memory=...) is too little to save everything: give more memory"
-                )
-        held = (r for launch in launches_in(self.entries) for r in launch.results)
-        held_bytes = sum(result.array.size_bytes for result in held)
+        drop_copies(self.entries)
+        held_bytes = check_repeatable(self.entries)
         replay = Replay(self.entries, self.keeper.start, held_bytes)
         seed_loss(self.loss)
         assert self.keeper.budget_bytes is not None
@@ -238,7 +228,7 @@ class Tape(Recording):
         check_leaves(call)
         make_grads(call)
         gradients = Gradients(call)
-        made = plan_gradient(call, gradients)
+        made = plan_where_known(call, gradients, self.constants.of(call, gradients.names))
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
         self.tensors.check_call(call, gradients.names)
@@ -259,26 +249,20 @@ class Tape(Recording):
         self.entries.append(entry)
         for key, box in boxes.items() if self.history.time else ():
             self.history.note(call.arrays[key], box, f"{name}()")
-        stores = made.made.primal.active.stores
-        escapes = self.find_escapes(call, made)
-        self.note(call, escapes, stores, boxes, made.bits)
-        self.tensors.note_call(call, stores)
+        self.note_flows(call, made, boxes)
         return result
 
-    def find_escapes(self, call: Call, made: GradientPlan) -> Mapping[str, Any]:
-        """Where a call put derivatives without a place for them; what found constants did not."""
+    def note_flows(self, call: Call, made: GradientPlan, boxes: Mapping[str, Box]) -> None:
+        """Note where a call put derivatives."""
         primal = made.made.primal
-        constant = self.constants.names_in(call, primal.differentiable)
-        stores, escapes = primal.active.stores, made.escapes
-        if constant:
-            found = call.plan.derived.escapes.find(
-                (primal.differentiable, constant),
-                lambda: Escapes(primal.fn, primal.differentiable, constant),
-            )
-            stores, escapes = found.stores, found.lasting
+        constant = self.constants.of(call, primal.differentiable)
+        flows = flows_of(call, primal, made.escapes, constant)
         self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
-        self.constants.note_call(call, stores, constant)
-        return escapes
+        self.constants.note_call(call, flows, constant)
+        self.note(call, flows.escapes, primal.active.stores, boxes, made.bits)
+        for array in self.taints.note(call, flows.given_escapes, fills=flows.fills):
+            self.keeper.watch(array)
+        self.tensors.note_call(call, primal.active.stores)
 
     def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
@@ -355,7 +339,7 @@ class Tape(Recording):
         self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
         self.keeper.protect(written, arrays, boxes)
         if self.keeper.is_over and not was_over:
-            self.drop_copies()
+            drop_copies(self.entries)
 
     def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
         """Run a kernel, watched if asked for."""
@@ -419,6 +403,7 @@ class Tape(Recording):
         is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
         if self.state == "recording" and not is_own:
             super().accessed(array, access)
+            self.note_fill(array, access)
             return
         if access.kind != "read":
             self.constants.drop((array,))
@@ -481,9 +466,17 @@ class Tape(Recording):
         """A function with a gradient of its own may write to arrays that no kernel has met."""
         if self.is_paused and access.kind != "read":
             self.constants.drop((array,))
+        elif self.state == "recording":
+            self.note_fill(array, access)
         if self.custom is not None and access.kind != "read":
             self.keeper.watch(array)
             self.keeper.on_access(array, access)
+
+    def note_fill(self, array: Storage, access: Access) -> None:
+        """Note what Python is about to put into an array that holds nothing with a derivative."""
+        is_new = access.kind != "read" and not access.is_sum and not self.is_paused
+        if is_new and self.overwrites.holds(array) is None:
+            self.constants.note_fill(array, access.at)
 
     def cut(self, array: Storage, at: Index | None) -> None:
         """Record that Python wrote a constant."""

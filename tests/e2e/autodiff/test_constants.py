@@ -188,11 +188,106 @@ def test_begun_with_what_has_a_derivative() -> None:
     is_near(x.grad, np.ones(N))
 
 
+ZEROS: dict[str, Callable[[Any], None]] = {
+    "fill": lambda x: x.fill(0),
+    "from_numpy": lambda x: x.from_numpy(np.zeros(N, np.float32)),
+    "elements": lambda x: [x.__setitem__(i, 0) for i in range(N)] and None,
+}
+
+
+@pytest.mark.parametrize("memory", [None, "1KiB"])
+@pytest.mark.parametrize("how", ZEROS)
+def test_what_python_puts_there_first(how: str, memory: str | None) -> None:
+    """It may be an input of the program, until the derivative by it gets lost."""
+    (b, solution), k = values(), field(values=2.0)
+    x, loss, steps = solver(b, k)
+    for _ in range(2):
+        with ti.ad.Tape(loss, memory=memory):
+            ZEROS[how](x)
+            for step in steps:
+                step()
+        is_near(k.grad, (solution**2).sum())
+        for read in (lambda: x.grad[0], x.grad.to_numpy, lambda: b.copy_from(x.grad)):
+            with pytest.raises(ti.ad.GradientError, match=r"is not known: Python put") as found:
+                read()
+            assert "Python put them there" in str(found.value)
+            assert "start() puts a value with a derivative there" in str(found.value)
+    ti.ad.clear_all_gradients()
+    assert x.grad[0] == 0
+
+
+def test_what_python_puts_there_is_an_input() -> None:
+    x, y, loss = field(N), field(N), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] = x[i] ** 2
+        for i in x:
+            loss[None] += y[i]
+
+    with ti.ad.Tape(loss):
+        x.fill(3)
+        run()
+    is_near(x.grad, np.full(N, 6))
+
+
+def test_what_python_puts_there_in_one_kernel() -> None:
+    x, r, k, loss = field(N), ti.field(ti.f32, N), field(values=2.0), field()
+
+    @ti.kernel
+    def run():
+        for i in x:
+            r[i] = 1 - x[i]
+        for i in x:
+            x[i] += 0.5 * r[i]
+        for i in x:
+            loss[None] += k[None] * x[i]
+
+    refuse("the gradient flows through `r`, which has none", loss, run)
+    for _ in range(2):
+        with ti.ad.Tape(loss):
+            x.fill(0)
+            run()
+        is_near(k.grad, N / 2)
+        with pytest.raises(ti.ad.GradientError, match=r"is not known: Python put"):
+            print(x.grad)
+
+
+def test_what_python_puts_there_beside_what_has_a_derivative() -> None:
+    """Both go through one array."""
+    x, k, loss, r = field(N), field(values=2.0), field(), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def first():
+        for i in x:
+            r[i] = k[None] - x[i]
+
+    @ti.kernel
+    def second():
+        for i in x:
+            x[i] += r[i]
+
+    @ti.kernel
+    def later():
+        for i in x:
+            r[i] = k[None]
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    lost = "the gradient flows through `r`, which has none"
+    fill = lambda: x.fill(0)  # noqa: E731
+    refuse(lost, loss, fill, first, second, total)
+    refuse(lost, loss, fill, later, second, total)
+
+
 def test_refused_where_a_derivative_is_lost() -> None:
     (b, _), k = values(), field(values=2.0)
     x, loss, steps = solver(b, k)
     refuse(LOST, loss, *steps)  # by what x held at first
-    refuse(LOST, loss, (lambda: x.fill(0)), *steps)  # and holds now
 
     @ti.kernel
     def clear():
