@@ -29,6 +29,7 @@ from vkchi.fields.snode import SNode
 from vkchi.fields.structs import StructField
 from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
 from vkchi.lang import argpack as _argpack
+from vkchi.lang import differences as _differences
 from vkchi.lang import element as _element
 from vkchi.lang import math, simt
 from vkchi.lang import matrix as _matrix
@@ -161,6 +162,7 @@ _struct_fields.StructHook.fit = staticmethod(_struct.fit)
 _ElementHook.make = staticmethod(_element.element)
 _ElementHook.value = staticmethod(_matrix.wrap_array)
 types.FACTORIES.update(field=field, ndarray=ndarray)
+Matrix.__ne__ = _differences.unequal  # type: ignore[assignment,method-assign]
 _matrix.Factories.vector_field = staticmethod(vector_field)
 _matrix.Factories.matrix_field = staticmethod(matrix_field)
 _matrix.Factories.vector_ndarray = staticmethod(vector_ndarray)

@@ -8,9 +8,11 @@ docs/design.md part 8, and what name was meant. Must not know: the frontend, the
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 
-from vkchi.span import Span, is_ours, render_carets, render_chain, user_span
+from vkchi.span import PACKAGE, Span, is_ours, render_carets, render_chain, user_span
 
 
 class VkchiError(Exception):
@@ -182,7 +184,8 @@ class KernelRangeError(KernelAssertionError, ValueError):
 
 
 class KernelOverflowWarning(RuntimeWarning):
-    """Debug mode: integer arithmetic of a kernel went beyond its type and wrapped."""
+    """An integer went beyond its type and wrapped: an argument of a kernel, or in debug mode a
+    result of arithmetic."""
 
 
 class KernelRaceWarning(RuntimeWarning):
@@ -192,6 +195,14 @@ class KernelRaceWarning(RuntimeWarning):
 class GradientWarning(RuntimeWarning):
     """`kernel.grad(...)` does nothing, for nothing that the kernel writes has a gradient; or it is
     not known whether a gradient is right."""
+
+
+def warn_user(text: str, kind: type[Warning]) -> None:
+    """Warn at the innermost line that is not of this package; Python shows one for each line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, kind, stacklevel=level)
 
 
 class Unsupported(VkchiError, NotImplementedError):

@@ -123,7 +123,7 @@ def test_python_numbers_stay_python_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("number", "t"),
-    [(1, i32), (2**31, i64), (-(2**31), i32), (2**63, u64), (True, u1), (1.5, f32),
+    [(1, i32), (-(2**31), i32), (True, u1), (1.5, f32),
      (np.float64(2), f32), (np.int8(3), i32)],
 )  # fmt: skip
 def test_the_type_of_a_number_alone(number: Any, t: Any) -> None:

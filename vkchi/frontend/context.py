@@ -327,8 +327,9 @@ _NOT_USERS = ("vkchi.", "builtins")
 
 
 def plain_number(x: Any) -> Any:
-    """x, or the Python number that a numpy scalar is."""
-    return x.item() if isinstance(x, np.generic) else x
+    """x, or the Python number that a numpy scalar or array without axes is."""
+    is_number = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0)
+    return x.item() if is_number else x
 
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:

@@ -298,12 +298,23 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
     part = parts[0]
     iterable = cx.expr(part.iter)
     help = "comprehensions are computed while compiling; a `for` over a range runs in the kernel"
-    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
+    for item in cx.at(part.iter, lambda cx: _items(cx, iterable, help)):
         with cx.act.block():
             bind_static(cx, part.target, item)
             tests = [_static_test(cx, t) for t in part.ifs]
             if all(tests):
                 _comprehend(cx, parts[1:], add)
+
+
+def _items(cx: Lowering, x: Any, help: str) -> list[Any]:
+    """What a comprehension runs through: the components of a vector, the rows of a matrix."""
+    if not isinstance(x, Value) or not isinstance(x.type, Tensor):
+        return unrolled_items(cx, x, help)
+    parts, rows = arith.components(cx, x), x.type.shape[0]
+    width = len(parts) // rows
+    if len(x.type.shape) == 1:
+        return list(parts)
+    return [arith.value(cx, parts[k * width : (k + 1) * width]) for k in range(rows)]
 
 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:

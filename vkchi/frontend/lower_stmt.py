@@ -15,10 +15,11 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.assign import assign_to, augment, coerce
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.flow import branch, condition, lower_if
+from vkchi.frontend.flow import branch, lower_if, truth
 from vkchi.frontend.inline import check_count, convert_result
 from vkchi.frontend.loops import lower_for, lower_while
 from vkchi.frontend.lower_expr import operator_text
+from vkchi.frontend.methods import has_all, has_any
 from vkchi.frontend.operands import describe, dtype_of
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.records import fit_member
@@ -26,7 +27,7 @@ from vkchi.frontend.texts import shown
 from vkchi.frontend.trees import Record, leaves, map_leaves
 from vkchi.ir.core import Value
 from vkchi.lang.decompose import stop_grad
-from vkchi.types import u1
+from vkchi.types import Tensor, u1
 from vkchi.types.structs import StructType
 
 
@@ -104,7 +105,7 @@ def lower_pass(cx: Lowering, n: ast.Pass) -> None:
 def lower_assert(cx: Lowering, n: ast.Assert) -> None:
     """`assert cond, message`: checked in debug mode; otherwise what the condition does still
     happens. The message is evaluated where the check fails."""
-    ok = condition(cx, n.test)
+    ok = cx.at(n.test, lambda cx: truth(cx, _compared(cx, n.test)))
     if ok is True or not cx.options.debug:
         return
 
@@ -114,6 +115,17 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
 
     fails = cx.b.emit("not", ok) if isinstance(ok, Value) else cx.b.const(True, u1)
     branch(cx, fails, tell, lambda: None)
+
+
+def _compared(cx: Lowering, n: ast.expr) -> Any:
+    """The condition of an assert; of vectors and matrices that are compared, whether all
+    components agree, or with `!=` some differ, as where Python asks."""
+    test = cx.expr(n)
+    t = test.type if isinstance(test, Value) else None
+    if not isinstance(t, Tensor) or t.elem is not u1:
+        return test
+    is_unequal = isinstance(n, ast.Compare) and isinstance(n.ops[-1], ast.NotEq)
+    return (has_any if is_unequal else has_all)(cx, test)
 
 
 # --- leaving -------------------------------------------------------------------------------------

@@ -29,15 +29,14 @@ from vkchi.types import (
     cook,
     f32,
     f64,
-    i64,
     promote,
     scalar_of,
     shape_of,
     u1,
-    u64,
     with_scalar,
     with_shape,
 )
+from vkchi.types.integers import range_of
 
 
 class Weak(NamedTuple):
@@ -182,29 +181,35 @@ def operand(cx: Context, x: Any) -> Operand:
 
 
 def weak_scalar(cx: Context, x: Weak, beside: Scalar | None = None) -> Scalar:
-    """The type Python numbers take beside a value of type `beside`."""
+    """The type Python numbers take beside a value of type `beside`. Raises KernelTypeError for
+    integers that it does not hold."""
     if x.dt is not None:
         return x.dt if beside is None else promote_scalars(x.dt, beside)
     if x.kind == "f":
         fp = cx.options.default_fp
         return f64 if beside is f64 else fp if beside is None else promote(fp, beside)
     if x.kind == "b":
-        own = u1
-    elif isinstance(x.numbers, int):
-        own = fitting_int(cx, x.numbers, x.numbers)
-    else:
-        own = fitting_int(cx, int(x.numbers.min()), int(x.numbers.max()))
-    if beside is None or own is beside:
-        return own
-    return beside if own is u1 else promote(own, beside)
-
-
-def fitting_int(cx: Context, low: int, high: int) -> Scalar:
-    """default_ip if it holds the range, else i64 or u64."""
+        return u1 if beside is None else beside
     ip = cx.options.default_ip
-    if -(1 << (ip.bits - 1)) <= low and high < 1 << (ip.bits - 1):
-        return ip
-    return i64 if high < 1 << 63 else u64
+    t = ip if beside is None or beside is ip else promote(ip, beside)
+    check_held(cx, x, t)
+    return t
+
+
+def check_held(cx: Context, x: Weak, t: Scalar) -> None:
+    """Raises KernelTypeError for Python integers that integer type t does not hold."""
+    if t.kind not in "iu":
+        return
+    low, high = range_of(t)
+    least, most = range_of(cx.options.default_ip)  # such a literal is cut to what it is put into
+    ends = [x.numbers] if isinstance(x.numbers, int) else [x.numbers.min(), x.numbers.max()]
+    for number in map(int, ends):
+        if not low <= number <= high and not least <= number <= most:
+            raise cx.fail(
+                f"{number} does not fit {t}",
+                kind=KernelTypeError,
+                help=f"say of which type it is: ti.i64({number})",
+            )
 
 
 # What does not round to infinity: `struct` packs these as numpy rounds them, ten times faster.
@@ -253,6 +258,8 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
             kind=KernelTypeError,
             label=f"{describe(own_type(cx, a))}, where {describe(want)} is needed",
         )
+    if isinstance(a, Weak) and a.kind == "i":
+        check_held(cx, a, scalar_of(want))
     return as_type(cx, a, want)
 
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, fit
 from vkchi.types import Scalar, Tensor, cook
+from vkchi.types.integers import wrapped
 from vkchi.types.structs import ArgPackType, StructType
 
 
@@ -96,8 +95,8 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
         whole = isinstance(x, int | bool) or hasattr(x, "__index__")
         if not whole and (t.kind != "f" or not hasattr(x, "__float__")):
             raise ArgumentError(f"argument `{name}` of an argpack: {t} is needed, not {x!r}")
-        if t.kind in "iu" and not np.iinfo(t.dtype).min <= x <= np.iinfo(t.dtype).max:
-            raise ArgumentError(f"argument `{name}` of an argpack: {x} does not fit {t}")
+        if t.kind in "iu":
+            x = wrapped(int(x), t, f"argument `{name}` of an argpack")
         return fit(t, x, name)
     if isinstance(t, Tensor | StructType):
         return fit(t, x, name)

@@ -220,8 +220,10 @@ class Matrix:
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        if self.entries.size == 1:
-            return bool(self.entries.reshape(-1)[0])
+        """What an `assert` in kernels asks of truth values: that all are true."""
+        entries = self.entries
+        if entries.size == 1 or entries.dtype == np.bool_:
+            return bool(entries.all())
         raise KernelTypeError(
             f"a {linear.shape_text(self)} is neither true nor false", help="say .any() or .all()"
         )
@@ -428,7 +430,7 @@ _OPERATORS = {
 }  # fmt: skip
 _COMPARISONS = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
+    "eq": np.equal,
 }  # fmt: skip
 for _name, _f in _OPERATORS.items():
     setattr(Matrix, f"__{_name}__", _operator(_f, False))

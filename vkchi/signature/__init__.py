@@ -14,7 +14,6 @@ import inspect
 import math
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from vkchi.types import (
     template,
     with_shape,
 )
+from vkchi.types.integers import range_of, wrapped
 from vkchi.types.structs import StructType
 
 # What scalar arguments are made of. Tuples: unions would be made anew at every call.
@@ -130,7 +130,7 @@ class ScalarParameter(Parameter):
             return int(value != 0)
         low, high = range_of(t)
         if not low <= value <= high:
-            raise self.refuse(f"{value} does not fit {t}")
+            return wrapped(value, t, f"argument `{self.name}`")
         return value
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
@@ -292,13 +292,6 @@ class SelfParameter(TemplateParameter):
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "self", None, arg)
-
-
-@cache
-def range_of(t: Scalar) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
-    info = np.iinfo(t.dtype)
-    return int(info.min), int(info.max)
 
 
 class Signer:

@@ -15,6 +15,39 @@ def test_kernel_types_small() -> None:
     check(k(-5, 200, -300, 60000), 59895)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_arguments_beyond_their_types_wrap() -> None:
+    pack = ti.types.argpack(c=ti.i32)
+
+    @ti.kernel
+    def k(a: ti.i8, b: ti.u16) -> ti.i32:
+        return a * 100000 + b
+
+    @ti.kernel
+    def packed(p: pack) -> ti.i32:
+        return p.c
+
+    check([k(300, 65537), k(-129, 65536), packed(pack(2**40 + 3))], [4400001, 12700000, 3])
+    for beyond in ((1, -1), (2**64, 1)):
+        with pytest.raises(TypeError):
+            k(*beyond)
+
+
+def test_numbers_of_numpy_as_bounds() -> None:
+    n, m = np.array(4), np.int64(3)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        s = 0
+        for i in range(n):
+            s += i
+        for i, j in ti.ndrange(n, (1, m)):
+            s += 100
+        return s * n + m
+
+    check(k(), 806 * 4 + 3)
+
+
 def test_kernel_u32() -> None:
     @ti.kernel
     def k(a: ti.u32) -> ti.u32:

@@ -62,13 +62,36 @@ def test_int_overflow_wrap() -> None:
     check(k(2147483647), -2147483648)
 
 
-@pytest.mark.ours("wide-literals")
-def test_big_literal() -> None:
+def test_literals_beyond_the_default_type() -> None:
     @ti.kernel
-    def k() -> ti.i64:
-        return 3000000000
+    def alone():
+        a = 3000000000
 
-    check(k(), 3000000000)
+    @ti.kernel
+    def beside(a: ti.i32) -> ti.i32:
+        return a & 0xFF000000
+
+    @ti.kernel
+    def power() -> ti.i32:
+        return 2**31
+
+    @ti.kernel
+    def fine() -> ti.i64:
+        return ti.i64(3000000000) - 1
+
+    for kernel, *args in ((alone,), (beside, 1), (power,)):
+        with pytest.raises(ti.TaichiTypeError):
+            kernel(*args)
+    check(fine(), 2999999999)
+
+
+@pytest.mark.ours("wide-literals")
+def test_literals_take_the_type_beside() -> None:
+    @ti.kernel
+    def mix(a: ti.u32) -> ti.u32:
+        return (a * 2654435769) ^ 0xFFFFFFFF
+
+    check(mix(7), (7 * 2654435769) % 2**32 ^ 0xFFFFFFFF)
 
 
 def test_hex_u32() -> None:

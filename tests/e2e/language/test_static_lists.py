@@ -242,3 +242,30 @@ def test_any_all_list() -> None:
         return any([a > 1, a > 2])
 
     check([k(1), k(2)], [0, 1])
+
+
+def test_comprehensions_over_vectors_and_matrices() -> None:
+    x = ti.Vector.field(3, ti.i32, 2)
+    x[1] = [1, 2, 3]
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        m = ti.Matrix([[n, 2], [3, 4]])
+        v = ti.Vector([n, 6])
+        doubled = [c * 2 for c in x[1]]
+        rows = [[c + 1 for c in row] for row in m]
+        chosen = [c if c > 5 else 0 for c in v]
+        firsts = {i: row[0] for i, row in enumerate(rows) if i > 0}
+        return doubled[2] * 1000 + rows[1][1] * 100 + chosen[0] + chosen[1] * 10 + firsts[1]
+
+    check(k(5), 6564)
+
+
+@pytest.mark.ours("comprehension-conditions")
+def test_conditions_of_comprehensions_at_run_time() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        return [i for i in range(5) if i > n][0]
+
+    with pytest.raises(ti.TaichiCompilationError):
+        k(2)

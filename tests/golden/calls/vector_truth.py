@@ -1,4 +1,4 @@
 import vkchi as ti
 
-if ti.Vector([1, 2]) == ti.Vector([1, 2]):
+if ti.Vector([1, 2]):
     print("equal")
