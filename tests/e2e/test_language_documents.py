@@ -1,4 +1,4 @@
-"""docs/language.md, its chapters, docs/autodiff.md, docs/interop.md: snippets run and print what they say.
+"""docs/language.md, its chapters, docs/autodiff.md, docs/interop.md: what their snippets print.
 
 What a `print` at the start of a line prints is the comment after it, if there is one. Lines of the
 output without such a comment may stand between.
