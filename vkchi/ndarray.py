@@ -7,7 +7,7 @@ Owns: `ndarray` and the NDArray classes. Must not know: kernels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
@@ -16,6 +16,12 @@ from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, current
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, scalar_of_dtype, shape_of
 from vkchi.types.structs import StructType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.fields.structs import StructNdarray
+    from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
 
 
 class NdarrayType(NamedTuple):
@@ -58,7 +64,7 @@ class Ndarray(Storage):
         """Element type, shape, and whether it has a gradient."""
         return NdarrayType(self.elem, self.shape, self.grad is not None)
 
-    def to_numpy(self, dtype: Any = None) -> Any:
+    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, of shape `shape + element shape`, cast to `dtype` if given."""
         values = super().to_numpy()
         return values if dtype is None else values.astype(host.numpy_dtype(dtype), copy=False)
@@ -73,7 +79,7 @@ class Ndarray(Storage):
 
 def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any) -> Ndarray:
     """An array with these contents: what pickle calls. Raises KernelRuntimeError before `init`."""
-    made = ndarray(elem, shape, needs_grad=gradient is not None)
+    made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None)
     made.from_numpy(values)
     if made.grad is not None:
         made.grad.from_numpy(gradient)
@@ -107,7 +113,17 @@ class MatrixNdarray(Ndarray):
         return self.element_shape[1]
 
 
-def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+@overload
+def ndarray(dtype: ScalarDType, shape: Shape, needs_grad: bool = False) -> ScalarNdarray: ...
+@overload
+def ndarray(
+    dtype: TensorDType, shape: Shape, needs_grad: bool = False
+) -> VectorNdarray | MatrixNdarray: ...
+@overload
+def ndarray(dtype: StructType, shape: Shape, needs_grad: bool = False) -> StructNdarray: ...
+def ndarray(
+    dtype: DType | StructType, shape: Shape, needs_grad: bool = False
+) -> Ndarray | StructNdarray:
     """An array of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
 
     Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
@@ -129,14 +145,22 @@ def ndarray(dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
     return made
 
 
-def vector_ndarray(n: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+def vector_ndarray(
+    n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
+) -> VectorNdarray:
     """An array of vectors of `n` numbers."""
-    return ndarray(tensor_type(dtype, n), shape, needs_grad)
+    made = ndarray(tensor_type(dtype, n), shape, needs_grad)
+    assert isinstance(made, VectorNdarray)
+    return made
 
 
-def matrix_ndarray(n: int, m: int, dtype: Any, shape: Any, needs_grad: bool = False) -> Ndarray:
+def matrix_ndarray(
+    n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
+) -> MatrixNdarray:
     """An array of `n` by `m` matrices."""
-    return ndarray(tensor_type(dtype, n, m), shape, needs_grad)
+    made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
+    assert isinstance(made, MatrixNdarray)
+    return made
 
 
 def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:

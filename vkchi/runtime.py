@@ -13,7 +13,7 @@ import itertools
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vkchi.reports.delivery import Reports
     from vkchi.span import Span
     from vkchi.types import Array
+    from vkchi.types.hints import ScalarDType
 
 
 class Arch(NamedTuple):
@@ -173,9 +174,9 @@ def install(runtime: Runtime | None) -> None:
 
 
 def init(
-    arch: Any = None,
-    default_fp: Any = None,
-    default_ip: Any = None,
+    arch: Arch | Arches | str | Sequence[Arch | Arches | str] | None = None,
+    default_fp: ScalarDType | str | None = None,
+    default_ip: ScalarDType | str | None = None,
     *,
     device: str | int | None = None,
     enable_fallback: bool = True,
@@ -183,7 +184,7 @@ def init(
     fast_math: bool | None = None,
     random_seed: int | None = None,
     log_level: str | None = None,
-    **others: Any,
+    **others: object,
 ) -> None:
     """Open a device; all fields and kernels made before are dropped.
 

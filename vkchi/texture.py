@@ -29,6 +29,8 @@ from vkchi.types.formats import Format, rw_texture, texel_of, texture
 
 if TYPE_CHECKING:
     from vkchi.device import Device
+    from vkchi.fields.field import Field
+    from vkchi.types.hints import Shape
 
 
 def choose_scalar(device: Device, t: Scalar) -> Scalar:
@@ -46,7 +48,7 @@ class Texture:
 
     __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # which kernels cannot use
 
-    def __init__(self, fmt: Any, arr_shape: Any) -> None:
+    def __init__(self, fmt: Format, arr_shape: Shape) -> None:
         if not isinstance(fmt, Format):
             raise ArgumentError(f"ti.Texture: a format such as ti.Format.r32f, not {fmt!r}")
         self.texel = texel_of(fmt)
@@ -64,7 +66,7 @@ class Texture:
 
     # --- contents --------------------------------------------------------------------------------
 
-    def from_ndarray(self, ndarray: Any) -> None:
+    def from_ndarray(self, ndarray: Ndarray) -> None:
         """Take over the elements of an ndarray (or numpy array, or torch tensor) in the order in
         which they lie in memory: its last axis is the texture's first, x.
 
@@ -75,7 +77,7 @@ class Texture:
         """
         self._take("from_ndarray", ndarray)
 
-    def from_field(self, field: Any) -> None:
+    def from_field(self, field: Field) -> None:
         """Take over the elements of a field, as `from_ndarray` does."""
         if not isinstance(field, Storage):
             raise ArgumentError(f"from_field takes a field, not {describe(field)}")

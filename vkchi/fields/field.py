@@ -21,7 +21,10 @@ from vkchi.runtime import Runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from vkchi.buffer import Buffer
+    from vkchi.types.hints import Numbers, ScalarDType
 
 # What a field has only once its tree is laid out.
 LATER = frozenset(
@@ -207,7 +210,7 @@ class Field(Storage):
 class ScalarField(Field):
     """A field of numbers."""
 
-    def to_numpy(self, dtype: Any = None) -> Any:
+    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy, cast to `dtype` if given."""
         return super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
 
@@ -320,7 +323,7 @@ class MatrixField(Field):
             part.detach()
         super().detach()
 
-    def to_numpy(self, keep_dims: bool = False, dtype: Any = None) -> Any:
+    def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
         """A copy of shape `shape + (n, m)`, without the axis of `m` where that is 1, unless
         `keep_dims`; cast to `dtype` if given."""
         values = super().to_numpy().astype(host.numpy_dtype(dtype or self.dtype), copy=False)
@@ -331,7 +334,7 @@ class MatrixField(Field):
         """A torch tensor with a copy of the contents, shaped as `to_numpy` does."""
         return host.make_torch(self.to_numpy(keep_dims), device)
 
-    def from_numpy(self, source: Any) -> None:
+    def from_numpy(self, source: Numbers) -> None:
         """Take over the contents of an array of the same shape; an axis of 1 for the columns of
         vectors may be there or not."""
         if isinstance(source, Storage):

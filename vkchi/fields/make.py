@@ -9,8 +9,8 @@ Owns: those functions and the checks of their arguments. Must not know: kernels.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.fields.axes import cook_offset, order_axes
@@ -20,6 +20,11 @@ from vkchi.fields.snode import SNode, Tree
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar, Tensor, cook
 
+if TYPE_CHECKING:
+    from vkchi.fields.structs import StructField
+    from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
+    from vkchi.types.structs import StructType
+
 
 class Order(enum.Enum):
     """Where a matrix field's components lie (`ti.Layout`): beside each other, or each apart."""
@@ -28,8 +33,21 @@ class Order(enum.Enum):
     SOA = "structure of arrays"
 
 
-def field(dtype: Any, shape: Any = None, order: Any = None, name: str = "", offset: Any = None,
-          needs_grad: bool = False, needs_dual: bool = False, **options: Any) -> Any:  # fmt: skip
+@overload
+def field(dtype: ScalarDType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: object) -> ScalarField: ...  # fmt: skip
+@overload
+def field(dtype: TensorDType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: object) -> MatrixField: ...  # fmt: skip
+@overload
+def field(dtype: StructType, shape: Shape | None = None, order: str | None = None, name: str = "",
+          offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
+          **options: object) -> StructField: ...  # fmt: skip
+def field(dtype: DType | StructType, shape: Shape | None = None, order: str | None = None,
+          name: str = "", offset: Shape | None = None, needs_grad: bool = False,
+          needs_dual: bool = False, **options: object) -> Field | StructField:  # fmt: skip
     """A field of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
 
     shape: a number or numbers; without, the field is to be placed in a tree. order: the axes from
@@ -37,33 +55,41 @@ def field(dtype: Any, shape: Any = None, order: Any = None, name: str = "", offs
     needs_dual: with `.grad`, `.dual`. Raises KernelRuntimeError before `init`, ArgumentError.
     """
     elem = cook(dtype)
-    places = {"shape": shape, "order": order, "offset": offset}
+    places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}
     needs = {"needs_grad": needs_grad, "needs_dual": needs_dual}
     if not isinstance(elem, Scalar | Tensor) and hasattr(elem, "field"):
         return elem.field(name=name, **places, **needs, **options)
-    options = named_options((), options)
-    return make_field(current(), elem, name=name, **places, **needs, **options)
+    named = named_options((), options)
+    return make_field(current(), elem, name=name, **places, **needs, **named)
 
 
-def vector_field(n: int, dtype: Any, *args: Any, ndim: int = 1, **options: Any) -> Field:
+def vector_field(
+    n: int, dtype: ScalarDType, *args: object, ndim: int = 1, **options: Any
+) -> MatrixField:
     """A field of vectors of `n` numbers; further arguments are those of `field` and `layout`."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
-    return make_field(current(), tensor_type(dtype, n), **named_options(args, options))
+    made = make_field(current(), tensor_type(dtype, n), **named_options(args, options))
+    assert isinstance(made, MatrixField)
+    return made
 
 
-def matrix_field(n: int, m: int, dtype: Any, *args: Any, ndim: int = 2, **options: Any) -> Field:
+def matrix_field(
+    n: int, m: int, dtype: ScalarDType, *args: object, ndim: int = 2, **options: Any
+) -> MatrixField:
     """A field of `n` by `m` matrices; further arguments are those of `field` and `layout`."""
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
-    return make_field(current(), tensor_type(dtype, n, m), **named_options(args, options))
+    made = make_field(current(), tensor_type(dtype, n, m), **named_options(args, options))
+    assert isinstance(made, MatrixField)
+    return made
 
 
 NAMES = ("shape", "order", "name", "offset", "needs_grad", "needs_dual", "layout")
 ACCEPTED = (*NAMES, "dynamic_index")  # which changes nothing: all components can be indexed so
 
 
-def named_options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+def named_options(args: Sequence[object], options: Mapping[str, object]) -> dict[str, Any]:
     """The options, those given by position under their names. Raises ArgumentError."""
     for name in options:
         if name not in ACCEPTED:
@@ -73,7 +99,7 @@ def named_options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any
     if len(args) > len(NAMES) or twice:
         what = f"{', '.join(twice)} twice" if twice else f"{len(args)} arguments"
         raise ArgumentError(f"a field is given {what}; it takes {', '.join(NAMES)}")
-    return found | options
+    return found | dict(options)
 
 
 def make_field(
@@ -134,6 +160,6 @@ def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: A
 def grow(tree: Tree, parent: Any, kind: str, cells: tuple[tuple[int, int], ...]) -> SNode:
     """A new node in a tree that is only now being built, at its top if it has no parent."""
     if parent is not None:
-        return parent.adopt(kind, cells)  # type: ignore[no-any-return]
+        return parent.adopt(kind, cells)
     tree.top = SNode(kind, tree.root, tree, cells)
     return tree.top

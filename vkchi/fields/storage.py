@@ -8,7 +8,7 @@ kernels, IR, how a layout was made.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from vkchi.fields.elements import Access, Elements
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime
 from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import Numbers
 
 NO_DLPACK = (
     "DLPack has no agreed meaning for this device's memory, which the host does not reach: take "
@@ -156,7 +159,7 @@ class Storage(Elements):
             values = self._logical(raw)
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
-    def from_numpy(self, source: Any) -> None:
+    def from_numpy(self, source: Numbers) -> None:
         """Take over the contents of an array of the same shape, as numbers of this array's type:
         floats are cut to integers, integers wrap. Raises ArgumentError."""
         if isinstance(source, Storage):
@@ -187,7 +190,7 @@ class Storage(Elements):
         self._logical(raw)[...] = values
         self.buffer.write(0, raw)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Numbers) -> None:
         """Set every element to a number (all its components), a vector or a matrix, cast as
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)

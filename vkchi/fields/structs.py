@@ -69,7 +69,7 @@ class StructArrays:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that all members have."""
-        return self._first().shape  # type: ignore[no-any-return]
+        return self._first().shape
 
     @property
     def keys(self) -> list[str]:
@@ -237,13 +237,11 @@ def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) ->
     if scalar_of(t).kind != "f":  # members that are no floats have no gradients
         options = {k: v for k, v in options.items() if k not in ("needs_grad", "needs_dual")}
     extents = shape_of(t)
-    if scalar_of(t).kind != "f":
-        options = {k: v for k, v in options.items() if k not in ("needs_grad", "needs_dual")}
     if not isinstance(t, Tensor):
         return field(t, shape, **options)
     if len(extents) == 1:
-        return vector_field(*extents, t.elem, shape, layout=layout, **options)
-    return matrix_field(*extents, t.elem, shape, layout=layout, **options)
+        return vector_field(t.n, t.elem, shape, layout=layout, **options)
+    return matrix_field(t.n, t.m, t.elem, shape, layout=layout, **options)
 
 
 def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> StructNdarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,13 @@ from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
 from vkchi.lang.function import Function, python_function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.fields.field import MatrixField
+    from vkchi.ndarray import MatrixNdarray, VectorNdarray
+    from vkchi.types.hints import Index, Number, Numbers, ScalarDType, Shape
 
 
 class Factories:
@@ -81,21 +88,21 @@ class Matrix:
     _entries: Any
     dt: Scalar | None
 
-    def __init__(self, arr: Any, dt: Any = None) -> None:
+    def __init__(self, arr: Numbers, dt: ScalarDType | None = None) -> None:
         t = _scalar_type(dt)
         entries = _numbers(arr)
         self.dt, self._entries = t, entries if t is None else entries.astype(t.dtype)
 
     @property
-    def entries(self) -> Any:
+    def entries(self) -> NDArray[Any]:
         """The numbers as a numpy array; writing to it changes the value."""
         return self._entries
 
-    def wrap(self, result: Any) -> Any:
+    def wrap(self, result: object) -> Any:
         """A numpy result as a Python number, Vector or Matrix."""
         return wrap_array(result)
 
-    def pack(self, values: Any) -> Any:
+    def pack(self, values: Numbers) -> Any:
         """A new vector or matrix of a list or of rows."""
         return wrap_array(np.array(values))
 
@@ -148,10 +155,10 @@ class Matrix:
                 raise KernelIndexError(f"index {k} is out of range for {linear.shape_text(self)}")
         return keys
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Any:
         return wrap_array(self.entries[self._key(key)])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Index, value: Numbers) -> None:
         self.entries[self._key(key)] = getattr(value, "entries", value)
 
     def __getattr__(self, name: str) -> Any:
@@ -242,93 +249,93 @@ class Matrix:
 
     def norm(self, eps: float = 0) -> float:
         """sqrt(sum of squares + eps)."""
-        return linear.norm(self, eps)  # type: ignore[no-any-return]
+        return linear.norm(self, eps)
 
-    def norm_sqr(self) -> Any:
+    def norm_sqr(self) -> float:
         """Sum of the squared components."""
         return linear.norm_sqr(self)
 
     def norm_inv(self, eps: float = 0) -> float:
         """1 / norm(eps)."""
-        return linear.norm_inv(self, eps)  # type: ignore[no-any-return]
+        return linear.norm_inv(self, eps)
 
-    def normalized(self, eps: float = 0) -> Any:
+    def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
         return linear.normalized(self, eps)
 
-    def dot(self, other: Any) -> Any:
+    def dot(self, other: Numbers) -> float:
         """Sum of the products of components of two vectors."""
         return linear.dot(self, _as_matrix(other))
 
-    def cross(self, other: Any) -> Any:
+    def cross(self, other: Numbers) -> Any:
         """Cross product of vectors of 3 (a vector) or of 2 (a number)."""
         return linear.cross(self, _as_matrix(other))
 
-    def outer_product(self, other: Any) -> Any:
+    def outer_product(self, other: Numbers) -> Matrix:
         """The matrix of all products of a component of self and one of other."""
-        other = _as_matrix(other)
-        if self.ndim != 1 or other.ndim != 1:
+        v = _as_matrix(other)
+        if self.ndim != 1 or v.ndim != 1:
             raise KernelTypeError("`outer_product` takes two vectors")
-        return wrap_array(np.multiply.outer(self.entries, other.entries))
+        return wrap_array(np.multiply.outer(self.entries, v.entries))
 
-    def transpose(self) -> Any:
+    def transpose(self) -> Matrix:
         """The matrix with rows and columns exchanged."""
         if self.ndim != 2:
             raise KernelTypeError(NO_TRANSPOSE, help="write a.outer_product(b)")
         return wrap_array(self.entries.T.copy())
 
-    def trace(self) -> Any:
+    def trace(self) -> float:
         """Sum of the diagonal."""
         return linear.trace(self)
 
-    def determinant(self) -> Any:
+    def determinant(self) -> float:
         """Determinant of a square matrix up to 4 by 4."""
         return linear.determinant(self)
 
-    def inverse(self) -> Any:
+    def inverse(self) -> Matrix:
         """Inverse of a square matrix up to 4 by 4."""
         return linear.inverse(self)
 
     # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
 
-    def sum(self, axis: Any = None, out: None = None) -> Any:
+    def sum(self, axis: int | None = None, out: None = None) -> Any:
         """Sum of all components."""
         return wrap_array(self.entries.sum(axis))
 
-    def max(self, axis: Any = None, out: None = None) -> Any:
+    def max(self, axis: int | None = None, out: None = None) -> Any:
         """The largest component."""
         return wrap_array(self.entries.max(axis))
 
-    def min(self, axis: Any = None, out: None = None) -> Any:
+    def min(self, axis: int | None = None, out: None = None) -> Any:
         """The smallest component."""
         return wrap_array(self.entries.min(axis))
 
-    def any(self, axis: Any = None, out: None = None) -> Any:
+    def any(self, axis: int | None = None, out: None = None) -> Any:
         """Whether some component is not zero."""
         return wrap_array(self.entries.any(axis))
 
-    def all(self, axis: Any = None, out: None = None) -> Any:
+    def all(self, axis: int | None = None, out: None = None) -> Any:
         """Whether no component is zero."""
         return wrap_array(self.entries.all(axis))
 
-    def cast(self, dtype: Any) -> Any:
+    def cast(self, dtype: ScalarDType) -> Matrix:
         """Its numbers converted to `dtype`."""
         return cast_numbers(self, dtype)
 
-    def fill(self, val: Any) -> None:
+    def fill(self, val: Number) -> None:
         """Set every component to val."""
         for key in np.ndindex(*self.shape):
             self[key] = val
 
     # --- conversions -------------------------------------------------------------------------
 
-    def to_numpy(self) -> Any:
+    def to_numpy(self) -> NDArray[Any]:
         """A copy as a numpy array."""
         return np.array(self.entries)
 
     def to_list(self) -> list[Any]:
         """A list of Python numbers, or of rows of them."""
-        return self.entries.tolist()  # type: ignore[no-any-return]
+        return self.entries.tolist()
 
     def __repr__(self) -> str:
         return str(self.entries)
@@ -350,12 +357,12 @@ class Matrix:
     cols: Function
 
     @staticmethod
-    def field(n: int, m: int, dtype: Any, *args: Any, **options: Any) -> Any:
+    def field(n: int, m: int, dtype: ScalarDType, *args: object, **options: object) -> MatrixField:
         """A field of `n` by `m` matrices."""
         return Factories.matrix_field(n, m, dtype, *args, **options)
 
     @staticmethod
-    def ndarray(n: int, m: int, dtype: Any, shape: Any, **options: Any) -> Any:
+    def ndarray(n: int, m: int, dtype: ScalarDType, shape: Shape, **options: bool) -> MatrixNdarray:
         """An array of `n` by `m` matrices."""
         return Factories.matrix_ndarray(n, m, dtype, shape, **options)
 
@@ -372,12 +379,12 @@ class Vector(Matrix):
     __slots__ = ()
 
     @staticmethod
-    def field(n: int, dtype: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+    def field(n: int, dtype: ScalarDType, *args: object, **options: object) -> MatrixField:  # type: ignore[override]
         """A field of vectors of `n` numbers."""
         return Factories.vector_field(n, dtype, *args, **options)
 
     @staticmethod
-    def ndarray(n: int, dtype: Any, shape: Any, **options: Any) -> Any:  # type: ignore[override]
+    def ndarray(n: int, dtype: ScalarDType, shape: Shape, **options: bool) -> VectorNdarray:  # type: ignore[override]
         """An array of vectors of `n` numbers."""
         return Factories.vector_ndarray(n, dtype, shape, **options)
 

@@ -15,7 +15,7 @@ matrices.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter, describe
 from vkchi.signature.bound import Bound
 from vkchi.types import Scalar, cook, f32, f64, i32, sparse_matrix_builder, u32
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import ScalarDType
 
 
 class SparseMatrixBuilder:
@@ -41,7 +44,7 @@ class SparseMatrixBuilder:
         num_rows: int,
         num_cols: int | None = None,
         max_num_triplets: int = 0,
-        dtype: Any = f32,
+        dtype: ScalarDType = f32,
         storage_format: str = "col_major",
     ) -> None:
         t = cook(dtype)
@@ -81,7 +84,7 @@ class SparseMatrixBuilder:
         for i, j, x in zip(rows, columns, self.numbers.to_numpy()):
             print(f"[{i}, {j}] = {x:g}")
 
-    def build(self, dtype: Any = None, _format: str = "CSR") -> SparseMatrix:
+    def build(self, dtype: ScalarDType | None = None, _format: str = "CSR") -> SparseMatrix:
         """The matrix of the sums of what was added, in the builder's type or `dtype`; the builder
         starts anew. Raises KernelRuntimeError for entries outside the matrix."""
         rows, columns = self._places()

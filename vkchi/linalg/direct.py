@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, computed
 from vkchi.types import cook, f32
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import ScalarDType
+
 
 MOST_DENSE = 4000
 
@@ -100,7 +104,9 @@ class SparseSolver:
     Raises KernelRuntimeError for other names. The ordering is a hint.
     """
 
-    def __init__(self, dtype: Any = f32, solver_type: str = "LLT", ordering: str = "AMD") -> None:
+    def __init__(
+        self, dtype: ScalarDType = f32, solver_type: str = "LLT", ordering: str = "AMD"
+    ) -> None:
         if solver_type not in SOLVER_TYPES or ordering not in ORDERINGS:
             raise KernelRuntimeError(
                 f"SparseSolver: the solver type is one of {', '.join(SOLVER_TYPES)}, the ordering "

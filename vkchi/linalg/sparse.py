@@ -9,7 +9,7 @@ which tapes differentiate (`autodiff.hosted`). Must not know: kernels, how syste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, computed
 from vkchi.types import Scalar, cook, f32
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.types.hints import ScalarDType
+
 
 Entries = tuple[Any, Any, Any]  # rows, columns, numbers
 
@@ -50,7 +56,7 @@ class SparseMatrix:
         n: int | None = None,
         m: int | None = None,
         sm: SparseMatrix | None = None,
-        dtype: Any = f32,
+        dtype: ScalarDType = f32,
         storage_format: str = "col_major",
     ) -> None:
         t = cook(dtype)
@@ -145,7 +151,7 @@ class SparseMatrix:
         taken = 3 * np.arange(len(rows)) + 2
         self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
 
-    def to_numpy(self) -> Any:
+    def to_numpy(self) -> NDArray[Any]:
         """The matrix with its zeros."""
         dense = np.zeros(self.shape, self.dtype.dtype)
         rows, columns, numbers = self.entries

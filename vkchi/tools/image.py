@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import Numbers
 
 # What Pillow needs to know to write a file, by the format's name: colours as they are.
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95, "subsampling": 0}}
@@ -59,7 +63,7 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     )
 
 
-def to_pixels(img: Any) -> np.ndarray[Any, Any]:
+def to_pixels(img: Numbers) -> np.ndarray[Any, Any]:
     """Rows of pixels from the top, `u8[height, width, channels]`, of a field, ndarray, numpy array
     or torch tensor. Raises ToolError for what is no image."""
     values = to_bytes(host.numbers_of(img))
@@ -89,7 +93,7 @@ def to_image(img: Any) -> Any:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def imwrite(img: Any, filename: Any) -> None:
+def imwrite(img: Numbers, filename: str | os.PathLike[str]) -> None:
     """Write a field or array to an image file; its suffix says the format (png, jpg, bmp, ...).
 
     img: shape (width, height), or (width, height, 1, 3 or 4 channels); floats are from 0 to 1 and
@@ -110,7 +114,7 @@ def imwrite(img: Any, filename: Any) -> None:
         raise KernelRuntimeError(f"cannot write the image {name!r}: {e}") from None
 
 
-def imread(filename: Any, channels: int = 0) -> np.ndarray[Any, Any]:
+def imread(filename: str | os.PathLike[str], channels: int = 0) -> np.ndarray[Any, Any]:
     """The contents of an image file: `u8[width, height, channels]`, x to the right, y up.
 
     channels: how many to convert to: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as many as the file
@@ -136,7 +140,7 @@ def own_mode(image: Any) -> str:
     return ("LA" if is_grey else "RGBA") if has_alpha else ("L" if is_grey else "RGB")
 
 
-def imresize(img: Any, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
+def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
     """The array at `w` by `h` (or `w` by `w`) pixels, each that of the nearest source pixel below.
 
     Raises ToolError for sizes that are no positive integers.
@@ -155,7 +159,7 @@ def imresize(img: Any, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
 # --- windows -------------------------------------------------------------------------------------
 
 
-def imshow(img: Any, title: str = "imshow") -> None:
+def imshow(img: Numbers, title: str = "imshow") -> None:
     """Show a field or array: in the notebook, else in the system's image viewer.
 
     Raises Unsupported where there is no screen.
@@ -181,7 +185,7 @@ def has_screen() -> bool:
 # --- colours -------------------------------------------------------------------------------------
 
 
-def rgb_to_hex(c: Any) -> Any:
+def rgb_to_hex(c: Iterable[Numbers]) -> Any:
     """`0xRRGGBB` of three numbers (or arrays) from 0 to 1, which are clipped to that."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
