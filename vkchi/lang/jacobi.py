@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from vkchi.lang.elementwise import abs, max, select, sqrt
 from vkchi.lang.loop import repeat
-from vkchi.lang.matrix import pack
+from vkchi.lang.makers import pack
 
 # Convergence is quadratic; random and degenerate matrices take 4 to 7.
 MOST_SWEEPS = 12

@@ -1,6 +1,6 @@
 """`ti.Vector` and `ti.Matrix`: small values that Python holds, with the operators kernels have.
 
-Owns: the two classes and the functions that make one. `entries` is a numpy array of one or two
+Owns: the two classes. `entries` is a numpy array of one or two
 axes; `dt` the declared number type, or None where numbers are as free as Python's (a kernel then
 makes them default_fp or default_ip).
 Must not know: fields, kernels.
@@ -27,7 +27,7 @@ from vkchi.errors import (
 )
 from vkchi.lang import linear
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
-from vkchi.lang.function import Function, python_function
+from vkchi.lang.function import Function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
 
@@ -70,7 +70,7 @@ def _numbers(values: Any) -> Any:
     return a
 
 
-def _scalar_type(dt: Any) -> Scalar | None:
+def scalar_type(dt: Any) -> Scalar | None:
     t = cook(dt)
     if t is not None and not isinstance(t, Scalar):
         raise KernelTypeError(f"dt must be a number type such as ti.f32, not {dt!r}")
@@ -89,7 +89,7 @@ class Matrix:
     dt: Scalar | None
 
     def __init__(self, arr: Numbers, dt: ScalarDType | None = None) -> None:
-        t = _scalar_type(dt)
+        t = scalar_type(dt)
         entries = _numbers(arr)
         self.dt, self._entries = t, entries if t is None else entries.astype(t.dtype)
 
@@ -346,7 +346,7 @@ class Matrix:
     def __reduce__(self) -> Any:
         return (type_of(self.entries), (self.to_numpy(), self.dt))
 
-    # --- makers ------------------------------------------------------------------------------
+    # --- makers (filled in by `makers`) -------------------------------------------------------
 
     zero: Function
     one: Function
@@ -379,12 +379,16 @@ class Vector(Matrix):
     __slots__ = ()
 
     @staticmethod
-    def field(n: int, dtype: ScalarDType, *args: object, **options: object) -> MatrixField:  # type: ignore[override]
+    def field(  # type: ignore[override]
+        n: int, dtype: ScalarDType, *args: object, **options: object
+    ) -> MatrixField:
         """A field of vectors of `n` numbers."""
         return Factories.vector_field(n, dtype, *args, **options)
 
     @staticmethod
-    def ndarray(n: int, dtype: ScalarDType, shape: Shape, **options: bool) -> VectorNdarray:  # type: ignore[override]
+    def ndarray(  # type: ignore[override]
+        n: int, dtype: ScalarDType, shape: Shape, **options: bool
+    ) -> VectorNdarray:
         """An array of vectors of `n` numbers."""
         return Factories.vector_ndarray(n, dtype, shape, **options)
 
@@ -444,64 +448,3 @@ for _name, _f in _OPERATORS.items():
     setattr(Matrix, f"__r{_name}__", _operator(_f, True))
 for _name, _f in _COMPARISONS.items():
     setattr(Matrix, f"__{_name}__", _operator(_f, False))
-
-
-# --- makers, in both scopes -----------------------------------------------------------------
-
-
-def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:
-    t = _scalar_type(dt)
-    shape = (n,) if m is None else (n, m)
-    return Matrix(np.full(shape, value).tolist(), t)
-
-
-@python_function
-def zero(dt: Any, n: int, m: int | None = None) -> Any:
-    """A vector of `n` zeros, or an `n` by `m` matrix of them."""
-    return _filled(0, dt, n, m)
-
-
-@python_function
-def one(dt: Any, n: int, m: int | None = None) -> Any:
-    """A vector of `n` ones, or an `n` by `m` matrix of them."""
-    return _filled(1, dt, n, m)
-
-
-@python_function
-def identity(dt: Any, n: int) -> Any:
-    """The `n` by `n` identity matrix."""
-    return Matrix(np.identity(n, int), dt)
-
-
-@python_function
-def diag(dim: int, val: Any) -> Any:
-    """The `dim` by `dim` matrix with `val` on its diagonal and zeros elsewhere."""
-    return wrap_array(np.identity(dim, int) * val)
-
-
-@python_function
-def unit(n: int, i: int, dt: Any = None) -> Any:
-    """The `i`-th unit vector of length `n`; integers unless `dt` says otherwise."""
-    return Vector([int(k == i) for k in range(n)], dt)
-
-
-@python_function
-def rows(rows: Any) -> Any:
-    """The matrix of these rows, vectors or lists."""
-    return Matrix(list(rows))
-
-
-@python_function
-def cols(cols: Any) -> Any:
-    """The matrix of these columns, vectors or lists."""
-    return Matrix(list(cols)).transpose()
-
-
-@python_function
-def pack(values: Any) -> Any:
-    """A vector of a list of numbers, or a matrix of a list of rows, of their common type."""
-    return Matrix(values)
-
-
-for _maker in (zero, one, identity, diag, unit, rows, cols):
-    setattr(Matrix, _maker.__name__, _maker)
