@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
+from vkchi.cache.content import kept
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import Lowered, lower_kernel
@@ -86,9 +87,12 @@ def interface_of(lowered: Lowered, artifact: Artifact) -> Interface:
 
 
 def build(fn: Func, options: Options, caps: Caps) -> Artifact:
-    """Optimise and emit: the one way to shaders. Raises DeviceError for what the device lacks."""
+    """Optimise and emit, or find what was made of the same in the cache: the one way to shaders.
+    Raises DeviceError for what the device lacks."""
     with compiling(fn.name):
-        return _build(fn, options, caps)
+        if options.cache is None or env.shows_stages():
+            return _build(fn, options, caps)
+        return kept(fn, options, caps, options.cache, _build)
 
 
 def _build(fn: Func, options: Options, caps: Caps) -> Artifact:

@@ -21,6 +21,8 @@ FLAGS: dict[str, tuple[str, str]] = {
         "",
         "1: load the Khronos validation layer, keep what it says; sync: more",
     ),
+    "VKCHI_CACHE": ("1", "0: compiled shaders are neither looked for nor kept on disk"),
+    "VKCHI_CACHE_DIR": ("", "folder where compiled shaders are kept"),
     "VKCHI_PRINT": (
         "",
         "comma list of ir, opt, grad, narrow: print these of all kernels to stderr",
@@ -35,6 +37,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_DEBUG": ("0", "1"),
     "VKCHI_VALIDATE": ("0", "1", "sync"),
     "VKCHI_TIME": ("0", "1"),
+    "VKCHI_CACHE": ("0", "1"),
     "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
 }
 STAGES = ("ir", "opt", "grad", "narrow")
@@ -54,6 +57,11 @@ def is_on(name: str) -> bool:
 def stages_to_print() -> frozenset[str]:
     """The stages named in `VKCHI_PRINT`."""
     return frozenset(part.strip() for part in flag("VKCHI_PRINT").split(",") if part.strip())
+
+
+def shows_stages() -> bool:
+    """Whether something of every compilation is to be seen, so that none may be left out."""
+    return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV")))
 
 
 def check_flags() -> None:

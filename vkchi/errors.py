@@ -183,6 +183,10 @@ class KernelRangeError(KernelAssertionError, ValueError):
     """Debug mode: the range of a loop has a step of 0, or more indices than can be counted."""
 
 
+class CacheWarning(UserWarning):
+    """The cache of compiled shaders cannot be used, or something in it is damaged."""
+
+
 class KernelOverflowWarning(RuntimeWarning):
     """An integer went beyond its type and wrapped: an argument of a kernel, or in debug mode a
     result of arithmetic."""

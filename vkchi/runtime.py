@@ -14,14 +14,14 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vkchi import env
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
-from vkchi.target.options import Options
+from vkchi.target.options import Options, Shelf
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
@@ -184,16 +184,18 @@ def init(
     fast_math: bool | None = None,
     random_seed: int | None = None,
     log_level: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     **others: object,
 ) -> None:
     """Open a device; all fields and kernels made before are dropped.
 
     arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
     a list of them in order of preference, or a name; device: an index or part of a device's name;
-    others: what Taichi has besides (`config`). The environment may give what is not given: TI_DEBUG
-    is `debug`; TI_ARCH comes before `arch`. Raises DeviceError when there is no such device (or
-    none of that kind and enable_fallback is False), ArgumentError for an option that Taichi does
-    not have either, and for a variable of the environment whose value means nothing.
+    cache_dir: where compiled kernels are kept (docs/cache.md); others: what Taichi has besides
+    (`config`). The environment may give what is not given: TI_DEBUG is `debug`; TI_ARCH comes
+    before `arch`. Raises DeviceError when there is no such device (or none of that kind and
+    enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
+    a variable of the environment whose value means nothing.
     """
     _refuse_unknown(others)
     env.check_flags()
@@ -203,7 +205,7 @@ def init(
     config = read_options({**given, **others}, os.environ)
     wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
-    options = _cook(config)
+    options = replace(_cook(config), cache=_open_cache(config, cache_dir))
     install(None)
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in vars(options) if name in DEFAULTS}
@@ -227,6 +229,28 @@ def _cook(config: dict[str, Any]) -> Options:
         fast_math=bool(config.get("fast_math")),
         random_seed=_seed(config.get("random_seed")),
     )
+
+
+POLICIES = ("never", "version", "lru", "fifo")
+
+
+def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None) -> Shelf | None:
+    """Where compiled kernels are kept, as Taichi's options say; None for nowhere."""
+    policy = config.get("offline_cache_cleaning_policy", "lru")
+    if policy not in POLICIES:
+        raise ArgumentError(
+            f"offline_cache_cleaning_policy is {policy!r}, and may be {', '.join(POLICIES)}"
+        )
+    if not config.get("offline_cache", True) or not env.is_on("VKCHI_CACHE"):
+        return None
+    from vkchi.cache.folder import find_folder  # 10 ms
+    from vkchi.cache.store import USUAL, Limits, Store
+    from vkchi.cache.version import compiler_version
+
+    size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
+    factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))
+    folder = find_folder(cache_dir or config.get("offline_cache_file_path"))
+    return Store(folder, Limits(policy, size, factor), compiler_version())
 
 
 def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:

@@ -25,14 +25,14 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = ("errors span env interrupts compiling compat.unsupported",)
-L1 = ("types target reports.sites",)
+L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
 L3 = ("passes", "autodiff", "spirv")
 DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
-L5 = ("compiler",)
+L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races ad texture tools experimental",)
 ALGORITHMS = ("algorithms linalg",)
 L7 = ("__init__ __main__ compat",)

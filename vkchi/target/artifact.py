@@ -27,8 +27,8 @@ class Dispatch(NamedTuple):
 
 
 class IrText(NamedTuple):
-    """IR as text; `places[k]` is the index in `spans` of the k-th op's, in the order of the text,
-    and -1 where it has none; the last place is that of the Func."""
+    """IR as text; `places[k]` is the index in `spans` of the k-th op's, in the order of the text;
+    the last place is that of the Func."""
 
     text: str
     spans: tuple[Any, ...]

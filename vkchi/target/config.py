@@ -3,8 +3,8 @@
 Owns: the table of Taichi's options, the environment's `TI_*` variables, `Config`. Must not know:
 devices.
 
-    >>> read_options({"offline_cache": False}, {"TI_CUDA_STACK_LIMIT": "4096"})
-    {'offline_cache': False, 'cuda_stack_limit': 4096}
+    >>> read_options({"packed": True}, {"TI_CUDA_STACK_LIMIT": "4096"})
+    {'packed': True, 'cuda_stack_limit': 4096}
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OFF = """
     _test_mode debug_mode experimental_auto_mesh_local experimental_features flatten_if
     force_scalarize_matrix gdb_trigger half2_vectorization kernel_profiler
     mesh_localize_all_attr_mappings mesh_localize_from_end_mapping move_loop_invariant_outside_if
-    offline_cache packed print_accessor_ir print_full_traceback print_ir print_ir_dbg_info
+    packed print_accessor_ir print_full_traceback print_ir print_ir_dbg_info
     print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir print_kernel_llvm_ir_optimized
     print_kernel_nvptx print_preprocessed_ir print_struct_llvm_ir timeline use_llvm use_mesh
     verbose_kernel_launches wait_signal
@@ -38,7 +38,7 @@ WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
     **dict.fromkeys(_ON.split(), True),
     **dict.fromkeys(_OFF.split(), False),
     **dict.fromkeys(("ad_stack_size", "cuda_stack_limit", "gpu_max_reg", "saturating_grid_dim"), 0),
-    **dict.fromkeys(("cc", "offline_cache_file_path", "require_version", "vk_api_version"), ""),
+    **dict.fromkeys(("cc", "require_version", "vk_api_version"), ""),
     "auto_mesh_local_default_occupacy": 4,
     "cpu_max_num_threads": 0,
     "default_cpu_block_dim": 32,
@@ -48,20 +48,22 @@ WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
     "max_block_dim": 1024,
     "max_vector_width": 8,
     "num_compile_threads": 4,
-    "offline_cache_cleaning_factor": 0.25,
-    "offline_cache_cleaning_policy": "lru",
-    "offline_cache_max_size_of_files": 100 << 20,
     "opt_level": 1,
     "unrolling_limit": 32,
 }
 # Options with an effect that the environment may set too, and what they are where nobody does.
-WITH_EFFECT: dict[str, bool | int | str] = {
+WITH_EFFECT: dict[str, bool | int | float | str] = {
     "check_out_of_bound": False,
     "debug": False,
     "default_fp": 32,
     "default_ip": 32,
     "fast_math": False,
     "log_level": "info",
+    "offline_cache": True,
+    "offline_cache_cleaning_factor": 0.25,
+    "offline_cache_cleaning_policy": "lru",
+    "offline_cache_file_path": "",
+    "offline_cache_max_size_of_files": 100 << 20,
     "random_seed": 0,
 }
 DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}

@@ -5,9 +5,30 @@ Must not know: devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from vkchi.types import Scalar, f32, i32
+
+
+class Shelf(Protocol):
+    """Where compiled code is kept: bytes with a header, by key."""
+
+    @property
+    def version(self) -> str:
+        """The compiler's."""
+
+    def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """What is kept under a key, if it is whole."""
+
+    def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
+        """Keep something; whether that was possible."""
+
+    def remove(self, key: str) -> bool:
+        """Drop something; whether it was there."""
+
+    def warn(self, text: str) -> None:
+        """Tell the user that something is wrong, once."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +36,8 @@ class Options:
     """`debug` asks for checks in kernels, `check_out_of_bound` for those of indices; `fast_math`
     lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
     (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
-    computed twice is the same."""
+    computed twice is the same. `cache` is where compiled code is kept, on which it does not
+    depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -25,6 +47,7 @@ class Options:
     random_seed: int = 0
     block_dim: int | None = None
     exact: bool = False
+    cache: Shelf | None = field(default=None, compare=False)
 
     @property
     def checks_indices(self) -> bool:

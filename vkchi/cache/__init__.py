@@ -1,0 +1,1 @@
+"""Compiled shaders that last: the disk cache around `build`, and the tool that shows it."""

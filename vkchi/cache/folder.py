@@ -1,0 +1,34 @@
+"""Where the cache is: `shaders_cache/` in a source checkout, else the user's cache folder.
+
+Must not know: what is kept there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from vkchi import env
+
+
+def find_folder(given: str | os.PathLike[str] | None = None) -> str:
+    """The folder: the one given, VKCHI_CACHE_DIR, or the usual one. It may not be there yet."""
+    chosen = given or env.flag("VKCHI_CACHE_DIR")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.isfile(os.path.join(checkout, "pyproject.toml")):
+        return os.path.join(checkout, "shaders_cache")
+    return os.path.join(user_cache_folder(), "vkchi")
+
+
+def user_cache_folder() -> str:
+    """The folder that a user's programs keep caches in. Source: XDG Base Directory Specification;
+    the conventions of macOS and Windows as package platformdirs has them."""
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+    if sys.platform == "darwin":
+        return os.path.join(home, "Library", "Caches")
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return given if os.path.isabs(given) else os.path.join(home, ".cache")
