@@ -131,25 +131,30 @@ def test_options_without_effect_are_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime._Slot, "told", set())
-    config = {"print_ir": True, "offline_cache": False, "debug": True}
+    config = {"print_ir": True, "packed": False, "debug": True}
     with caplog.at_level("INFO", logger="vkchi"):
         for _ in range(2):
             runtime.tell_idle(config)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        "these options of ti.init change nothing here: print_ir (set VKCHI_PRINT=ir), offline_cache"
+        "these options of ti.init change nothing here: print_ir (set VKCHI_PRINT=ir), packed"
     )
 
 
 def test_options_can_be_looked_at_and_set() -> None:
     config = Config({"debug": True})
-    assert config.debug and config.offline_cache is False
-    config.offline_cache = True
-    assert config.offline_cache is True and "debug=True" in repr(config)
+    assert config.debug and config.packed is False
+    config.packed = True
+    assert config.packed is True and "debug=True" in repr(config)
     with pytest.raises(AttributeError, match=r"ti.cfg.debug cannot be assigned: call ti.init"):
         config.debug = False
     with pytest.raises(AttributeError, match="there is no option called colour"):
         config.colour = 1
+
+
+def test_a_cleaning_policy_that_is_none() -> None:
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="offline_cache_cleaning_policy is 'best'"):
+        ti.init(offline_cache_cleaning_policy="best")
 
 
 def test_reading_options() -> None:

@@ -215,6 +215,10 @@ class Array(Type):
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
 
+    def __reduce__(self) -> Any:
+        return (Array.of, (self.elem, self.ndim, self.shape, self.layout, self.space, self.stored,
+                           self.like, self.wide, self.apart))  # fmt: skip
+
     def with_shape_of(self, name: str) -> Array:
         """The same type for an array known to have the shape of the parameter called `name`."""
         assert self.shape is None

@@ -1,0 +1,226 @@
+"""Compiled kernels last: another process finds them, and what is broken is made anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vkchi.cache.store import Store
+from vkchi.env import flag
+
+ROOT = Path(__file__).parents[2]
+
+# Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
+# random numbers, what is returned: prints one line of results.
+PROGRAM = """
+import sys, warnings
+import numpy as np
+import vkchi as ti
+if "strict" in sys.argv:
+    import vkchi.compiler
+    def refuse(fn, options, caps):
+        raise SystemExit(f"{fn.name} was compiled anew")
+    vkchi.compiler._build = refuse
+ti.init(arch=ti.vulkan, random_seed=3, log_level="error")
+n = 64
+x = ti.field(ti.f32, n, needs_grad=True)
+y = ti.field(ti.f32, n, needs_grad=True, needs_dual=True)
+loss = ti.field(ti.f32, (), needs_grad=True, needs_dual=True)
+at = ti.field(ti.i32, n)
+
+@ti.kernel
+def fill(a: ti.f32, out: ti.types.ndarray()) -> ti.f32:
+    s = 0.0
+    for i in x:
+        x[i] = a * i / n
+        at[i] = (i * 7) % n
+        out[i] = ti.cast(i, ti.f32) * a
+    for i in range(n):
+        s += out[i]
+    return s
+
+@ti.kernel
+def chain(steps: ti.i32):
+    for i in x:
+        v = x[i]
+        k = 0
+        while k < at[i] % 4 + steps:
+            v = ti.sin(v) + v * v * 0.1
+            k += 1
+        y[i] += v
+
+@ti.kernel
+def scatter():
+    for i in x:
+        y[at[i]] = x[i] * x[i]
+
+@ti.kernel
+def total():
+    for i in y:
+        loss[None] += y[i]
+
+@ti.kernel
+def draw() -> ti.f32:
+    s = 0.0
+    for i in range(n):
+        s += ti.random()
+    return s
+
+@ti.kernel
+def tell(k: ti.i32):
+    for i in range(k):
+        if i == 1:
+            print("iteration", i, x[i])
+
+out = np.zeros(n, np.float32)
+results = [fill(0.5, out), float(out.sum()), draw()]
+for validation in (False, True):
+    y.fill(0)
+    with ti.ad.Tape(loss, validation=validation):
+        chain(2)
+        total()
+    results += [loss[None], float(x.grad.to_numpy().sum())]
+with ti.ad.Tape(loss):
+    scatter()
+    total()
+results.append(float(x.grad.to_numpy().sum()))
+with ti.ad.FwdMode(loss=loss, param=y, seed=[1.0] * n):
+    total()
+results.append(loss.dual[None])
+tell(2)
+ti.sync()
+print(results)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def environment(cache: Path | str) -> dict[str, str]:
+    """What a process needs so that its cache is this folder."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    chosen = {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(cache), "PYTHONPATH": paths}
+    return {**kept, **chosen, "VKCHI_DEVICE": flag("VKCHI_DEVICE")}
+
+
+def run(path: Path, cache: Path, *args: str) -> tuple[str, str]:
+    """What a program prints, and says on stderr."""
+    done = subprocess.run(
+        [sys.executable, str(path), *args], capture_output=True, text=True, check=False,
+        env=environment(cache),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_another_process_compiles_nothing(program, tmp_path):
+    first, _ = run(program, tmp_path / "cache")
+    store = Store(str(tmp_path / "cache"))
+    names = {entry.header["name"] for entry in store.entries()}
+    assert len(names) > 8, names
+    second, said = run(program, tmp_path / "cache", "strict")
+    assert second == first and "CacheWarning" not in said
+    assert "iteration 1" in second
+
+
+def test_broken_entries_are_made_anew(program, tmp_path):
+    """Every entry in another way, each time; and then all is whole again."""
+    first, _ = run(program, tmp_path / "cache")
+    store, rng = Store(str(tmp_path / "cache")), random.Random(1)
+    keys = store.keys()
+    for number, key in enumerate(keys):
+        path = Path(store.path_of(key))
+        data = bytearray(path.read_bytes())
+        if number % 3 == 0:
+            data = data[: rng.randrange(len(data))]
+        elif number % 3 == 1:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        else:
+            data = bytearray(Path(store.path_of(keys[number - 1])).read_bytes())
+        path.write_bytes(data)
+    again, said = run(program, tmp_path / "cache")
+    assert again == first
+    assert said.count("CacheWarning") == 1
+    assert run(program, tmp_path / "cache", "strict")[0] == first
+
+
+def test_a_cache_that_is_no_folder(program, tmp_path):
+    (tmp_path / "cache").write_text("")
+    _, said = run(program, tmp_path / "cache")
+    assert said.count("CacheWarning") == 1
+
+
+MANY = """
+import sys, json
+import vkchi as ti
+ti.init(arch=ti.vulkan, log_level="error")
+x = ti.field(ti.i32, 8)
+wrong = 0
+for k in range(int(sys.argv[1])):
+    scope = {"ti": ti, "x": x}
+    @ti.kernel
+    def one(a: ti.template()):
+        for i in x:
+            x[i] = i * a + 1
+    one(k + 2)
+    wrong += x.to_numpy().tolist() != [i * (k + 2) + 1 for i in range(8)]
+print(wrong)
+"""
+
+
+def test_many_processes_on_one_folder(tmp_path):
+    """While they write and read, files are broken, and one writer after the other is killed."""
+    path, cache = tmp_path / "many.py", tmp_path / "cache"
+    path.write_text(MANY)
+    command = [sys.executable, "-W", "ignore", str(path), "40"]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(cache))
+
+    workers, victims = [start() for _ in range(3)], [start()]
+    rng, store = random.Random(5), Store(str(cache))
+    while any(w.poll() is None for w in workers):
+        for key in rng.sample(keys := store.keys(), min(2, len(keys))):
+            try:
+                with open(store.path_of(key), "r+b") as file:
+                    file.seek(rng.randrange(3000))
+                    file.write(bytes([rng.randrange(256)]))
+            except OSError:
+                continue
+        if len(victims) < 3 and rng.random() < 0.1 and store.keys():
+            victims[-1].kill()
+            victims.append(start())
+        try:
+            workers[0].wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    for victim in victims:
+        victim.kill()
+        victim.communicate()
+    assert [json.loads(w.communicate()[0]) for w in workers] == [0, 0, 0]
+    assert all(w.returncode == 0 for w in workers)
+
+
+def test_no_cache_where_it_is_switched_off(program, tmp_path, monkeypatch):
+    path = tmp_path / "off.py"
+    path.write_text(MANY.replace('log_level="error"', 'log_level="error", offline_cache=False'))
+    run(path, tmp_path / "cache", "1")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_folder_is_chosen(tmp_path):
+    path = tmp_path / "chosen.py"
+    path.write_text(MANY.replace('log_level="error"', f"cache_dir={str(tmp_path / 'mine')!r}"))
+    run(path, tmp_path / "cache", "1")
+    assert Store(str(tmp_path / "mine")).keys() and not (tmp_path / "cache").exists()

@@ -1,0 +1,97 @@
+"""Artifacts are plain data: they are the same after they were written and read."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from vkchi.cache.codec import Malformed, decode, encode, is_plain_test
+from vkchi.cache.content import anchored, ir_text, released
+from vkchi.compiler import build
+from vkchi.ir.core import walk
+from vkchi.ir.text import parse_func, print_func
+from vkchi.target.artifact import Artifact
+from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.options import Options
+from vkchi.target.shader import Check
+
+SUM = """
+func @total(%x: array<f32[?]>, %out: array<f32[] @(;0;1;)>, %n: i32, %m: i32) {
+  %c0 = const 0 : i32
+  %end = mul %n, %m : i32
+  parallel %c0, %end {
+    ^(%i: i32)
+    %p = elem %x, %i : ptr<f32 global>
+    %v = load %p : f32
+    %o = elem %out : ptr<f32 global>
+    %old = atomic_add %o, %v : f32
+    yield
+  }
+  yield
+}
+"""
+
+
+@pytest.fixture(params=[FULL, SMALLEST], ids=["full", "smallest"])
+def artifact(request) -> Artifact:
+    return build(parse_func(SUM), Options(), request.param)
+
+
+def test_written_and_read(artifact):
+    assert decode(encode(artifact)) == artifact
+    assert pickle.loads(pickle.dumps(artifact)) == artifact
+
+
+def test_it_says_what_it_touches(artifact):
+    assert artifact.arrays.keys() == {"x", "out"}
+    assert "x" in artifact.reads and "out" in artifact.writes
+
+
+def test_spans_are_of_the_func_at_hand(artifact):
+    """Code does not depend on them: what was made of one Func serves another with the same text."""
+    here, there = parse_func(SUM, "here.chi"), parse_func("\n\n" + SUM, "there.chi")
+    made = build(here, Options(), FULL)
+    assert made.limits and made.limits[0].span.file == "here.chi"
+    moved = released(decode(encode(anchored(made, here))), there)
+    assert moved.limits[0].span.file == "there.chi"
+    assert moved.limits[0].span.line == made.limits[0].span.line + 2
+
+
+def test_text_has_the_places_of_ops():
+    fn = parse_func(SUM, "here.chi")
+    made = ir_text(fn, print_func(fn))
+    found = [made.spans[k] for k in made.places]
+    assert found == [*(op.span for op in walk(fn.body)), fn.span]
+    assert parse_func(made.text).name == "total"
+
+
+@pytest.mark.parametrize("test", ["n <= 5", "-3 <= n <= 7", "n == w and n <= 2147483647"])
+def test_checks_compare_numbers(test):
+    assert is_plain_test(test) and is_plain_test(f"all({test} for n in (n, w))")
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["__import__('os').remove('x')", "exit()", "n.real", "(lambda: 1)()", "9 ** 9 ** 9", "print(n)",
+     "[n for n in ()]", "n <= 1; n", "open", "n if n else w", "n[0]", "'n' == w"],
+)  # fmt: skip
+def test_checks_do_nothing_else(test):
+    assert not is_plain_test(test)
+    with pytest.raises(Malformed):
+        decode(encode(Check(("const", 1), test, "", None)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0" * 8, b"\2\0\0\0\2\0\0\0[][]more", b'\x0e\0\0\0\2\0\0\0{"record": "X"[]',
+     b"\x0f\0\0\0\2\0\0\0" + b'{"bytes": 12345' + b"[]", encode([1, 2])[:-1]],
+)  # fmt: skip
+def test_what_is_no_record_is_refused(data):
+    with pytest.raises(Malformed):
+        decode(data)
+
+
+def test_what_has_no_form_is_not_written():
+    with pytest.raises(TypeError):
+        encode({"a": object()})

@@ -1,0 +1,305 @@
+"""The store of compiled code: entries are whole or not there, whatever becomes of the files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+import warnings
+
+import pytest
+
+from vkchi.cache import store as store_module
+from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
+from vkchi.errors import CacheWarning
+
+KEY, OTHER = digest([b"one"]), digest([b"two"])
+HEADER, BODY = {"name": "step"}, bytes(range(256)) * 40
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(str(tmp_path / "cache"))
+
+
+def put(store, key=KEY, body=BODY):
+    assert store.put(key, HEADER, body)
+    return store.path_of(key)
+
+
+def test_what_was_put_is_got_by_another_store(store):
+    put(store)
+    header, body = Store(store.root).get(KEY)
+    assert body == BODY and header["name"] == "step"
+    assert store.get(OTHER) is None
+
+
+def test_uses_are_counted(store):
+    put(store)
+    for _ in range(3):
+        store.get(KEY)
+    (entry,) = store.entries()
+    assert entry.hits == 3 and entry.key == KEY and entry.size_bytes > len(BODY)
+
+
+def test_the_folder_is_private(store):
+    path = put(store)
+    assert os.stat(store.folder).st_mode & 0o777 == 0o700
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+# --- broken entries
+
+
+def is_recovered(store, path):
+    """Whether a broken entry counts as none, with one warning, is gone, and can be made anew."""
+    fresh = Store(store.root)
+    with pytest.warns(CacheWarning) as told:
+        assert fresh.get(KEY) is None
+        assert fresh.get(KEY) is None
+    assert len(told) == 1
+    assert not os.path.lexists(path)
+    put(fresh)
+    assert fresh.get(KEY)[1] == BODY
+    return True
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 20, 51, 60, 100, -1])
+def test_a_truncated_entry_is_none(store, length):
+    path = put(store)
+    os.truncate(path, length % os.path.getsize(path))
+    assert is_recovered(store, path)
+
+
+def test_any_flipped_bit_is_noticed(store):
+    path = put(store, body=b"body of a few bytes")
+    good = open(path, "rb").read()
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        with open(path, "wb") as file:
+            file.write(bad)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert Store(store.root).get(KEY) is None, bit
+        with open(path, "wb") as file:
+            file.write(good)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04\x95 a pickle",
+        os.urandom(5000),
+        pack_entry(HEADER, BODY),  # an entry, of no key
+        pack_entry({"key": OTHER, **HEADER}, BODY),  # another one, under this name
+        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x001", b"VKCHI\x000"),
+        pack_entry({"key": KEY, **HEADER}, BODY).replace(b"VKCHI\x001", b"VKCHI\x009"),
+        pack_entry({"key": KEY, **HEADER}, BODY) + b"more",
+    ],
+    ids=["pickle", "noise", "keyless", "renamed", "older", "newer", "longer"],
+)
+def test_a_foreign_file_is_no_entry(store, data):
+    path = put(store)
+    with open(path, "wb") as file:
+        file.write(data)
+    assert is_recovered(store, path)
+
+
+def test_a_link_is_not_followed(store, tmp_path):
+    path = put(store)
+    aim = tmp_path / "elsewhere"
+    os.rename(path, aim)
+    os.symlink(aim, path)
+    assert is_recovered(store, path)
+    assert aim.exists() and not os.path.islink(path)
+
+
+def test_a_link_under_a_key_is_replaced_by_writing(store, tmp_path):
+    put(store, OTHER)
+    aim = tmp_path / "precious"
+    aim.write_text("mine")
+    os.symlink(aim, store.path_of(KEY))
+    os.symlink(aim, store.path_of(OTHER) + HITS)
+    put(store)
+    assert store.get(OTHER) and store.get(KEY)[1] == BODY
+    assert aim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_plain_file_is_no_entry(store, make):
+    put(store, OTHER)
+    make(store.path_of(KEY))
+    with pytest.warns(CacheWarning):
+        assert store.get(KEY) is None
+
+
+# --- folders
+
+
+def is_without_cache(store):
+    """Whether nothing is kept, with one warning."""
+    with pytest.warns(CacheWarning) as told:
+        assert not store.put(KEY, HEADER, BODY)
+        assert not store.put(OTHER, HEADER, BODY)
+        assert store.get(KEY) is None
+    return len(told) == 1
+
+
+def test_a_folder_that_others_can_write_is_not_used(store):
+    put(store)
+    os.chmod(store.folder, 0o777)
+    assert is_without_cache(Store(store.root))
+
+
+def test_a_folder_that_is_a_link_is_not_used(store, tmp_path):
+    os.makedirs(store.root)
+    os.mkdir(tmp_path / "other", 0o700)
+    os.symlink(tmp_path / "other", store.folder)
+    assert is_without_cache(store)
+    assert not os.listdir(tmp_path / "other")
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "cache").write_text("")
+    assert is_without_cache(Store(str(tmp_path / "cache")))
+
+
+def test_another_users_folder_is_not_used(store, monkeypatch):
+    put(store)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert is_without_cache(Store(store.root))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "open", "mkdir"])
+def test_what_cannot_be_written_is_not_kept(store, monkeypatch, code, call):
+    def fail(*args, **kwargs):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, fail)
+    assert is_without_cache(store)
+    monkeypatch.undo()
+    found = os.listdir(store.folder) if os.path.isdir(store.folder) else []
+    assert found == []
+    put(Store(store.root))
+
+
+def test_a_folder_that_cannot_be_written_is_still_read(store, monkeypatch):
+    put(store)
+    monkeypatch.setattr(os, "write", lambda *a: (_ for _ in ()).throw(OSError(errno.EROFS, "ro")))
+    fresh = Store(store.root)
+    assert fresh.get(KEY)[1] == BODY
+    with pytest.warns(CacheWarning):
+        assert not fresh.put(OTHER, HEADER, BODY)
+
+
+def test_a_short_write_goes_on(store, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data[:1000])))
+    put(store)
+    assert store.get(KEY)[1] == BODY
+
+
+# --- writers
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "close", "replace"])
+def test_a_writer_killed_on_its_way_leaves_no_entry(store, monkeypatch, call):
+    """What is left after each step is what a kill there leaves: nothing cleans up after it."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(*args):
+        raise Killed
+
+    put(store, OTHER)
+    monkeypatch.setattr(os, "unlink", die)
+    monkeypatch.setattr(os, call, die)
+    with pytest.raises(Killed):
+        store.put(KEY, HEADER, BODY)
+    monkeypatch.undo()
+    fresh = Store(store.root)
+    assert fresh.get(KEY) is None and fresh.get(OTHER)[1] == BODY
+    (left,) = [name for name in os.listdir(store.folder) if name.startswith(PART)]
+    old = time.time() - 2 * store_module.PART_LIFE_S
+    os.utime(os.path.join(store.folder, left), (old, old))
+    fresh.clean()
+    assert left not in os.listdir(store.folder)
+
+
+def test_many_writers_and_readers(store):
+    wrong = []
+
+    def work(k):
+        mine = Store(store.root)
+        for n in range(40):
+            key = digest([bytes([n % 7])])
+            mine.put(key, HEADER, bytes([n % 7]) * 3000)
+            found = mine.get(key)
+            if found is not None and found[1] != bytes([n % 7]) * 3000:
+                wrong.append((k, n))
+            if n % 10 == 9:
+                mine.remove(key)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_times_that_lie_ahead_do_no_harm(store):
+    path = put(store)
+    ahead = time.time() + 1e9
+    os.utime(path, (ahead, ahead))
+    assert store.get(KEY)[1] == BODY
+    store.clean()
+    assert store.get(KEY)[1] == BODY
+
+
+# --- limits
+
+
+def keys_left(store, policy, factor=0.25):
+    """Five entries, 0 to 4 by age, of which 0 was used last; two fit."""
+    keys = [digest([bytes([k])]) for k in range(5)]
+    for k, key in enumerate(keys):
+        put(store, key, b"x" * 10_000)
+        os.utime(store.path_of(key), (1000 + k, 1000 + k))
+    store.get(keys[0])
+    store.prune(Limits(policy, 25_000, factor))
+    return [k for k, key in enumerate(keys) if store.get(key)]
+
+
+def test_the_least_recently_used_go_first(store):
+    assert keys_left(store, "lru") == [0, 4]
+
+
+def test_the_oldest_go_first(store):
+    assert keys_left(store, "fifo") == [3, 4]
+
+
+def test_none_go(store):
+    assert keys_left(store, "never") == [0, 1, 2, 3, 4]
+
+
+def test_more_go_than_must(store):
+    assert keys_left(store, "fifo", 0.8) == [4]
+
+
+def test_those_of_other_versions_go(tmp_path):
+    store = Store(str(tmp_path / "c"), Limits("version"), "new")
+    store.put(KEY, {"version": "old"}, b"")
+    store.put(OTHER, {"version": "new"}, b"")
+    store.clean()
+    assert store.keys() == [OTHER]
+
+
+def test_too_many_files(store):
+    for k in range(6):
+        put(store, digest([bytes([k])]), b"")
+    assert store.prune(Limits(most_files=4, factor=0.1)) == 2
