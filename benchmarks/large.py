@@ -173,6 +173,7 @@ def run_one(name: str, count: int, limit: float) -> str:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
         "MESA_SHADER_CACHE_DISABLE": "1",
+        "VKCHI_CACHE": "0",
     }
     command = [sys.executable, __file__, "--measure", name, str(count)]
     start = time.perf_counter()
