@@ -44,6 +44,45 @@ def test_whole_quotients(device: Inexact) -> None:
         np.testing.assert_array_equal(x.data[1:], np.stack(want, 1))
 
 
+def test_quotients_of_small_integers(device: Inexact) -> None:
+    """Right also where they are not whole, if the integers are known to be small: below 2**21, or
+    2**24 by constants."""
+
+    def divide(x: ti.template(), y: ti.template()) -> None:
+        for n, k in ti.ndrange((1, 50), (-3, 3)):
+            i = ti.min((1 << 21) // n * n - n * (k & 1) + k // 2, (1 << 21) - 1)
+            x[n, k] = int(ti.floor(i / n))
+            x[n, k + 6] = int(ti.max(i, 0) / n)
+            x[n, k + 12] = int(ti.floor(-ti.max(i, 0) / n))
+        for n in ti.static(range(1, 50)):
+            for k in range(-3, 3):
+                y[n, k] = int(ti.floor((16777216 // n * n - n * 3 + k) / n))
+                y[n, k + 6] = int((k * 1000 - 16770000 // n * n) / n)
+
+    x = Field(np.zeros((50, 18), np.int32), offset=(0, -3))
+    y = Field(np.zeros((50, 12), np.int32), offset=(0, -3))
+    run(divide, x, y, device=device)
+    n, k = np.arange(1, 50).reshape(-1, 1), np.arange(-3, 3)
+    i = np.minimum((1 << 21) // n * n - n * (k & 1) + k // 2, (1 << 21) - 1)
+    a, b = 16777216 // n * n - n * 3 + k, k * 1000 - 16770000 // n * n
+    np.testing.assert_array_equal(x.data[1:, :6], i // n)
+    np.testing.assert_array_equal(x.data[1:, 6:12], i // n)
+    np.testing.assert_array_equal(x.data[1:, 12:], -i // n)
+    np.testing.assert_array_equal(y.data[1:, :6], a // n)
+    np.testing.assert_array_equal(y.data[1:, 6:], np.trunc(b / n))
+
+
+def test_rounded_quotients_of_integers_are_theirs() -> None:
+    """As `whole_quotients` proves: IEEE's quotient, rounded down, of dividends below 2**24."""
+    b = np.concatenate([np.arange(1, 5000), 2**24 - np.arange(5000), 2 ** np.arange(24)])
+    k = 2**24 // b
+    for a in (k * b - 1, k * b, (k // 2 + 1) * b - 1, k // 3 * b + 1, 2**24 - 1 - b % 7):
+        for sign in (-1, 1):
+            found = np.floor((sign * a).astype(np.float32) / b.astype(np.float32))
+            fits = a < 2**24
+            np.testing.assert_array_equal(found[fits], (sign * a // b)[fits])
+
+
 def test_quotients_near_whole_numbers() -> None:
     """On a device that divides exactly they are what they are there, also where dividend is a
     rounded multiple of the divisor; elsewhere they are if they are whole."""

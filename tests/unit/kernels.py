@@ -22,6 +22,7 @@ from vkchi.frontend.lower import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
+from vkchi.passes.bounds import bounds
 from vkchi.passes.legalize import legalize
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options
@@ -151,7 +152,7 @@ def run(fn: Any, *args: Any, device: interp.Compute | None = None, **options: An
     if device is None:
         interp.run(lowered.func, bound)
     else:
-        interp.run(legalize(lowered.func, FULL), bound, compute=device)
+        interp.run(legalize(bounds(lowered.func), FULL), bound, compute=device)
     values = [bound[f"return.{k}"] for k in range(len(lowered.returns))]
     shown = [v.item() if v.ndim == 0 else v for v in values]
     return tuple(shown) if lowered.returns_tuple else shown[0] if shown else None

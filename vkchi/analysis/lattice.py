@@ -127,6 +127,13 @@ def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
     return Fact(lo, hi, ups)
 
 
+def quotient_of(a: Fact, b: Fact, kind: str) -> Fact:
+    """The interval of a quotient by at least 1: floordiv or truncdiv."""
+    if kind == "truncdiv":
+        return Fact(-(-a.lo // b.lo) if a.lo < 0 else a.lo // b.hi, max(0, a.hi // b.lo))
+    return Fact(min(a.lo // b.lo, a.lo // b.hi), max(a.hi // b.lo, a.hi // b.hi))
+
+
 def cancel(s: Sym, divisor: Product) -> Product | None:
     """The product with which `divisor` makes the symbol s, if it divides it as written."""
     p = s if isinstance(s, Product) else Product(1, (s,))

@@ -30,10 +30,12 @@ from vkchi.analysis.lattice import (
     join,
     least_ups,
     meet,
+    quotient_of,
     settle,
     shift,
     top,
 )
+from vkchi.analysis.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
@@ -252,10 +254,8 @@ def resolve(v: Value, k: int) -> Key:
 
 def operands(key: Key) -> list[Key]:
     """The arguments of the op that computes a value, or a component of it."""
-    if isinstance(key, Op):
-        return list(key.args)
     if isinstance(key, Value):
-        return []
+        return list(key.args) if isinstance(key, Op) else []
     v, k = key
     if not isinstance(v, Op) or v.kind not in RULES:
         return []
@@ -326,11 +326,7 @@ def _quotient(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if b.lo < 1:
         return top(t)
-    if a.lo < 0:
-        if op.kind == "truncdiv":
-            return Fact(-(-a.lo // b.lo), max(0, a.hi // b.lo))
-        return Fact(a.lo // b.lo, max(a.hi // b.lo, a.hi // b.hi))
-    return divide(a, b, f.exact_product(args[1]))
+    return quotient_of(a, b, op.kind) if a.lo < 0 else divide(a, b, f.exact_product(args[1]))
 
 
 def _remainder(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
@@ -408,10 +404,10 @@ def _select(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
 
 
 def _convert(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    source = op.args[0].type
-    if scalar_of(source).kind == "f":
-        return top(t)
-    return f.of(args[0])
+    if scalar_of(op.args[0].type).kind != "f":
+        return f.of(args[0])
+    q = find_quotient(op.kind, op.args[0], op.type)
+    return (q and q.fact(f.of)) or top(t)
 
 
 def _trips(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:

@@ -1,4 +1,5 @@
-"""Marks the array accesses whose indices are proved inside: `elem` with attr "inside".
+"""Marks the array accesses whose indices are proved inside: `elem` with attr "inside"; and rewrites
+what else facts about integers make simpler (`proved`).
 
 An unmarked access is checked on the device, at a cost; a wrongly marked one corrupts memory. So
 every step is a proof: facts (`lattice`) about indices are derived from loops, conditions around,
@@ -32,6 +33,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
+from vkchi.passes.proved import REWRITES
 from vkchi.types import Array, Scalar, Type
 
 DEEPEST_GUESS = 2
@@ -39,7 +41,7 @@ DEEPEST_GUESS = 2
 
 def bounds(fn: Func) -> Func:
     """The Func with every access marked that is proved inside."""
-    if not any(op.kind == "elem" and op.attr is None for op in walk(fn.body)):
+    if not any(op.kind in REWRITES or is_unmarked(op) for op in walk(fn.body)):
         return fn
     prover = Prover(fn)
     prover.region(fn.body)
@@ -50,9 +52,16 @@ def bounds(fn: Func) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in inside:
             return None
+        if op.kind != "elem":
+            return [REWRITES[op.kind].expand(b, op, args)]
         return [b.emit("elem", *args, attr="inside", name=op.name)]
 
     return rebuild(fn, visit)
+
+
+def is_unmarked(op: Op) -> bool:
+    """Whether an op is an access that is not proved yet."""
+    return op.kind == "elem" and op.attr is None
 
 
 def is_integer(t: Type) -> bool:
@@ -73,7 +82,7 @@ def is_lasting(s: Sym) -> bool:
 
 
 class Prover:
-    """Walks a Func. `marked` are the accesses proved so far, in program order."""
+    """Walks a Func. `marked` are the accesses, and other ops, proved so far, in program order."""
 
     def __init__(self, fn: Func) -> None:
         op = find_parallel(fn)
@@ -84,11 +93,15 @@ class Prover:
     def region(self, region: Region) -> None:
         """Look at every op of a region whose parameters have their facts."""
         for op in region.ops:
-            if op.kind == "elem":
-                if op.attr is None and self.is_inside(op):
-                    self.marked.append(op)
-            elif op.regions:
+            if op.regions:
                 WALKS[op.kind](self, op)
+            elif self.is_inside(op) if is_unmarked(op) else self.is_rewritten(op):
+                self.marked.append(op)
+
+    def is_rewritten(self, op: Op) -> bool:
+        """Whether an op may become something simpler."""
+        rewrite = REWRITES.get(op.kind)
+        return rewrite is not None and rewrite.is_proved(self.facts, op)
 
     def is_inside(self, op: Op) -> bool:
         """Whether every index of an `elem` is inside."""

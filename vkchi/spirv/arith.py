@@ -216,6 +216,12 @@ def _as_unsigned(em: Emitter, t: Scalar, value: int) -> int:
     return em.op(spec.OpBitcast, em.type_id(scalar_named(f"u{t.bits}")), value)
 
 
+SHIFTS = {
+    ("shl", "i"): spec.OpShiftLeftLogical, ("shl", "u"): spec.OpShiftLeftLogical,
+    ("shr", "i"): spec.OpShiftRightArithmetic, ("shr", "u"): spec.OpShiftRightLogical,
+}  # fmt: skip
+
+
 def _shift(opcode: int) -> Formula:
     """SPIR-V leaves amounts of the width and more undefined: 0 then, or the sign everywhere. Taken
     for unsigned, negative amounts are such too."""
@@ -375,8 +381,7 @@ def _extreme(kind: str) -> Formula:
 FORMULAS: dict[str, Formula] = {
     "floordiv.i": _floordiv_i, "floordiv.u": _div_u, "truncdiv.u": _div_u,
     "mod.i": _mod_i, "mod.u": _mod_u, "rem.i": _rem_i, "rem.u": _mod_u,
-    "shl.i": _shift(spec.OpShiftLeftLogical), "shl.u": _shift(spec.OpShiftLeftLogical),
-    "shr.i": _shift(spec.OpShiftRightArithmetic), "shr.u": _shift(spec.OpShiftRightLogical),
+    **{f"{kind}.{of}": _shift(opcode) for (kind, of), opcode in SHIFTS.items()},
     "min.i": _extreme("min"), "min.u": _extreme("min"),
     "max.i": _extreme("max"), "max.u": _extreme("max"),
     "abs.u": _identity, "sign.u": _sign_u, "sign.f": _sign_f,

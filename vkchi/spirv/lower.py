@@ -9,6 +9,7 @@ Must not know: what single instructions mean (`arith.py`), addresses (`memory.py
 
 from __future__ import annotations
 
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op
 from vkchi.ir.report_ops import REPORTS
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
@@ -34,6 +35,17 @@ def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
         code += head, t_id, m.bound, *parts
         m.bound += 1
     return tuple(range(first, m.bound))
+
+
+def lower_shift(em: Emitter, op: Op) -> tuple[int, ...]:
+    """A plain instruction where the amount is masked to be within the width."""
+    t, amount = op.type, op.args[1]
+    if isinstance(t, Scalar) and isinstance(amount, Op) and amount.kind == "and":
+        masks = [constant_int(x) for x in amount.args]
+        if any(m is not None and 0 <= m < t.bits for m in masks):
+            opcode = arith.SHIFTS[op.kind, t.kind]
+            return (em.op(opcode, em.type_id(t), em.ids[op.args[0]][0], em.ids[amount][0]),)
+    return lower_elementwise(em, op)
 
 
 def lower_const(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -180,6 +192,8 @@ ELEMENTWISE = sorted(
 )
 ROWS: dict[str, Row] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
+    "shl": lower_shift,
+    "shr": lower_shift,
     "const": lower_const,
     **dict.fromkeys(("stop_grad", "frozen", "in_gradient"), lambda em, op: em.ids[op.args[0]]),
     "select": lower_select,

@@ -1,0 +1,113 @@
+"""What ops may become where their operands are proved to be small: rows for `bounds`, which knows.
+
+- A rounded quotient of integers is the quotient of integers (`whole_quotients` has the proof).
+  A constant divisor is divided by; by another one, processors divide slowly, so the product with
+  its reciprocal is a guess, below 2**GUESSED at most 1 away: the reciprocal is off by 2.5 units in
+  the last place and the product by one, in all by 3.5 * 2**(GUESSED - 23) < 1. The remainder, of
+  integers, makes it right.
+- The amount of a shift that is within the width is masked, which says so and costs nothing: the
+  emitter needs no choice then.
+
+Must not know: control flow, where facts come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vkchi.analysis.host_numbers import type_range
+from vkchi.analysis.lattice import INT_MAX
+from vkchi.analysis.ranges import Facts
+from vkchi.analysis.whole_quotients import DIGITS, Quotient, find_quotient
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Value
+from vkchi.passes.formula import Num, where
+from vkchi.types import Scalar, i32, scalar_of
+
+GUESSED = 21
+PLAIN_AMOUNTS = ("const", "and")  # the emitter looks at these itself
+
+
+class Rewrite(NamedTuple):
+    """Whether an op may become what `expand` makes of its new arguments."""
+
+    is_proved: Callable[[Facts, Op], bool]
+    expand: Callable[[Builder, Op, tuple[Value, ...]], Value]
+
+
+# --- quotients -----------------------------------------------------------------------------------
+
+
+def is_whole_quotient(f: Facts, op: Op) -> bool:
+    """Whether a rounded quotient is that of integers of 32 bits, which its type holds."""
+    q = find_quotient(op.kind, op.args[0], op.type)
+    if q is None:
+        return False
+    a, b = q.operands(f.of)
+    bits = DIGITS[q.form] if isinstance(q.b, int) else GUESSED
+    if b.lo < 1 or b.hi > INT_MAX or max(-a.lo, a.hi) >= 1 << bits:
+        return False
+    if a.lo < 0 and q.kind == "truncdiv" and (op.kind == "trunc" or not isinstance(q.b, int)):
+        return False  # -1 / 3 is truncated to -0.0
+    if op.kind != "cast":
+        return True
+    low, high = type_range(scalar_of(op.type))
+    return low <= min(a.lo, 0) and max(a.hi, 0) <= high
+
+
+def divide_integers(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
+    """The quotient as one of integers. What is cast may have become one already."""
+    q, rounded = find_quotient(op.kind, args[0], op.type), args[0]
+    assert isinstance(op.type, Scalar) and isinstance(rounded, Op)
+    if q is None:
+        assert rounded.kind == "cast"
+        return as_type(Num(b, rounded.args[0]), op.type).v
+    x = as_i32(b, q.a)
+    if isinstance(q.b, int):
+        return as_type(x.op(q.kind, q.b), op.type).v
+    return as_type(corrected(x, as_i32(b, q.b), q), op.type).v
+
+
+def as_i32(b: Builder, v: Value | int) -> Num:
+    """An integer that fits as one of 32 bits."""
+    return Num(b, b.const(v, i32)) if isinstance(v, int) else as_type(Num(b, v), i32)
+
+
+def as_type(x: Num, t: Scalar) -> Num:
+    """A number as one of another type."""
+    return x if x.v.type is t else x.cast(t)
+
+
+def corrected(x: Num, y: Num, q: Quotient) -> Num:
+    """x // y, from a guess; of x that are not negative where the quotient is rounded toward 0."""
+    dividend, divisor = (Num(x.b, v) for v in q.quotient.args)
+    guess = (dividend * (1.0 / divisor)).op("floor").cast(i32)
+    rest = x - guess * y
+    return where(rest < 0, guess - 1, where(rest >= y, guess + 1, guess))
+
+
+# --- shifts --------------------------------------------------------------------------------------
+
+
+def is_within(f: Facts, op: Op) -> bool:
+    """Whether the amount of a shift is known to be within the width, and is not masked yet."""
+    t, amount = op.type, op.args[1]
+    if not isinstance(t, Scalar) or (isinstance(amount, Op) and amount.kind in PLAIN_AMOUNTS):
+        return False
+    found = f.of(amount)
+    return found.lo >= 0 and found.hi < t.bits
+
+
+def mask_amount(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
+    """The shift with its amount masked."""
+    return b.emit(
+        op.kind, args[0], (Num(b, args[1]) & (scalar_of(op.type).bits - 1)).v, name=op.name
+    )
+
+
+QUOTIENT = Rewrite(is_whole_quotient, divide_integers)
+SHIFT = Rewrite(is_within, mask_amount)
+REWRITES: dict[str, Rewrite] = {
+    "floor": QUOTIENT, "trunc": QUOTIENT, "cast": QUOTIENT, "shl": SHIFT, "shr": SHIFT,
+}  # fmt: skip
