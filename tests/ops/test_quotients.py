@@ -57,13 +57,13 @@ def check(kind: str, a: Any, b: Any, t: Scalar, mode: str) -> None:
         pytest.fail(f"{wrong.size}: {kind} {a[k]!r}, {b[k]!r} gives {got[k]!r}, not {want[k]!r}")
 
 
-def hard_pairs(t: Scalar, most: int) -> tuple[Any, Any]:
+def hard_pairs(t: Scalar, most: int, beyond: float = 0.0) -> tuple[Any, Any]:
     """a and b with a / b so near to a whole number of up to `most` bits as they can be, on both
-    sides and upon it; all signs and many exponents."""
+    sides and upon it; all signs and many exponents. `beyond`: to that much above one."""
     rng, span = np.random.default_rng(5), (-4, 5) if t is f16 else (-20, 21)
     count = 2000
     b = rng.uniform(1, 2, count).astype(t.dtype) * np.exp2(rng.integers(*span, count))
-    whole = np.floor(np.exp2(rng.uniform(0, most, count)))
+    whole = np.floor(np.exp2(rng.uniform(0 - (beyond > 0), most, count))) + beyond
     a = (b * whole).astype(t.dtype)
     step = rng.integers(-2, 3, count)
     for _ in range(2):
@@ -90,6 +90,17 @@ def test_whole_numbers_by_whole_numbers(kind: str, mode: str) -> None:
 def test_quotients_near_whole_numbers(kind: str, t: Scalar, mode: str) -> None:
     a, b = hard_pairs(t, {f16: 4, f32: 23, f64: 50}[t])
     check(kind, a, b, t, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_quotients_halfway_between_whole_numbers(kind: str, mode: str) -> None:
+    """Guesses may be either; among divisors are those whose half is next below a power of two."""
+    for divisor in (None, np.float32(2 - 2.0**-23), np.float32(1 + 2.0**-23), np.float32(2**-99)):
+        a, b = hard_pairs(f32, 22, beyond=0.5)
+        if divisor is not None:
+            a, b = (a * (divisor / b)).astype(np.float32), np.full_like(b, divisor)
+        check(kind, a, b, f32, mode)
 
 
 @pytest.mark.parametrize(("t", "mode"), DEVICES, ids=str)

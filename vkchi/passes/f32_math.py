@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.passes.formula import Num, polynomial, where
+from vkchi.passes.formula import Num, polynomial, rest_of, short, where
 from vkchi.types import f32, i32
 
 # (f(x) - x) / x**3 by x**2: |x| <= 1/2, tan(pi/8), 1, 5/8
@@ -45,14 +45,11 @@ def div(x: Num, y: Num) -> Num:
 
     The nearest whole number is it if the remainder, `x - whole * y`, is less than half a unit of
     the whole number times y. (It never is as much, but where whole * y is a power of two and x next
-    below it; that quotient is no whole number.) With factors in halves of 12 bits, all products and
-    differences on the way to a remainder so small are exact.
+    below it; that quotient is no whole number.)
     """
     quotient = x / y
     whole = quotient.op("round")
-    a, b = short(whole), short(y)
-    c, d = whole - a, y - b
-    rest = (((x - a * b) - a * d) - c * b) - c * d
+    rest = rest_of(x, whole, y)
     power = (whole.bits(i32) & (255 << 23)).bits(f32)  # not above |whole|
     is_whole = abs(rest) * float(1 << 24) < power * abs(y)
     return where(is_whole, whole, quotient)
@@ -65,11 +62,6 @@ def sqrt(x: Num) -> Num:
     root = x.op("sqrt")
     near = short(root)
     return where((near * near).equals(x), near, root)
-
-
-def short(x: Num) -> Num:
-    """The nearest number of 12 bits."""
-    return ((x.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
 
 
 def asin_parts(x: Num) -> tuple[Num, Num]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Value
-from vkchi.types import Scalar, Tensor, with_scalar
+from vkchi.types import Scalar, Tensor, f32, i32, with_scalar
 
 N = TypeVar("N", bound="Num")
 
@@ -167,3 +167,21 @@ def two_product(a: Num, b: Num) -> Pair:
     x, y = halves(a), halves(b)
     error = ((x.hi * y.hi - p) + x.hi * y.lo + x.lo * y.hi) + x.lo * y.lo
     return Pair(p, error)
+
+
+def short(x: Num) -> Num:
+    """The nearest f32 of 12 bits; of 2**127 and more it may be infinity."""
+    return ((x.bits(i32) + (1 << 11)) & -(1 << 12)).bits(f32)
+
+
+def rest_of(x: Num, whole: Num, y: Num) -> Num:
+    """x - whole * y of f32, where that is small: without an error if `whole` is a whole number
+    below 2**21 and the result is at most 0.82 |y|, and |x| >= |y| >= 2**-100.
+
+    With e the exponent of y, and 2**k <= |whole|: factors are taken apart into halves of 12 bits,
+    so products are exact; `whole` has a second half from k = 12 on. What is left of x is a multiple
+    of 2**(e - 23), and of 2**(k + e - 34) before the last step, and after the steps less than
+    2**(max(1, k - 9) + e), 2**(max(1, k - 10) + e), 2**(e + 1), |y|: never of more than 24 bits."""
+    a, b = short(whole), short(y)
+    c, d = whole - a, y - b
+    return (((x - a * b) - a * d) - c * b) - c * d

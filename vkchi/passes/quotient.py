@@ -22,6 +22,9 @@ to a product that is rounded; nor on how it treats subnormal numbers, but for th
 go out. (GLSL's fma would be no help: Vulkan lets it round twice.) Dividing by a constant power of
 two is exact as it is, and stays one multiplication.
 
+Of f32 that is done only where it must be. Where the quotient is below 2**21, the whole number next
+to it is exact, and so is what it leaves of a, computed with floats (`formula.rest_of`).
+
 Must not know: when it is used (legalize.py).
 
     floordiv(Num(b, x), Num(b, y)).v
@@ -34,7 +37,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, constant_array
-from vkchi.passes.formula import Num, where
+from vkchi.passes.formula import Num, rest_of, where
 from vkchi.types import Scalar, Tensor, f32, f64, i32, i64
 
 STEP = 19
@@ -172,12 +175,8 @@ def negative(x: Num, f: Format) -> Num:
     return x.bits(f.word) < 0
 
 
-def floordiv(a: Num, b: Num) -> Num:
-    """The quotient rounded down; the floor of what `/` gives by zero and of what is not finite.
-    Quotients beyond what the type holds exactly are as precise as `/`."""
-    if is_power_of_two(b):
-        return over_power(a, b)
-    f = format_of(a)
+def slow_floordiv(a: Num, b: Num, f: Format) -> Num:
+    """`floordiv` of any numbers."""
     parts = take_apart(a, b, f)
     rough = has_no_quotient(parts, f, of_infinity=False) | (parts.left > f.digits + 1)
     whole, rest = divide(parts, where(rough, -1, parts.left), f)
@@ -186,20 +185,16 @@ def floordiv(a: Num, b: Num) -> Num:
     return where(rough, (a / b).op("floor"), where(signs_differ, -up, up))
 
 
-def mod(a: Num, b: Num) -> Num:
-    """The remainder with the divisor's sign."""
-    if is_power_of_two(b):
-        return modulo_power(a, b)
-    f = format_of(a)
+def slow_mod(a: Num, b: Num, f: Format) -> Num:
+    """`mod` of any numbers."""
     size, is_zero = remainder(a, b, f, of_infinity=False)
     signed = where(negative(a, f), -size, size)
     moved = where(negative(a, f) ^ negative(b, f), signed + b, signed)
     return where(is_zero, abs(size), moved)
 
 
-def rem(a: Num, b: Num) -> Num:
-    """The remainder with the dividend's sign."""
-    f = format_of(a)
+def slow_rem(a: Num, b: Num, f: Format) -> Num:
+    """`rem` of any numbers."""
     size, _ = remainder(a, b, f, of_infinity=True)
     return where(negative(a, f), -size, size)
 
@@ -208,6 +203,90 @@ def format_of(x: Num) -> Format:
     """The format of a float's type."""
     t = x.v.type
     return FORMATS[t if isinstance(t, Scalar) else t.elem]  # type: ignore[attr-defined]
+
+
+# --- of f32 with quotients below 2**21 -----------------------------------------------------------
+
+
+class Guess(NamedTuple):
+    """A whole number near the quotient, or 0 where that is below 1, and what is left of a; and
+    whether the divisor and the quotient are such that these are exact."""
+
+    whole: Num
+    rest: Num
+    is_good: Num
+
+
+def guess(a: Num, b: Num) -> Guess:
+    """The quotient is off by 2.5 * 2**-3 at most, and the whole number by another 1/2, so that what
+    is left of a is at most 0.82 |b|."""
+    quotient, size = a / b, abs(b)
+    is_small = abs(a) < size
+    whole = quotient.op("round")
+    zero = ((a.bits(i32) ^ b.bits(i32)) & least(FORMATS[f32])).bits(f32)
+    is_good = (abs(whole) < 2.0**21) & (size > 2.0**-100) & (size < 2.0**100)
+    rest = where(is_small, a, rest_of(a, whole, b))
+    return Guess(where(is_small, zero, whole), rest, is_good)
+
+
+def is_below(g: Guess, b: Num) -> Num:
+    """Whether the whole number is one too much."""
+    f = FORMATS[f32]
+    return (negative(g.rest, f) ^ negative(b, f)) & ~g.rest.equals(0.0)
+
+
+def fast_floordiv(a: Num, b: Num, g: Guess) -> Num:
+    """`floordiv`, if the guess is good."""
+    return where(is_below(g, b), g.whole - 1.0, g.whole)
+
+
+def fast_mod(a: Num, b: Num, g: Guess) -> Num:
+    """`mod`, if the guess is good."""
+    return where(g.rest.equals(0.0), 0.0, where(is_below(g, b), g.rest + b, g.rest))
+
+
+def fast_rem(a: Num, b: Num, g: Guess) -> Num:
+    """`rem`, if the guess is good."""
+    is_less = negative(a, FORMATS[f32])
+    rest = where(is_less, -g.rest, g.rest)
+    size = where(rest < 0.0, rest + abs(b), abs(rest))
+    return where(is_less, -size, size)
+
+
+Slow = Callable[[Num, Num, Format], Num]
+Fast = Callable[[Num, Num, Guess], Num]
+
+
+def by_cases(a: Num, b: Num, fast: Fast, slow: Slow) -> Num:
+    """The fast form of f32, where the guess is good for all components."""
+    f = format_of(a)
+    if f.elem is not f32:
+        return slow(a, b, f)
+    g, made = guess(a, b), a.b
+    with made.region() as then:
+        made.emit("yield", fast(a, b, g).v)
+    with made.region() as orelse:
+        made.emit("yield", slow(a, b, f).v)
+    is_good = any_of(~g.is_good).equals(False)
+    return Num(made, made.if_(is_good.v, then, orelse).results[0])
+
+
+def floordiv(a: Num, b: Num) -> Num:
+    """The quotient rounded down; the floor of what `/` gives by zero and of what is not finite.
+    Quotients beyond what the type holds exactly are as precise as `/`."""
+    if is_power_of_two(b):
+        return over_power(a, b)
+    return by_cases(a, b, fast_floordiv, slow_floordiv)
+
+
+def mod(a: Num, b: Num) -> Num:
+    """The remainder with the divisor's sign."""
+    return modulo_power(a, b) if is_power_of_two(b) else by_cases(a, b, fast_mod, slow_mod)
+
+
+def rem(a: Num, b: Num) -> Num:
+    """The remainder with the dividend's sign."""
+    return by_cases(a, b, fast_rem, slow_rem)
 
 
 # --- by constant powers of two -------------------------------------------------------------------
