@@ -27,11 +27,12 @@ from vkchi.compiler import build
 from vkchi.errors import DeviceError, GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT
-from vkchi.ir.ops import LOOPS, WRITES
+from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.races.cells import CellMemory
+from vkchi.races.dependence import Depending
 from vkchi.races.meetings import Meeting, find_meetings
 from vkchi.races.nearby import Nearby
 from vkchi.races.noted import MET, Group, Noted, Style, grouped, note, slimmed
@@ -114,39 +115,12 @@ def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
     found: set[str] = set()
     before: frozenset[Value] | None = None
     while seeds != before:
-        before, walker = seeds, Depending(fn, seeds)
+        before, walker = seeds, Depending(fn.body, seeds)
         for op in walker.writes:
             if isinstance(base_of(op.args[0]), Param):
                 found.add(name_under(op))
             seeds |= reach.readers(op)
     return found
-
-
-class Depending:
-    """What depends on some values: other values, and `writes`. Memory is not followed."""
-
-    def __init__(self, fn: Func, seeds: frozenset[Value]) -> None:
-        self.values: set[Value] = set(seeds)
-        self.writes: set[Op] = set()
-        before = -1
-        while before != len(self.values):
-            before = len(self.values)
-            self._visit(fn.body, is_decided=False)
-
-    def _visit(self, region: Region, *, is_decided: bool) -> None:
-        for op in region.ops:
-            inner = [v for r in op.regions for v in r.yielded]
-            is_used = not self.values.isdisjoint((*op.args, *inner))
-            if op.kind in WRITES and (is_decided or is_used):
-                self.writes.add(op)
-            if is_used or (is_decided and (op.kind in WRITES or op.regions)):
-                self.values.update(op.results)
-                if op.kind in LOOPS:
-                    self.values.update(p for r in op.regions for p in r.params)
-            tests = op.regions[0].yielded if op.kind == "while" else op.args[:2]
-            for inner_region in op.regions:
-                decided = is_decided or not self.values.isdisjoint(tests)
-                self._visit(inner_region, is_decided=decided)
 
 
 def is_again(root: Value, op: Op) -> bool:

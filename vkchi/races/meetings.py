@@ -8,7 +8,8 @@ apart if
   `demote.Survey` has it, or as the number that `k = ti.atomic_add(count[...], 1)` drew.
 Neither do iterations disturb each other that
 - do the same kind of atomic operation, which commute;
-- store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`.
+- store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`;
+- only read whether a flag is up that nobody lowers (`dependence.only_raises_flag`).
 Of an array with more than MOST_ACCESSES in a loop, as unrolled ones have, they are taken together
 by lines, whose indices are not compared: unless all commute, they may meet.
 Must not know: gradients, launches.
@@ -27,6 +28,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import TABLE, UPDATES, Effect
 from vkchi.passes.demote import Survey, is_alike, is_same_index
+from vkchi.races.dependence import only_raises_flag
 from vkchi.types import Array
 
 MOST_ACCESSES = 64
@@ -113,6 +115,7 @@ class Sites(Survey):
 
     def __init__(self, region: Region) -> None:
         super().__init__(region.ops, region.params[0])
+        self.region = region
         self.loads: dict[Value, list[Op]] = {}
         self.uses: dict[Value, list[Op]] = {}
         for op in walk(region):
@@ -124,6 +127,9 @@ class Sites(Survey):
     def places(self, root: Value, used: set[Value]) -> dict[Op, Place]:
         """Where the root is written, and read for something."""
         reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
+        if not any(other is not root and may_share(other, root) for other in self.writes):
+            writes = [w.op for w in self.writes[root]]
+            reads = [op for op in reads if not only_raises_flag(self.region, op, writes)]
         return {op: place_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
 
     def is_guard(self, read: Op) -> bool:

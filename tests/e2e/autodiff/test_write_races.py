@@ -643,3 +643,127 @@ def test_places_that_are_drawn_are_told_of() -> None:
 
     with pytest.warns(ti.ad.GradientWarning, match="random numbers"), ti.ad.Tape(loss):
         run()
+
+
+# --- flags that only rise ------------------------------------------------------------------------
+
+
+def flags(n: int) -> dict[str, Any]:
+    """Iterations leave early once somebody has raised a flag: right in any order, or (`wrong`)
+    not."""
+    x, y, loss, done = field(n), field(n), field(), integers([0])
+    x.from_numpy(np.linspace(0, 1, n))
+
+    @ti.kernel
+    def by_condition():
+        for i in x:
+            if done[0] == 0:
+                if x[i] > 0.5:
+                    done[0] = 1
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + done[0])
+
+    @ti.kernel
+    def by_continue():
+        for i in x:
+            if done[0] == 1:
+                continue
+            s = 0.0
+            for _ in range(5):
+                s += x[i]
+            if s > 2.5:
+                done[0] = 1
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + done[0])
+
+    @ti.kernel
+    def by_break():
+        for i in x:
+            for k in range(5):
+                if done[0]:
+                    break
+                if x[i] * k > 2.0:
+                    done[0] = 1
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + done[0])
+
+    @ti.kernel
+    def by_variable():
+        hit = 0
+        for i in x:
+            if hit == 0 and x[i] > 0.5:
+                hit = 1
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + hit)
+
+    @ti.kernel
+    def wrong_what_else_is_done():
+        for i in x:
+            if done[0] == 0:
+                loss[None] += x[i] ** 2
+                if x[i] > 0.5:
+                    done[0] = 1
+
+    @ti.kernel
+    def wrong_two_constants():
+        for i in x:
+            if done[0] == 0:
+                done[0] = 1 if x[i] > 0.5 else 2
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + done[0])
+
+    @ti.kernel
+    def wrong_lowered_again():
+        for i in x:
+            if done[0] == 0:
+                if x[i] > 0.5:
+                    done[0] = 1
+            else:
+                done[0] = 0
+        for i in x:
+            loss[None] += x[i] ** 2 * (1 + done[0])
+
+    @ti.kernel
+    def wrong_another_place():
+        for i in x:
+            if done[0] == 0:
+                if x[i] > 0.5:
+                    done[0] = 1
+            if done[0] == 1:
+                y[0] = 1
+                loss[None] += x[i] ** 2
+        loss[None] += y[0] * x[0]
+
+    @ti.kernel
+    def wrong_random_numbers():
+        for i in x:
+            if done[0] == 0:
+                if ti.random() > 0.5:
+                    done[0] = 1
+            loss[None] += x[i] * ti.random()
+
+    kernels = {name: k for name, k in locals().items() if name.startswith(("by", "wrong"))}
+    return {name: (loss, [kernel], x) for name, kernel in kernels.items()}
+
+
+FLAGS = ["by_condition", "by_continue", "by_break", "by_variable"]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_that_only_rise(name: str) -> None:
+    n = 2000
+    loss, (run,), x = flags(n)[name]
+    for validation in False, True:
+        with ti.ad.Tape(loss, validation=validation):
+            run()
+        is_near(x.grad, 4 * np.linspace(0, 1, n))
+
+
+@pytest.mark.parametrize("name", [
+    "what_else_is_done", "two_constants", "lowered_again", "another_place", "random_numbers"
+])  # fmt: skip
+def test_flags_on_which_something_hangs(name: str) -> None:
+    loss, (run,), _ = flags(2000)["wrong_" + name]
+    with pytest.raises(ti.TaichiAssertionError, match=READS):
+        with ti.ad.Tape(loss, validation=True):
+            run()
