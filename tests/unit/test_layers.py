@@ -34,7 +34,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races ad texture tools experimental",)
-ALGORITHMS = ("algorithms linalg",)
+ALGORITHMS = ("algorithms linalg gui",)
 L7 = ("__init__ __main__ compat",)
 
 UP_TO_1 = (*L0, *L1)
@@ -64,7 +64,9 @@ THIRD_PARTY = {
     "jax": "interop",
     "cuda": "interop",
     "scipy": "linalg",
-    "PIL": "tools",
+    "PIL": "tools gui",
+    "pygame": "gui",
+    "IPython": "tools gui",
     "rich": "__main__",
     "typer": "__main__",
 }

@@ -6,7 +6,7 @@ the public names of vkchi, or refuse (`unsupported`). Must not know: what the na
     >>> from vkchi.math import vec3
     >>> from vkchi.lang.kernel_impl import kernel
     >>> from vkchi.ui import Window
-    UnsupportedName: ti.ui.Window is not supported yet: draw x.to_numpy() with ...
+    UnsupportedName: ti.ui.Window is not supported yet: draw with ti.GUI, or ...
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ MOVED = {
         ("eig", "polar_decompose", "solve", "stop_grad", "svd", "sym_eig"), "lang.decompose"
     ),
     **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
+    "GUI": "gui.gui",
     "Format": "types.formats",
     **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
 }
@@ -153,7 +154,7 @@ class Finder:
         cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec of a module in the table. Raises Unsupported for a name in that of
-        `unsupported`, so that `from vkchi import GUI` says what `ti.GUI` says."""
+        `unsupported`, so that `from vkchi import Mesh` says what `ti.Mesh` says."""
         package, _, name = fullname.partition(".")
         if package != NAME or not name:
             return None

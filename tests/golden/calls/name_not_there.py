@@ -12,4 +12,4 @@ def k(n: ti.i32, y: ti.types.ndarray(dtype=ti.f32, ndim=1)):
 
 
 ok = np.ones(4, np.float32)
-ti.GUI("window")
+ti.Mesh("mesh")

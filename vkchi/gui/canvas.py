@@ -1,0 +1,53 @@
+"""The pixels of a window, and what is still to be painted into them.
+
+Owns: their order. Shapes are gathered, and painted together when something else needs the pixels.
+Must not know: windows, users' arguments.
+
+    canvas = Canvas((640, 480)); canvas.add(shapes); canvas.pixels()
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vkchi.gui.paint import paint
+from vkchi.gui.shapes import Floats, Resolution, Shapes, from_hex, join
+
+
+class Canvas:
+    """Pixels f32[w, h, 4] from the lower left; channels from 0 to 1."""
+
+    def __init__(self, res: Resolution) -> None:
+        self.res = res
+        self._pixels: Floats = np.zeros((*res, 4), np.float32)
+        self._waiting: list[Shapes] = []
+
+    def add(self, shapes: Shapes) -> None:
+        """Paint shapes over what is there."""
+        self._waiting.append(shapes)
+
+    def clear(self, colour: int) -> None:
+        """Make all pixels one colour."""
+        self._waiting.clear()
+        self._pixels[:] = from_hex(np.array(colour, np.uint32))
+
+    def set(self, pixels: Floats) -> None:
+        """Take over other pixels, f32[w, h, 4]."""
+        self._waiting.clear()
+        self._pixels = pixels
+
+    def stamp(self, mask: Floats, left: int, low: int, colour: int) -> None:
+        """Paint in one colour what a mask f32[w, h], whose lower left is there, covers."""
+        pixels = self.pixels()
+        x0, y0 = max(left, 0), max(low, 0)
+        part = mask[x0 - left : self.res[0] - left, y0 - low : self.res[1] - low]
+        box = pixels[x0 : left + mask.shape[0], y0 : low + mask.shape[1]]
+        if part.size and box.size:
+            box += part[:, :, None] * (from_hex(np.array(colour, np.uint32)) - box)
+
+    def pixels(self) -> Floats:
+        """The pixels, all painted; not a copy."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            paint(self._pixels, join(waiting))
+        return self._pixels

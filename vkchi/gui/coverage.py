@@ -1,0 +1,44 @@
+"""How much of a pixel a shape covers: one formula per shape, for numpy and for kernels.
+
+Owns: the formulas. Lengths are in pixels; pixel (i, j) has its middle at (i + 0.5, j + 0.5). Must
+not know: canvases, colours.
+
+    >>> capsule(2.5, 2.5, 2.5, 2.5, 2.5, 2.5, 3.0)  # the middle of a disc of radius 3
+    1.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.kernel import pyfunc
+from vkchi.lang.elementwise import max, min, select, sqrt
+
+TINY = 1e-12  # the squared length of a segment that is a point, pixels^2
+
+
+@pyfunc  # type: ignore[arg-type]
+def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> Any:
+    """The part, from 0 to 1, of the pixel in the middle of which (x, y) is, that lies within
+    `radius` of the segment from a to b: all of it from one pixel inside the edge on."""
+    dx, dy = bx - ax, by - ay
+    along = ((x - ax) * dx + (y - ay) * dy) / max(dx * dx + dy * dy, TINY)
+    t = min(max(along, 0.0), 1.0)
+    px, py = x - ax - t * dx, y - ay - t * dy
+    return disc(px, py, radius)
+
+
+@pyfunc  # type: ignore[arg-type]
+def disc(x: Any, y: Any, radius: Any) -> Any:
+    """The same for a disc around the origin."""
+    return min(max(radius - sqrt(x * x + y * y), 0.0), 1.0)
+
+
+@pyfunc  # type: ignore[arg-type]
+def triangle(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, cx: Any, cy: Any) -> Any:
+    """1 where (x, y) is in the triangle or on its edge, else 0."""
+    e = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+    f = (cx - bx) * (y - by) - (cy - by) * (x - bx)
+    g = (ax - cx) * (y - cy) - (ay - cy) * (x - cx)
+    inside = max(min(min(e, f), g), -max(max(e, f), g))
+    return select(inside >= 0.0, 1.0, 0.0)

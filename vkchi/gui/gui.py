@@ -1,0 +1,418 @@
+"""`ti.GUI`: a window to draw in, or pixels alone where there is no screen.
+
+Owns: Taichi's methods. Positions are parts of the window from the lower left, radii are in pixels,
+colours are 0xRRGGBB. Must not know: how pixels are painted, pygame.
+
+    gui = ti.GUI("balls", res=(640, 480), background_color=0x112F41)
+    while gui.running:
+        gui.circles(x.to_numpy(), radius=3)
+        gui.show()                        # or gui.show("frame.png")
+
+Source: Taichi's `ti.GUI`, documentation "GUI system".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from vkchi.errors import KernelRuntimeError, ToolError
+from vkchi.gui import diagrams, events, notebook, shapes
+from vkchi.gui.canvas import Canvas
+from vkchi.gui.image import colour_map, cook, draw_text, stretch
+from vkchi.gui.shapes import Floats, Resolution
+from vkchi.gui.widgets import Button, Label, Panel, Slider
+from vkchi.gui.window import Window
+from vkchi.tools.image import has_screen, imwrite
+
+log = logging.getLogger("vkchi")
+FPS = 60
+
+
+class GUI:
+    """A window of `res` pixels.
+
+    show_gui: False draws off-screen, which is what happens without a screen too; in a notebook
+    `show` puts the picture into the cell's output. fast_gui: taken for Taichi's sake; pictures are
+    shown as fast without it. The variables TI_GUI_SHOW, TI_GUI_FULLSCREEN and TI_GUI_FAST of the
+    environment, 0 or 1, come before the arguments. Raises ToolError for a size that is none.
+    """
+
+    ESCAPE, RETURN, TAB, BACKSPACE, SPACE = (
+        events.ESCAPE, events.RETURN, events.TAB, events.BACKSPACE, events.SPACE,
+    )  # fmt: skip
+    UP, DOWN, LEFT, RIGHT = events.UP, events.DOWN, events.LEFT, events.RIGHT
+    SHIFT, ALT, CTRL, CAPSLOCK = events.SHIFT, events.ALT, events.CTRL, events.CAPSLOCK
+    LMB, MMB, RMB, EXIT = events.LMB, events.MMB, events.RMB, events.EXIT
+    WHEEL, MOVE = events.WHEEL, events.MOVE
+    MOTION, PRESS, RELEASE = events.EType.MOTION, events.EType.PRESS, events.EType.RELEASE
+    Event, EventFilter, WidgetValue = events.Event, events.EventFilter, Label
+
+    def __init__(
+        self,
+        name: str = "Taichi",
+        res: int | tuple[int, int] = 512,
+        background_color: int = 0x0,
+        show_gui: bool = True,
+        fullscreen: bool = False,
+        fast_gui: bool = False,
+    ) -> None:
+        self.name, self.res = str(name), resolution(res)
+        self.background_color = background_color
+        self.fast_gui = self.get_bool_environ("TI_GUI_FAST", fast_gui)
+        self.event: events.Event | None = None
+        self.frame = 0
+        self._fps: float | None = FPS
+        self._due = 0.0
+        self._is_running = True
+        self._canvas, self._inbox = Canvas(self.res), events.Inbox()
+        self._panel = Panel(self.res)
+        self._window: Window | None = None
+        self._display: notebook.Display | None = None
+        self.clear()
+        if self.get_bool_environ("TI_GUI_SHOW", show_gui):
+            self._open(self.get_bool_environ("TI_GUI_FULLSCREEN", fullscreen))
+
+    def _open(self, is_fullscreen: bool) -> None:
+        if notebook.is_notebook():
+            self._display = notebook.Display()
+        elif has_screen() or os.environ.get("SDL_VIDEODRIVER"):
+            self._window = Window(self.name, self.res, self._inbox, is_fullscreen=is_fullscreen)
+        else:
+            log.warning("no screen: %r is drawn off-screen; gui.show('a.png') saves", self.name)
+
+    def __enter__(self) -> GUI:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @staticmethod
+    def get_bool_environ(key: str, default: bool) -> bool:
+        """A variable of the environment that is 0 or 1, or the default. Raises ToolError."""
+        text = os.environ.get(key, "")
+        if text not in ("", "0", "1"):
+            raise ToolError(f"{key} is {text!r}, and may be 0 or 1")
+        return bool(int(text)) if text else bool(default)
+
+    # --- the window ------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether the window is wanted still: nobody closed it, nor set this to False."""
+        self._poll()
+        return self._is_running
+
+    @running.setter
+    def running(self, value: bool) -> None:
+        self._is_running = bool(value)
+
+    @property
+    def fps_limit(self) -> float | None:
+        """How many frames per second `show` gives at most; None: any number."""
+        return self._fps
+
+    @fps_limit.setter
+    def fps_limit(self, value: float | None) -> None:
+        if value is not None and not value >= 0:
+            raise ToolError(f"fps_limit is a number of frames per second or None, not {value!r}")
+        self._fps = value or None
+
+    def show(self, file: Any = None) -> None:
+        """Show what was drawn, or also write it into a picture file, and begin a new frame.
+
+        Raises KernelRuntimeError after `close`, and where the file cannot be written.
+        """
+        self._check_open()
+        self._panel.draw(self._canvas)
+        pixels = self._canvas.pixels()
+        if self._window is not None:
+            self._window.show(pixels)
+        if file is not None:
+            imwrite(pixels[:, :, :3], file)
+        elif self._display is not None:
+            self._display.show(pixels[:, :, :3])
+        self._poll()
+        if self._window is not None or self._display is not None:
+            self._wait()
+        self.frame += 1
+        self.clear()
+
+    def _wait(self) -> None:
+        now = time.perf_counter()
+        if self._fps is not None:
+            time.sleep(max(self._due - now, 0))
+            self._due = max(self._due, now) + 1 / self._fps
+
+    def close(self) -> None:
+        """Close the window. It cannot be shown again."""
+        window, self._window = self._window, None
+        self._is_running, self._is_open = False, False
+        if window is not None:
+            window.close()
+
+    _is_open = True
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise KernelRuntimeError(f"the GUI {self.name!r} was closed")
+
+    # --- the picture -----------------------------------------------------------------------------
+
+    def clear(self, color: int | None = None) -> None:
+        """Make the picture one colour, by default that of the background."""
+        chosen = self.background_color if color is None else color
+        self._canvas.clear(int(shapes.colours("clear", chosen, 1)[0]))
+
+    def get_image(self) -> Floats:
+        """What was drawn in this frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1,
+        from the lower left."""
+        return self._canvas.pixels().copy()
+
+    def set_image(self, img: Any) -> None:
+        """Make a field, ndarray, numpy array or tensor the picture.
+
+        img: shape (width, height), numbers or vectors of 2 to 4, or a third axis of as many; floats
+        from 0 to 1, or unsigned integers, of which the greatest is 1. Raises ToolError.
+        """
+        self._canvas.set(cook(img, self.res))
+
+    def cook_image(self, img: Any) -> Floats:
+        """What `set_image` makes of an image: f32[width, height, 4]."""
+        return cook(img, self.res)
+
+    def contour(self, scalar_field: Any, normalize: bool = False) -> None:
+        """Show a field of numbers, stretched over the window, as colours from dark blue for 0 to
+        yellow for 1; normalize: from its least to its greatest number. Raises ToolError."""
+        values = stretch(diagrams.plane("contour", scalar_field).astype(np.float64), self.res)
+        if normalize:
+            least, greatest = values.min(), values.max()
+            values = (values - least) / ((greatest - least) or 1.0)
+        self._canvas.set(colour_map(values))
+
+    # --- shapes ----------------------------------------------------------------------------------
+
+    def circle(self, pos: Any, color: Any = 0xFFFFFF, radius: float = 1) -> None:
+        """Draw a disc."""
+        at = shapes.point("circle", "pos", pos, self.res)
+        self._discs("circle", at, radius, shapes.colours("circle", color, 1))
+
+    def circles(
+        self,
+        pos: Any,
+        radius: Any = 1,
+        color: Any = 0xFFFFFF,
+        palette: Any = None,
+        palette_indices: Any = None,
+    ) -> None:
+        """Draw discs, later ones over earlier ones.
+
+        pos: a field of vectors or an array [n, 2]; radius, color: one for all, or an array of n;
+        palette: colours that `palette_indices`, an array of n integers, choose. Raises ToolError.
+        """
+        at = shapes.positions("circles", "pos", pos, self.res)
+        if palette is None:
+            colour = shapes.colours("circles", color, len(at))
+        else:
+            colour = shapes.from_palette("circles", palette, palette_indices, len(at))
+        self._discs("circles", at, radius, colour)
+
+    def _discs(self, who: str, at: Floats, radius: Any, colour: Floats) -> None:
+        self._canvas.add(shapes.discs(at, shapes.radii(who, radius, len(at)), colour))
+
+    def line(self, begin: Any, end: Any, radius: float = 1, color: Any = 0xFFFFFF) -> None:
+        """Draw a line with round ends; it is twice `radius` wide."""
+        a = shapes.point("line", "begin", begin, self.res)
+        b = shapes.point("line", "end", end, self.res)
+        self._lines("line", a, b, radius, color)
+
+    def lines(self, begin: Any, end: Any, radius: Any = 1, color: Any = 0xFFFFFF) -> None:
+        """Draw lines, [n, 2] each; radius, color: one for all, or an array of n."""
+        a = shapes.positions("lines", "begin", begin, self.res)
+        b = shapes.positions("lines", "end", end, self.res)
+        self._lines("lines", a, b, radius, color)
+
+    def _lines(self, who: str, begin: Floats, end: Floats, radius: Any, color: Any) -> None:
+        if len(begin) != len(end):
+            raise ToolError(f"{who}: {len(begin)} lines begin, and {len(end)} end")
+        radius, colour = shapes.radii(who, radius, len(end)), shapes.colours(who, color, len(end))
+        self._canvas.add(shapes.segments(begin, end, radius, colour))
+
+    def triangle(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
+        """Draw a filled triangle."""
+        corners = zip("abc", (a, b, c))
+        self._triangles("triangle", color, *[
+            shapes.point("triangle", name, x, self.res) for name, x in corners
+        ])  # fmt: skip
+
+    def triangles(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
+        """Draw filled triangles with corners a, b, c, [n, 2] each; color: one, or an array of n."""
+        corners = zip("abc", (a, b, c))
+        self._triangles("triangles", color, *[
+            shapes.positions("triangles", name, x, self.res) for name, x in corners
+        ])  # fmt: skip
+
+    def _triangles(self, who: str, color: Any, a: Floats, b: Floats, c: Floats) -> None:
+        if not len(a) == len(b) == len(c):
+            raise ToolError(f"{who}: {len(a)}, {len(b)} and {len(c)} corners")
+        self._canvas.add(shapes.triangles(a, b, c, shapes.colours(who, color, len(a))))
+
+    def rect(
+        self, topleft: Any, bottomright: Any, radius: float = 1, color: Any = 0xFFFFFF
+    ) -> None:
+        """Draw the outline of a rectangle."""
+        (left, top), (right, low) = (
+            shapes.point("rect", name, x, self.res)[0]
+            for name, x in {"topleft": topleft, "bottomright": bottomright}.items()
+        )
+        corners = np.array([[left, top], [right, top], [right, low], [left, low]], np.float32)
+        self._lines("rect", corners, np.roll(corners, -1, 0), radius, color)
+
+    def text(self, content: Any, pos: Any, font_size: float = 15, color: Any = 0xFFFFFF) -> None:
+        """Write a text; `pos` is its upper left corner, `font_size` is in pixels."""
+        x, y = shapes.point("text", "pos", pos, self.res)[0]
+        colour = int(shapes.colours("text", color, 1)[0])
+        if not font_size > 0:
+            raise ToolError(f"text: font_size is a positive number, not {font_size!r}")
+        mask, _ = draw_text(str(content), font_size)
+        if np.isfinite([x, y]).all():
+            self._canvas.stamp(mask, round(float(x)), round(float(y)) - mask.shape[1], colour)
+
+    # --- arrows and fields -----------------------------------------------------------------------
+
+    def arrow(
+        self, orig: Any, direction: Any, radius: float = 1, color: Any = 0xFFFFFF, **kwargs: Any
+    ) -> None:
+        """Draw an arrow; tip_scale (0.2 of its length) and angle (45 degrees) shape its tip."""
+        ends = {"orig": orig, "direction": direction}
+        a, b = (shapes.point("arrow", name, x, (1, 1)) for name, x in ends.items())
+        self._arrows("arrow", a, b, radius, color, **kwargs)
+
+    def arrows(
+        self, orig: Any, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, **kwargs: Any
+    ) -> None:
+        """Draw arrows from `orig` along `direction`, [n, 2] each, as `arrow` does."""
+        ends = {"orig": orig, "direction": direction}
+        a, b = (shapes.positions("arrows", name, x, (1, 1)) for name, x in ends.items())
+        self._arrows("arrows", a, b, radius, color, **kwargs)
+
+    def _arrows(
+        self, who: str, orig: Floats, direction: Floats, radius: Any, color: Any,
+        tip_scale: float = 0.2, angle: float = 45,
+    ) -> None:  # fmt: skip
+        count = len(orig)
+        if count != len(direction):
+            raise ToolError(f"{who}: {count} origins, and {len(direction)} directions")
+        lines = diagrams.arrow_lines(orig, direction, tip_scale, angle)
+        begin, end = (shapes.to_pixels(x, self.res) for x in lines)
+        radius = np.tile(shapes.radii(who, radius, count), 3)
+        colour = np.tile(shapes.colours(who, color, count), 3)
+        self._canvas.add(shapes.segments(begin, end, radius, colour))
+
+    def arrow_field(
+        self, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, bound: float = 0.5,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """Draw the arrows of a field of vectors, on a grid over the window; bound: how far the
+        outer ones are from its edge, in distances between two."""
+        values = diagrams.plane("arrow_field", direction, 2)
+        at = diagrams.grid(values.shape[:2], bound).astype(np.float32)
+        self._arrows("arrow_field", at, values.reshape(-1, 2), radius, color, **kwargs)
+
+    def point_field(self, radius: Any, color: Any = 0xFFFFFF, bound: float = 0.5) -> None:
+        """Draw discs with the radii of a field of numbers, on a grid over the window."""
+        values = diagrams.plane("point_field", radius)
+        at = shapes.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
+        colour = shapes.colours("point_field", color, len(at))
+        self._discs("point_field", at, values.reshape(-1), colour)
+
+    def vector_field(
+        self, vector_field: Any, arrow_spacing: int = 5, color: Any = 0xFFFFFF
+    ) -> None:
+        """Draw arrows of a field of vectors, one for every `arrow_spacing` along both axes, scaled
+        so that the longest vector would be a tenth of the window."""
+        at, direction = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
+        self._arrows("vector_field", at, direction, 1, color)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """Take in what happened since."""
+        inbox, known = self._inbox, len(self._inbox.events)
+        if self._window is not None:
+            self._window.poll()
+        for event in list(inbox.events)[known:]:
+            self._panel.take(event, inbox)
+            if event.key == events.EXIT:
+                self._is_running = False
+
+    def has_key_event(self) -> bool:
+        """Whether an event waits to be asked for."""
+        self._poll()
+        return bool(self._inbox.events)
+
+    def get_key_event(self) -> events.Event:
+        """The next event; waits for one. Raises KernelRuntimeError without a window, where none
+        can come."""
+        while not self.has_key_event():
+            if self._window is None:
+                raise KernelRuntimeError("get_key_event: no window, so no event will come")
+            time.sleep(1 / FPS)
+        self.event = self._inbox.events.popleft()
+        return self.event
+
+    def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
+        """The events that wait, those that the filter names: keys, types, (type, key); all
+        without a filter. The others are dropped."""
+        chooses = events.EventFilter(*e_filter)
+        while self.has_key_event():
+            event = self.get_key_event()
+            if not e_filter or chooses.match(event):
+                yield event
+
+    def get_event(self, *e_filter: Any) -> bool:
+        """Whether an event waits that the filter names: it is `event` then. Those before it are
+        dropped."""
+        return any(True for _ in self.get_events(*e_filter))
+
+    def is_pressed(self, *keys: Any) -> bool:
+        """Whether one of the keys or buttons is down."""
+        self._poll()
+        return not self._inbox.pressed.isdisjoint(keys)
+
+    def get_cursor_pos(self) -> tuple[float, float]:
+        """Where the cursor is, or was when it left the window: parts of the window."""
+        self._poll()
+        return self._inbox.cursor
+
+    # --- widgets ---------------------------------------------------------------------------------
+
+    def slider(self, text: str, minimum: float, maximum: float, step: float = 1) -> Slider:
+        """A slider; its `value` can be read and set."""
+        made: Slider = self._panel.add(Slider(text, minimum, maximum, step))
+        return made
+
+    def label(self, text: str) -> Label:
+        """A label; its `value` is a number that stands behind the text."""
+        made: Label = self._panel.add(Label(text))
+        return made
+
+    def button(self, text: str, event_name: str | None = None) -> str:
+        """A button; the key of the events that it gives."""
+        key = event_name or f"WidgetButton_{text}"
+        self._panel.add(Button(text, key))
+        return key
+
+
+def resolution(res: Any) -> Resolution:
+    """A window's size of a number or of two. Raises ToolError."""
+    sizes = (res, res) if isinstance(res, int | np.integer) else tuple(res)
+    are_whole = all(isinstance(n, int | np.integer) and n > 0 for n in sizes)
+    if len(sizes) != 2 or not are_whole:
+        raise ToolError(f"GUI: res is a number of pixels, or two, not {res!r}")
+    return int(sizes[0]), int(sizes[1])

@@ -1,0 +1,181 @@
+"""Shapes to be painted, as arrays, made of what users pass: positions, radii, colours.
+
+Owns: what the arguments of the drawing methods may be, and the errors where they are not; `Shapes`.
+Positions come as parts of the window, from (0, 0) in the lower left to (1, 1), and are kept in
+pixels. Must not know: how shapes are painted.
+
+    >>> positions("circles", np.zeros((5, 2)), (640, 480)).shape
+    (5, 2)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vkchi.errors import ToolError
+from vkchi.interop import host
+
+Floats = np.ndarray[Any, Any]
+Resolution = tuple[int, int]
+IS_TRIANGLE = -1.0  # as a radius
+FARTHEST = 1e9  # pixels: the squares of greater numbers are more than f32 holds
+SHIFTS = (16, 8, 0)  # of red, green and blue in 0xRRGGBB
+
+
+class Shapes(NamedTuple):
+    """Shapes to be painted one over the other.
+
+    points: f32[n, 6] of pixels, a segment's two ends and the second again, or three corners;
+    radius: f32[n], of pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
+    """
+
+    points: Floats
+    radius: Floats
+    colours: Floats
+
+    def boxes(self, res: Resolution) -> np.ndarray[Any, Any]:
+        """i32[n, 4]: first and last columns, first and last rows that each shape may cover; the
+        first is behind the last where it covers none."""
+        far, whole = np.maximum(self.radius, 0), np.empty((len(self.radius), 4), np.int32)
+        for axis, size in enumerate(res):
+            a, b, c = (self.points[:, k] for k in (axis, 2 + axis, 4 + axis))
+            low = np.minimum(np.minimum(a, b), c) - far
+            high = np.maximum(np.maximum(a, b), c) + far
+            whole[:, 2 * axis] = np.clip(low, 0, size)  # casts cut, which is floor from 0 on
+            whole[:, 2 * axis + 1] = np.clip(high, -1, size - 1)
+            whole[:, 2 * axis + 1] -= high < 0
+        return whole
+
+
+# --- what users pass -----------------------------------------------------------------------------
+
+
+def numbers(who: str, name: str, x: Any) -> Floats:
+    """The numbers of a field, ndarray, numpy array, tensor, vector or list. Raises ToolError."""
+    try:
+        values = np.asarray(getattr(x, "entries", x) if is_plain(x) else host.numbers_of(x))
+    except (TypeError, ValueError) as e:
+        raise ToolError(f"{who}: {name} is an array of numbers: {e}") from None
+    if values.dtype.kind not in "fiub":
+        raise ToolError(f"{who}: {name} is an array of numbers, not of {values.dtype}")
+    return values
+
+
+def is_plain(x: Any) -> bool:
+    """Whether x is a number, a list, or a vector of `ti.Vector`."""
+    return isinstance(x, int | float | list | tuple | np.generic) or hasattr(x, "entries")
+
+
+def point(who: str, name: str, x: Any, res: Resolution) -> Floats:
+    """f32[1, 2]: one position, in pixels. Raises ToolError."""
+    values = numbers(who, name, x)
+    if values.size != 2:
+        raise ToolError(f"{who}: {name} is a position of two numbers, not {x!r}")
+    return to_pixels(values.reshape(1, 2), res)
+
+
+def positions(who: str, name: str, x: Any, res: Resolution) -> Floats:
+    """f32[n, 2]: positions, in pixels. Raises ToolError."""
+    values = numbers(who, name, x)
+    if values.ndim == 3 and values.shape[2] == 1:  # of a ti.Matrix.field(2, 1, ...)
+        values = values[:, :, 0]
+    if values.ndim != 2 or values.shape[1] != 2:
+        raise ToolError(
+            f"{who}: {name} is an array of positions: a vector field of 2 components with one "
+            f"axis, or an array of shape (n, 2), not {values.shape}"
+        )
+    return to_pixels(values, res)
+
+
+def to_pixels(values: Floats, res: Resolution) -> Floats:
+    """Parts of the window as pixels."""
+    return (values * np.array(res, np.float64)).astype(np.float32)
+
+
+def radii(who: str, x: Any, count: int) -> Floats:
+    """f32[n]: radii in pixels, of one number or an array. Raises ToolError."""
+    return one_each(who, "radius", numbers(who, "radius", x), count).astype(np.float32)
+
+
+def one_each(who: str, name: str, values: Floats, count: int) -> Floats:
+    """One number for each of `count` shapes, of one number or an array. Raises ToolError."""
+    if values.ndim == 0:
+        return np.broadcast_to(values, count)
+    if values.shape not in ((count,), (count, 1)):
+        raise ToolError(
+            f"{who}: {name} is one number or an array of {count}, one for each shape, not of "
+            f"shape {values.shape}"
+        )
+    return values.reshape(count)
+
+
+def colours(who: str, x: Any, count: int) -> Floats:
+    """u32[n] of one colour 0xRRGGBB or an array of such. Raises ToolError."""
+    values = one_each(who, "color", numbers(who, "color", x), count)
+    if count and not (values.min() >= 0 and values.max() <= 0xFFFFFF):
+        raise ToolError(f"{who}: a color is a number from 0 to 0xFFFFFF, not {x!r}")
+    return values.astype(np.uint32)
+
+
+def from_hex(values: np.ndarray[Any, Any]) -> Floats:
+    """f32[..., 4] of colours 0xRRGGBB, opaque."""
+    channels = values[..., None] >> np.array(SHIFTS, np.uint32) & np.uint32(255)
+    opaque = np.full((*values.shape, 1), 255)
+    return (np.concatenate([channels, opaque], -1) / 255).astype(np.float32)
+
+
+def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
+    """u32[n]: the colours of a palette that `indices` choose. Raises ToolError."""
+    if indices is None:
+        raise ToolError(f"{who}: palette must be used together with palette_indices")
+    chosen = one_each(who, "palette_indices", numbers(who, "palette_indices", indices), count)
+    table = numbers(who, "palette", palette).reshape(-1)
+    if chosen.dtype.kind not in "iu":
+        raise ToolError(f"{who}: palette_indices are integers, not {chosen.dtype}")
+    if count and not (chosen.min() >= 0 and chosen.max() < len(table)):
+        raise ToolError(
+            f"{who}: palette_indices go from {chosen.min()} to {chosen.max()}, and the palette "
+            f"has {len(table)} colours"
+        )
+    return colours(who, table[chosen], count)
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def make(points: Floats, radius: Floats, colour: Floats) -> Shapes:
+    """Shapes without those that are nowhere: of numbers that are nan or out of all proportion, or
+    with a radius that is not positive."""
+    is_shown = (radius > 0) & (radius < FARTHEST) | (radius == IS_TRIANGLE)
+    for column in points.T:  # .all(1) takes ten times as long
+        is_shown &= np.abs(column) < FARTHEST
+    if is_shown.all():
+        return Shapes(points, radius, colour)
+    return Shapes(points[is_shown], radius[is_shown], colour[is_shown])
+
+
+def discs(middles: Floats, radius: Floats, colour: Floats) -> Shapes:
+    """Discs: where the middle is at a pixel's lower left corner, that pixel is wholly covered, as
+    in Taichi."""
+    ends = np.tile(middles + np.float32(0.5), 3)
+    return make(ends, np.maximum(radius, 0), colour)
+
+
+def segments(begin: Floats, end: Floats, radius: Floats, colour: Floats) -> Shapes:
+    """Lines with round ends."""
+    return make(np.concatenate([begin, end, end], 1), np.maximum(radius, 0), colour)
+
+
+def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> Shapes:
+    """Triangles; those without an area are left out."""
+    (ux, uy), (vx, vy) = (b - a).T, (c - a).T
+    has_area = ux * vy != uy * vx
+    radius = np.where(has_area, np.float32(IS_TRIANGLE), np.float32(0))
+    return make(np.concatenate([a, b, c], 1), radius, colour)
+
+
+def join(parts: list[Shapes]) -> Shapes:
+    """Several lots as one."""
+    return Shapes(*(np.concatenate(arrays) for arrays in zip(*parts)))
