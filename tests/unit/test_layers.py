@@ -65,6 +65,7 @@ THIRD_PARTY = {
     "cuda": "interop",
     "scipy": "linalg",
     "PIL": "tools gui",
+    "imageio_ffmpeg": "tools",
     "pygame": "gui",
     "IPython": "tools gui",
     "rich": "__main__",

@@ -134,12 +134,7 @@ class VideoManager:
     def _make_mp4(self) -> None:
         import subprocess  # not for those who make no film
 
-        program = shutil.which("ffmpeg")
-        if program is None:
-            raise MissingPackageError(
-                "MP4 files need the program ffmpeg, which is not installed: install it, or say "
-                "make_video(mp4=False)"
-            )
+        program = find_ffmpeg()
         command = [
             program, "-loglevel", "error", "-y", "-framerate", str(self.framerate),
             "-i", os.path.join(self.frame_directory, FRAME_NAME),
@@ -149,6 +144,22 @@ class VideoManager:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode != 0:
             raise KernelRuntimeError(f"ffmpeg failed: {made.stderr.strip()}")
+
+
+def find_ffmpeg() -> str:
+    """The program ffmpeg: the system's, or that of imageio. Raises MissingPackageError."""
+    program = shutil.which("ffmpeg")
+    if program is not None:
+        return program
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        return str(get_ffmpeg_exe())
+    except (ImportError, RuntimeError):
+        raise MissingPackageError(
+            "MP4 files need the program ffmpeg, which is not installed: install it, or pip install "
+            "imageio-ffmpeg, or say make_video(mp4=False)"
+        ) from None
 
 
 def even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

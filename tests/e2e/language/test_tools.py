@@ -289,6 +289,7 @@ def test_gif(tmp_path):
 def test_mp4_needs_ffmpeg(tmp_path, monkeypatch):
     manager = tools.VideoManager(str(tmp_path))
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     manager.write_frames([pixels(4, 4, 3)] * 4)  # builds after four, as far as it can
     assert (tmp_path / "video.gif").exists()
     with pytest.raises(ImportError, match="ffmpeg"):
