@@ -23,7 +23,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.passes.grid import plan_grid
-from vkchi.passes.pipeline import optimise
+from vkchi.passes.pipeline import lower, optimise
 from vkchi.passes.shallow import keep_shallow, refuse_deep
 from vkchi.span import Span
 from vkchi.spirv import emit
@@ -101,9 +101,8 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
     for k, func in enumerate(program.funcs):
         refuse_deep(func)
         show("opt", func)
-        shader = emit(
-            func, plan_grid(func, caps, options), caps, f"{fn.name}.{k}", exact=options.exact
-        )
+        grid, lowered = plan_grid(func, caps, options), lower(func, caps)
+        shader = emit(lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact)
         dispatches.append(Dispatch(shader, *memory_access(func)))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vkchi.spirv.offsets import has_spare
 
 import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
 from vkchi.fields.cells import Window
 from vkchi.runtime import Runtime, current, install
-from vkchi.spirv.offsets import has_spare
 from vkchi.target.options import Options
 from vkchi.types import row_major
 

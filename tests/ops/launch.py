@@ -16,6 +16,8 @@ import numpy as np
 from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
 from vkchi.passes.grid import plan_grid
+from vkchi.passes.legalize import legalize
+from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
@@ -159,7 +161,7 @@ def launch(
     groups: tuple[int, int] | None = None,
 ) -> Shader:
     """Emit, load and run one Func for `count` iterations; all arrays travel there and back."""
-    shader = emit(fn, grid_for(fn), device.caps, fn.name)
+    shader = emit(lower(legalize(fn, device.caps), device.caps), grid_for(fn), device.caps, fn.name)
     memory = Memory(device, {p.name: p for p in fn.params}, arrays)
     if groups is None:
         groups = (1, 1) if shader.grid.mode == "serial" else (-(-count // shader.grid.block), 1)
@@ -185,7 +187,9 @@ def launch_program(
     memory = Memory(device, params, arrays)
     known = {k: v.shape if k in arrays else plain_numbers(v) for k, v in args.items()}
     for fn in program.funcs:
-        shader = emit(fn, plan_grid(fn, device.caps, Options()), device.caps, fn.name)
+        shader = emit(
+            lower(fn, device.caps), plan_grid(fn, device.caps, Options()), device.caps, fn.name
+        )
         count, groups = 1, (1, 1)
         if shader.grid.count is not None:
             count = compile_count(shader.grid.count, read_mapping)(known)

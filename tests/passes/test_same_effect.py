@@ -17,7 +17,7 @@ from vkchi.ir.text import parse
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
-MINE = ("simplify", "cse", "dce", "forward", "licm", "demote", "strength")
+MINE = ("simplify", "cse", "dce", "forward", "licm", "demote", "strength", "access", "streams")
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something
 INDICES = {"i": 2, "j": 5, "k": 1, "n": 6, "m": 7}

@@ -9,8 +9,9 @@ import pytest
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir import interp
-from vkchi.ir.interp import can_run, first_state, next_state, output_of, run
+from vkchi.ir.interp import can_run, run
 from vkchi.ir.ops import TABLE
+from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify_program
 

@@ -13,6 +13,7 @@ import pytest
 
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
+from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.tools import find_tool, validate
@@ -34,7 +35,8 @@ def emit_file(path: Path) -> Shader:
     count = ("const", bound.attr) if getattr(bound, "kind", "") == "const" else ("arg", "n")
     block = int(rest[0]) if rest else 1
     grid = Grid(mode, block, count if mode == "exact" else None, "guard" in rest)
-    return emit(fn, grid, CAPS[head["caps"]], fn.name)
+    caps = CAPS[head["caps"]]
+    return emit(lower(fn, caps), grid, caps, fn.name)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

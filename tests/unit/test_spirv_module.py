@@ -10,6 +10,7 @@ import pytest
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import bits_of
 from vkchi.ir.text import parse_func
+from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit, spec, tools
 from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text, instructions
 from vkchi.spirv.module import Module, encode_string
@@ -59,7 +60,7 @@ def test_narrow_signed_literals_are_extended() -> None:
       store %q, %b
       yield
     }"""
-    shown = disassemble(emit(parse_func(text), SERIAL, FULL, "k").words)
+    shown = disassemble(emit(lower(parse_func(text), FULL), SERIAL, FULL, "k").words)
     assert "%i8_n3 = OpConstant %i8 -3\n" in shown
     assert "%i16_n300 = OpConstant %i16 -300\n" in shown
 
@@ -103,7 +104,7 @@ def test_tools_are_found_in_the_sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: A
 def test_tools() -> None:
     text = "func @k(%x: array<i32[]>, %a: i32) {\n%p = elem %x : ptr<i32 global>\n"
     text += "%b = add %a, %a : i32\n%unused = sub %b, %a : i32\nstore %p, %b\nyield\n}"
-    words = emit(parse_func(text), SERIAL, FULL, "k").words
+    words = emit(lower(parse_func(text), FULL), SERIAL, FULL, "k").words
     assert tools.validate(words) == ""
     assert "OpISub" in tools.disassemble_with_tool(words)
     assert "OpISub" not in tools.disassemble_with_tool(tools.optimise(words))

@@ -9,6 +9,7 @@ import pytest
 from tests.ops.cases import build_func, signatures
 from vkchi.errors import InternalError
 from vkchi.passes import f64_math, quotient
+from vkchi.passes.pipeline import lower
 from vkchi.spirv import arith, emit
 from vkchi.spirv.tools import find_tool, validate
 from vkchi.target.caps import FULL
@@ -36,7 +37,7 @@ def test_elementwise(kind: str) -> None:
     words = {}
     for types in types_of(kind):
         for shape in SHAPES:
-            shader = emit(build_func(kind, types, shape), GRID, FULL, kind)
+            shader = emit(lower(build_func(kind, types, shape), FULL), GRID, FULL, kind)
             words.setdefault(shader.words, f"{kind} of {types} as {shape}")
     with ThreadPoolExecutor(2) as pool:
         messages = [f"{words[w]}: {m}" for w, m in zip(words, pool.map(validate, words)) if m]
@@ -47,7 +48,7 @@ def test_elementwise(kind: str) -> None:
 def test_what_must_be_expanded_is_refused(kind: str, name: str) -> None:
     types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
     with pytest.raises(InternalError, match="legalize"):
-        emit(build_func(kind, types), GRID, FULL, kind)
+        emit(lower(build_func(kind, types), FULL), GRID, FULL, kind)
 
 
 def test_every_row_has_every_type_that_its_signature_takes() -> None:

@@ -10,6 +10,7 @@ import pytest
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import parse_func
+from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.target.caps import FULL, SMALLEST, Caps
@@ -21,7 +22,7 @@ GUARDED = Grid("exact", 64, ("arg", "n"), True)
 
 
 def emit_text(text: str, grid: Grid = SERIAL, caps: Caps = FULL) -> Shader:
-    return emit(parse_func(text), grid, caps, "k")
+    return emit(lower(parse_func(text), caps), grid, caps, "k")
 
 
 def function_text(shader: Shader) -> str:
@@ -227,5 +228,5 @@ def test_exact_sums_and_products_are_not_fused(exact: bool, count: int) -> None:
       store %q, %w
       yield
     }"""
-    shader = emit(parse_func(text), SERIAL, FULL, "k", exact=exact)
+    shader = emit(lower(parse_func(text), FULL), SERIAL, FULL, "k", exact=exact)
     assert disassemble(shader.words).count("NoContraction") == count

@@ -23,7 +23,9 @@ TABLES: dict[str, Iterable[str]] = {
 
 @pytest.mark.parametrize("file", TABLES)
 def test_table_is_total(file: str) -> None:
-    forgotten = [f"{file} has no row for `{kind}`" for kind in TABLE if kind not in TABLES[file]]
+    lowered = kinds_with(Trait.LOWERED) if "spirv" in file else ()  # written in other ops before
+    kinds = [kind for kind in TABLE if kind not in lowered]
+    forgotten = [f"{file} has no row for `{kind}`" for kind in kinds if kind not in TABLES[file]]
     assert not forgotten, "\n".join(forgotten)
 
 

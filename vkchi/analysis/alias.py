@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.core import Op, Param, Region, Value, base_of
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
-from vkchi.types import Array, Scalar
+from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
 
 
 class Index(NamedTuple):
@@ -58,10 +58,25 @@ def place_of(ptr: Value) -> Place:
         ptr = ptr.args[0]
     if isinstance(ptr, Op) and ptr.kind == "elem":
         return Place(ptr.args[0], tuple([split_offset(v) for v in ptr.args[1:]]), component)
+    if isinstance(ptr, Op) and ptr.kind == "address":
+        return Place(ptr.args[0], address_index(ptr), None)
+    if isinstance(ptr, Op) and ptr.kind == "word":  # neighbours are in it
+        return Place(base_of(ptr.args[0]), (), None)
     if isinstance(ptr, Op) and ptr.kind == "local":
         return Place(ptr, (), component)
     kind = ptr.kind if isinstance(ptr, Op) else "a parameter"
     raise InternalError(f"a place is made by `elem`, `member` or `local`, not by {kind}")
+
+
+def address_index(ptr: Op) -> tuple[Index, ...]:
+    """The scalar at an address; nothing, which may be anything, of several."""
+    assert isinstance(ptr.type, Ptr)
+    if isinstance(ptr.type.elem, Tensor):
+        return ()
+    if len(ptr.args) == 1:
+        return (Index(None, ptr.attr),)
+    root, offset = split_offset(ptr.args[1])
+    return (Index(root, (offset + ptr.attr) % (1 << scalar_of(ptr.args[1].type).bits)),)
 
 
 def split_offset(v: Value) -> Index:

@@ -160,7 +160,7 @@ def params_under(values: Iterable[Value]) -> set[Param]:
 
 def base_of(ptr: Value) -> Value:
     """The array or private place that a pointer (or array) leads to."""
-    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at"):
+    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address"):
         ptr = ptr.args[0]
     return ptr
 

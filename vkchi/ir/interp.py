@@ -3,7 +3,7 @@
 Arguments are bound by parameter name. An array is a numpy array of its logical shape plus the
 element's shape (`array<f32<3>[?]>`: `(n, 3)`), of the element's dtype (u1: bool), and is changed in
 place; its layout and stored type do not matter here. Scalars and tensors are numbers or numpy
-values. A missing parameter called `temp.*` is made here, zeroed.
+values. A missing parameter called `temp.*`, or the array of reports, is made here, zeroed.
 
 What it fixes where devices are free:
 - A load outside an array gives 0, a store or atomic outside does nothing. (An index is outside if
@@ -16,16 +16,7 @@ What it fixes where devices are free:
 - Shared memory starts as zeros.
 - A failed check ends its invocation; of a kernel that is not split yet, the serial code around too.
 
-Random numbers, which `spirv/lower` must match. All arithmetic is modulo 2**32. One draw:
-
-    state = state * 747796405 + 2891336453
-    word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737
-    result = (word >> 22) ^ word
-
-and `pcg_hash(x)` is the result of one draw from state x. An invocation begins with
-`state = pcg_hash(seed ^ (index * 2654435769))`, where `seed` is the parameter of that name and
-`index` is `thread_index`; each `random` is one draw. Source: O'Neill, PCG (RXS-M-XS 32); Jarzynski
-and Olano, Hash Functions for GPU Rendering, 2020.
+Random numbers are those of `pcg`.
 
 Must not know: passes, devices.
 
@@ -43,10 +34,13 @@ import numpy as np
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.alone import ALONE
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
-from vkchi.ir.evaluate import as_value, evaluate, is_evaluable, zero_of
+from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
+from vkchi.ir.memory import ArrayValue, Place, WordPlace
 from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE
+from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
+from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
 from vkchi.types import Array, Type, scalar_of, shape_of
 
@@ -54,7 +48,6 @@ DEFAULT_BLOCK = 64
 STEP_LIMIT = 10_000_000  # loop iterations of one `run`; more means that a loop does not end
 SIZE_LIMIT = 1 << 26  # numbers in one array; an example, a test, not a simulation
 AXES_LIMIT = 32  # of numpy before 2.0
-_MASK = 0xFFFFFFFF
 
 Compute = Callable[[str, Sequence[Any], Any, Type], Any]  # as `evaluate`
 Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
@@ -112,8 +105,9 @@ def check_size(what: str, shape: tuple[int, ...]) -> None:
 
 def _bind(p: Param, args: Mapping[str, Any]) -> Any:
     t = p.type
-    if p.name not in args and p.name.startswith(TEMP) and isinstance(t, Array) and t.shape == ():
-        return np.zeros(shape_of(t.elem), scalar_of(t.elem).dtype)
+    is_own = p.name == REPORT_ARRAY or p.name.startswith(TEMP)
+    if p.name not in args and is_own and isinstance(t, Array) and t.shape is not None:
+        return np.zeros(t.shape + shape_of(t.elem), scalar_of(t.elem).dtype)
     if p.name not in args:
         raise ArgumentError(f"argument `{p.name}` ({t}) is missing")
     value = args[p.name]
@@ -126,96 +120,6 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
         what = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
         raise ArgumentError(f"argument `{p.name}` is {what}, which is no {t}")
     return value
-
-
-# --- memory and randomness -------------------------------------------------------------------
-
-
-class Place:
-    """What a pointer leads to: the components of `array` at `index`, or nothing (None)."""
-
-    __slots__ = ("array", "index", "type")
-
-    def __init__(self, array: Any, index: tuple[int, ...] | None, t: Type) -> None:
-        self.array, self.index, self.type = array, index, t
-
-    def load(self) -> Any:
-        """The value that stands here now."""
-        if self.index is None:
-            return zero_of(self.type)
-        return np.array(self.array[self.index])[()]
-
-    def store(self, v: Any) -> None:
-        """Put v here."""
-        if self.index is not None:
-            self.array[self.index] = v
-
-    def member(self, k: int) -> Place:
-        """The place of component k, counted row by row."""
-        if self.index is None:
-            return Place(self.array, None, scalar_of(self.type))
-        inner = tuple(int(i) for i in np.unravel_index(k, shape_of(self.type)))
-        return Place(self.array, self.index + inner, scalar_of(self.type))
-
-
-class WordPlace:
-    """The word in which the number at a place stands: it has the low bits, the others are zero."""
-
-    __slots__ = ("place",)
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-
-    def load(self) -> Any:
-        """The word."""
-        return self.put(self.place.load())
-
-    def store(self, bits: Any) -> None:
-        """Replace the word."""
-        self.place.store(self.get(bits))
-
-    def get(self, bits: Any) -> Any:
-        """The number that the bits of a word hold."""
-        t = scalar_of(self.place.type)
-        raw = np.uint32(bits).tobytes()[: t.dtype.itemsize]
-        return t.dtype.type(bits & 1) if t.kind == "b" else np.frombuffer(raw, t.dtype)[0]
-
-    def put(self, v: Any) -> Any:
-        """The bits of a word with the number."""
-        return np.uint32(int.from_bytes(np.asarray(v).tobytes(), "little"))
-
-
-class ArrayValue:
-    """An array with its type, which knows the origin of its indices."""
-
-    __slots__ = ("array", "type")
-
-    def __init__(self, array: Any, t: Array) -> None:
-        self.array, self.type = array, t
-
-    def place(self, indices: Sequence[Any]) -> Place:
-        """The place of an element."""
-        t = self.type
-        origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
-        index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
-        inside = all(0 <= k < extent for k, extent in zip(index, self.array.shape))
-        return Place(self.array, index if inside else None, t.elem)
-
-
-def next_state(state: int) -> int:
-    """The state of a random stream after `state`."""
-    return (state * 747796405 + 2891336453) & _MASK
-
-
-def output_of(state: int) -> int:
-    """The 32 random bits that a new state gives."""
-    word = (((state >> ((state >> 28) + 4)) ^ state) * 277803737) & _MASK
-    return (word >> 22) ^ word
-
-
-def first_state(seed: int, index: int) -> int:
-    """The state that the stream of invocation `index` begins with."""
-    return output_of(next_state(seed ^ (index * 2654435769 & _MASK)))
 
 
 # --- execution -------------------------------------------------------------------------------
@@ -407,6 +311,10 @@ class Invocation:
         if op.kind == "report_failure":
             raise _Stopped
 
+    def leave(self, op: Op, args: list[Any]) -> None:
+        """End here."""
+        raise _Stopped
+
 
 Act = Callable[[Invocation, Op, list[Any]], Any]
 
@@ -442,9 +350,11 @@ _ACTS: dict[str, Act] = {
     "group_index": lambda run, op, args: np.int32(run.index // run.block),
     "group_size": lambda run, op, args: np.int32(run.block),
     "grid_size": lambda run, op, args: np.int32(run.grid),
+    "address": lambda run, op, args: args[0].cells(op.attr, args[1:], op.type),
+    "size": lambda run, op, args: scalar_of(op.type).dtype.type(args[0].array.size),
     "word": lambda run, op, args: WordPlace(args[0]),
-    "word_get": lambda run, op, args: args[0].get(args[1]),
-    "word_put": lambda run, op, args: args[0].put(args[2]),
+    "word_shift": lambda run, op, args: np.uint32(0),
+    "leave": Invocation.leave,
 }
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
 _ACTS.update(dict.fromkeys(REPORTS, Invocation.report))

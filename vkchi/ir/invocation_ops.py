@@ -18,7 +18,15 @@ for _name, _doc, _traits in (
     ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART),
 ):
     add_row(_name, " -> i32", None, _doc, traits=_traits)
-add_row("random", " -> u32", None, "32 fresh random bits of this invocation's stream", Effect.WRITE)
+add_row(
+    "random",
+    " -> u32",
+    None,
+    "32 fresh random bits of this invocation's stream",
+    Effect.WRITE,
+    traits=Trait.LOWERED,
+)
+add_row("leave", "", None, "the invocation ends here", Effect.SYNC)
 add_row(
     "barrier",
     "",

@@ -14,7 +14,7 @@ import numpy as np
 from vkchi.ir.core import bits_of
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, u32
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, i64, scalar_of, u1, u32
 
 
 def _elem(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -94,16 +94,27 @@ def _word(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return Ptr.of(u32, p.space)
 
 
-def _word_get(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
-    if _pointer_arg(ts).elem is not u32 or ts[1:] != (u32,) or not isinstance(given, Scalar):
-        raise SignatureError(f"takes the place of a word and a word, not {list_types(ts)}")
+def _word_shift(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    return _word(ts, attr, given) and u32
+
+
+def _address(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if not ts or not isinstance(ts[0], Array):
+        raise SignatureError(f"takes an array, not {list_types(ts)}")
+    if ts[1:2] not in ((), (i32,), (i64,)) or ts[2:] not in ((), (u1,)):
+        raise SignatureError(f"takes an i32 or i64 and a u1, not {list_types(ts[1:])}")
+    if not isinstance(given, Ptr) or given.space != ts[0].space:
+        raise SignatureError(f"gives a place in {ts[0]}, not {given}")
+    scalar, t = scalar_of(given.elem), ts[0]
+    if scalar is not scalar_of(t.elem) and scalar.bits != t.stored.bits:
+        raise SignatureError(f"cannot take {t.stored} for {scalar}")
     return given
 
 
-def _word_put(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
-    if _pointer_arg(ts).elem is not u32 or ts[1:2] != (u32,) or len(ts) != 3:
-        raise SignatureError(f"takes the place of a word, a word and a number: {list_types(ts)}")
-    return u32
+def _size(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if len(ts) != 1 or not isinstance(ts[0], Array) or given not in (i32, i64):
+        raise SignatureError(f"takes an array and gives an i32 or i64, not {list_types(ts)}")
+    return given
 
 
 add_row(
@@ -112,7 +123,7 @@ add_row(
     None,
     "the place of an element; indices outside lead to a harmless place",
     attr="inside: the word `inside` if the indices are proved in range, or None",
-    traits=Trait.PLACE,
+    traits=Trait.PLACE | Trait.LOWERED,
 )
 add_row(
     "member",
@@ -129,9 +140,24 @@ add_row(
     "the place of a component at a computed, clamped index",
     traits=Trait.PLACE,
 )
+add_row(
+    "address",
+    _address,
+    None,
+    "the place that begins so many scalars behind an array's first one (components of a tensor "
+    "follow each other); a harmless place where the third operand is false",
+    attr="scalars: int, added to the second operand",
+    traits=Trait.PLACE,
+)
 add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")
-add_row("word_get", _word_get, None, "the narrow number of a `word` in these bits of the word")
-add_row("word_put", _word_put, None, "bits of a word with the narrow number of a `word` replaced")
+add_row("word_shift", _word_shift, None, "the bit of its `word` at which a number begins")
+add_row(
+    "size",
+    _size,
+    None,
+    "how many scalars an array has",
+    traits=Trait.UNIFORM,
+)
 add_row(
     "shape",
     _shape,

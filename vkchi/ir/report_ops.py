@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.ir.sig import SignatureError
-from vkchi.ir.table import Effect, add_row, list_types
+from vkchi.ir.table import Effect, Trait, add_row, list_types
 from vkchi.types import Scalar, Tensor, Type, i32
 
 REPORTS = {
@@ -35,4 +35,4 @@ def _report(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
 
 
 for _name, _doc in REPORTS.items():
-    add_row(_name, _report, None, _doc, Effect.REPORT, attr="site: int")
+    add_row(_name, _report, None, _doc, Effect.REPORT, attr="site: int", traits=Trait.LOWERED)

@@ -42,6 +42,7 @@ class Trait(enum.Flag):
     PER_INVOCATION = enum.auto()  # known without operands, but not the same in every dispatch
     UNIFORM = enum.auto()  # known without operands, and the same in a whole workgroup
     DISTINCT = enum.auto()  # known without operands, and different within a workgroup
+    LOWERED = enum.auto()  # written in other ops before code is emitted (`pipeline.LOWERING`)
 
 
 class Control(NamedTuple):

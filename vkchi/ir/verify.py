@@ -10,8 +10,8 @@ Values
     or arrays.
 Attributes
  6. A `const` holds one bit pattern per component, an int of no more than the scalar's width.
- 7. Other attrs are what the row says: `elem` None or "inside", `parallel` None or a positive block
-    size, components and axes ints (in range: rule 2), everything else None.
+ 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, `parallel` None or
+    a positive block size, components and axes ints (in range: rule 2), everything else None.
 Structure
  8. A region ends in `yield`, and `yield` stands nowhere else.
  9. Each control op has its number of regions; other ops have none, and at most one result, `yield`
@@ -82,6 +82,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "component": _is_count,
     "axis": _is_count,
     "site": _is_count,
+    "scalars": lambda attr: type(attr) is int,
     "block size": lambda attr: attr is None or (_is_count(attr) and attr > 0),
     "bits": lambda attr: True,  # rule 6
 }

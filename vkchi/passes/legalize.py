@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, constant_array, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
@@ -71,20 +71,33 @@ def legalize(fn: Func, caps: Caps) -> Func:
     check_types(fn, caps)
     table = expansions(caps)
     kinds = {kind for kind, _, _ in table}
-    if not any(op.kind in kinds for op in walk(fn.body)):
+    swapped = arrays_swapped(fn, table)
+    if not swapped and not any(op.kind in kinds for op in walk(fn.body)):
         return fn
 
     seen = values_seen_whole(fn)
 
     def visit(b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        if op.kind not in kinds or (op.kind in MAY_BE_WHOLE and op not in seen):
+        if op.kind in MAY_BE_WHOLE and op not in seen:
             return None
-        expand = table.get(key_of(op))
-        if expand is None:
-            return None
-        return [expand(b, op, args)]
+        if swapped and op.kind in ATOMICS and base_of(op.args[0]) in swapped:
+            return [expand_swap(b, op, args)]
+        expand = table.get(key_of(op)) if op.kind in kinds else None
+        return None if expand is None else [expand(b, op, args)]
 
     return rebuild(fn, visit)
+
+
+def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
+    """Workgroup arrays of floats that are compared and swapped or exchanged anywhere: they are kept
+    as integers (`access`), so floats in them have no other atomics."""
+    found: set[Value] = set()
+    for op in walk(fn.body):
+        if op.kind in UPDATES and key_of(op)[2] == "shared":
+            is_bitwise = op.kind not in ATOMICS or table.get(key_of(op)) is expand_swap
+            if is_bitwise and key_of(op)[1] in ("f32", "f64"):
+                found.add(base_of(op.args[0]))
+    return found
 
 
 # What is only expanded where users see whether it is a whole number: elsewhere the device's own do.
@@ -240,20 +253,10 @@ def expand_private(b: Builder, op: Op, args: Args) -> Value:
 
 
 def expand_swap(b: Builder, op: Op, args: Args) -> Value:
-    """An atomic by compare-and-swap, until nobody came between."""
-    t = args[1].type
-    if isinstance(t, Tensor):
+    """An atomic by compare-and-swap of the number."""
+    if isinstance(args[1].type, Tensor):
         return by_components(b, op, args, expand_swap)
-    old, again = Param(t, "old"), Param(t, "old")
-    open_, done = Param(u1, "open"), Param(u1, "open")
-    with b.region(old, open_) as cond:
-        b.emit("yield", open_)
-    with b.region(again, done) as body:
-        new = combined(b, op, again, args)
-        seen = b.emit("atomic_cas", args[0], again, new)
-        b.emit("yield", seen, b.emit("not", same_bits(b, seen, again)))
-    first = b.emit("load", args[0])
-    return b.while_((first, b.const(True, u1)), cond, body).results[0]
+    return swap_until_done(b, args[0], lambda old: combined(b, op, old, args))
 
 
 def expand_word(b: Builder, op: Op, args: Args) -> Value:
@@ -262,18 +265,44 @@ def expand_word(b: Builder, op: Op, args: Args) -> Value:
     t = args[1].type
     if isinstance(t, Tensor):
         return by_components(b, op, args, expand_word)
-    place = b.emit("word", args[0])
-    word, again = Param(u32, "word"), Param(u32, "word")
+    assert isinstance(t, Scalar)
+    shift = Num(b, b.emit("word_shift", args[0]))
+    ones = (1 << max(t.bits, 8)) - 1  # a truth value is a byte
+
+    def replaced(word: Value) -> Value:
+        old = number_in(Num(b, word), shift, t)
+        new = bits_in_word(Num(b, combined(b, op, old.v, args)), t) << shift
+        return ((Num(b, word) & ~(shift.number(ones) << shift)) | new).v
+
+    last = swap_until_done(b, b.emit("word", args[0]), replaced)
+    return number_in(Num(b, last), shift, t).v
+
+
+def number_in(word: Num, shift: Num, t: Scalar) -> Num:
+    """The narrow number that a word holds from a bit on."""
+    low = word >> shift
+    if t is u1:
+        return (low & 255).cast(u1)
+    return low.cast(SCALARS[f"u{t.bits}"]).bits(t)
+
+
+def bits_in_word(x: Num, t: Scalar) -> Num:
+    """A word that is zero but for a narrow number in its low bits."""
+    return x.cast(u32) if t is u1 else x.bits(SCALARS[f"u{t.bits}"]).cast(u32)
+
+
+def swap_until_done(b: Builder, place: Value, update: Callable[[Value], Value]) -> Value:
+    """Put `update` of what stands at a place there, again until nobody came between; the old value.
+    It is the only loop around compare-and-swap."""
+    first = b.emit("load", place)
+    old, again = Param(first.type, "old"), Param(first.type, "old")
     open_, done = Param(u1, "open"), Param(u1, "open")
-    with b.region(word, open_) as cond:
+    with b.region(old, open_) as cond:
         b.emit("yield", open_)
     with b.region(again, done) as body:
-        new = combined(b, op, b.emit("word_get", place, again, type=t), args)
-        seen = b.emit("atomic_cas", place, again, b.emit("word_put", place, again, new))
-        b.emit("yield", seen, b.emit("ne", seen, again))
-    first = b.emit("load", place)
-    last = b.while_((first, b.const(True, u1)), cond, body).results[0]
-    return b.emit("word_get", place, last, type=t)
+        seen = b.emit("atomic_cas", place, again, update(again))
+        b.emit("yield", seen, b.emit("not", same_bits(b, seen, again)))
+    return b.while_((first, b.const(True, u1)), cond, body).results[0]
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:

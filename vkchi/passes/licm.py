@@ -88,9 +88,10 @@ def is_invariant(op: Op, inside: set[Value], changes: Changes) -> bool:
 
 
 def needs_loop(op: Op) -> bool:
-    """Whether an access was proved inside by what holds in the loop only: that it runs at all."""
+    """Whether an access was proved inside by what holds in the loop only: that it runs at all. Of
+    an `address` nobody knows any more."""
     if op.kind != "elem" or op.attr != "inside":
-        return False
+        return op.kind == "address"
     t = op.args[0].type
     assert isinstance(t, Array)
     are_constant = all(isinstance(v, Op) and v.kind == "const" for v in op.args[1:])

@@ -62,6 +62,9 @@ ENTRIES: dict[str, Entry] = {
     "stride": Entry("stride:stride", "caps"),
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
+    "access": Entry("access:lower_access"),
+    "streams": Entry("streams:lower_random"),
+    "records": Entry("records:lower_reports"),
     "fission": Entry("fission:cut_long_loops"),
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
@@ -96,6 +99,15 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
     Step("dce", "what these left unused", ("reduce", "stride", "legalize")),
+)
+
+# On each dispatch, before it is emitted: what stands in the op table as `LOWERED` is written in
+# other ops. Passes that reason about elements come before.
+LOWERING: tuple[Step, ...] = (
+    Step("access", "addresses are arithmetic like any other from here on"),
+    Step("licm", "the parts of addresses that a serial loop does not change", ("access",)),
+    Step("streams", "nobody asks any more whether a Func draws"),
+    Step("records", "last: until here, reports touch no memory"),
 )
 
 
@@ -141,6 +153,14 @@ def optimise(fn: Func, caps: Caps, options: Options) -> tuple[Program, tuple[Par
     used = {p for f in kept for p in f.params}
     clock.show()
     return Program(program.name, kept), tuple(p for p in temps if p in used)
+
+
+def lower(fn: Func, caps: Caps) -> Func:
+    """A dispatch in ops that code is emitted for. Raises InternalError if a pass breaks the IR."""
+    clock = Clock(f"{fn.name}, lowered")
+    fn = run_steps(fn, LOWERING, caps, Options(), clock)
+    clock.show()
+    return fn
 
 
 def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:

@@ -19,7 +19,7 @@ from vkchi.ir.core import Param
 from vkchi.spirv import spec
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
-from vkchi.target.shader import REPORTS, Slot
+from vkchi.target.shader import Slot
 from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
 
 if TYPE_CHECKING:
@@ -71,10 +71,6 @@ class Arguments:
     def trash(self) -> int:
         """The pointer, to `struct { u32[] }`, of the block that stray accesses go to."""
         return self._ask("trash", "", 0, "u32")
-
-    def reports(self) -> int:
-        """The pointer, to `struct { u32[] }`, of the buffer that reports go to."""
-        return self._ask("ptr", REPORTS, 0, "u32")
 
     def dim(self, param: Param, axis: int) -> int:
         """The i32 extent of an axis of an array of dynamic shape."""

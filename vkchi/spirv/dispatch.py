@@ -25,7 +25,7 @@ FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})  # what 
 
 
 def emit(fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False) -> Shader:
-    """The compiled dispatch of a Func that `split_dispatches` and `legalize` have gone over.
+    """The compiled dispatch of a Func that `pipeline.lower` has gone over.
 
     With `exact`, the driver may not fuse operations on floats. The module's entry point is called
     `main`. Written to the folder of VKCHI_DUMP_SPV if set.
@@ -33,7 +33,7 @@ def emit(fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False) ->
     not have come here.
     """
     em = Emitter(fn, grid, caps, ROWS, exact=exact)
-    check_shared(fn, em.survey, caps)
+    check_shared(fn, caps)
     entry, slots, size_bytes, indirect = _write_function(em)
     if caps.signed_zero_inf_nan_f32 and f32 in em.types:
         em.need("signed_zero_inf_nan_f32")

@@ -222,6 +222,10 @@ class Emitter:
         self.code += 2 << 16 | spec.OpLabel, label
         self.block = label
 
+    def pair_id(self) -> int:
+        """The id of the type of two words, which addresses are handled as."""
+        return self.m.type(spec.OpTypeVector, self.type_id(u32), 2)
+
     def length(self, elem_id: int, count: int) -> int:
         """The id of the type `elem[count]` without a stride, for variables."""
         return self.m.type(spec.OpTypeArray, elem_id, self.const(u32, count))

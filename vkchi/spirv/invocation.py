@@ -1,30 +1,23 @@
-"""What an invocation knows of itself: indices, random numbers; how a workgroup synchronises.
+"""What an invocation knows of itself: its indices; how a workgroup synchronises, how one ends.
 
-Owns: the mapping of loop iterations to invocations, the random streams. Must not know: memory
-addressing, arithmetic of other ops.
+Owns: the mapping of loop iterations to invocations. Must not know: memory, arithmetic.
 
 The index of an invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`; the
-y dimension is left out where the grid is known to fit x. The random stream of invocation k starts
-at `draw(seed ^ k * 2654435769)`; each draw advances `state = state * 747796405 + 2891336453` and
-gives a permutation of it (PCG-RXS-M-XS 32).
-Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms", 2014.
+y dimension is left out where the grid is known to fit x.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.spirv import spec
 from vkchi.spirv.spec import BuiltIn, Decoration, Scope, Semantics
-from vkchi.target.shader import SEED, split_groups
-from vkchi.types import i32, u32
+from vkchi.target.shader import split_groups
+from vkchi.types import i32, u1, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
-
-MULTIPLIER, INCREMENT, PERMUTER, SPREADER = 747796405, 2891336453, 277803737, 2654435769
 
 
 # --- indices -----------------------------------------------------------------------------------
@@ -119,54 +112,6 @@ def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
     return (signed(em, size),)
 
 
-# --- random numbers ------------------------------------------------------------------------------
-
-
-def lower_random(em: Emitter, op: Op) -> tuple[int, ...]:
-    """random: advance the invocation's state, give the permutation of it."""
-    word = em.type_id(u32)
-    state = _state(em)
-    advanced = _advance(em, em.op(spec.OpLoad, word, state))
-    em.act(spec.OpStore, state, advanced)
-    return (_permute(em, advanced),)
-
-
-def _advance(em: Emitter, state: int) -> int:
-    word = em.type_id(u32)
-    product = em.op(spec.OpIMul, word, state, em.const(u32, MULTIPLIER))
-    return em.op(spec.OpIAdd, word, product, em.const(u32, INCREMENT))
-
-
-def _permute(em: Emitter, state: int) -> int:
-    word = em.type_id(u32)
-    top = em.op(spec.OpShiftRightLogical, word, state, em.const(u32, 28))
-    amount = em.op(spec.OpIAdd, word, top, em.const(u32, 4))
-    shifted = em.op(spec.OpShiftRightLogical, word, state, amount)
-    mixed = em.op(spec.OpBitwiseXor, word, shifted, state)
-    product = em.op(spec.OpIMul, word, mixed, em.const(u32, PERMUTER))
-    high = em.op(spec.OpShiftRightLogical, word, product, em.const(u32, 22))
-    return em.op(spec.OpBitwiseXor, word, high, product)
-
-
-def _state(em: Emitter) -> int:
-    """The Function variable of the stream; set up in the prologue when first asked for."""
-    key = (0, -1)
-    found = em.onces.get(key)
-    if found is not None:
-        return found
-    seed = next((p for p in em.fn.params if p.name == SEED and p.type is u32), None)
-    if seed is None:
-        raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
-    found = em.onces[key] = em.variable(em.type_id(u32))
-    index, start = global_id(em), em.arguments.value(seed)[0]
-    body, em.code = em.code, em.prologue  # what follows is written to the prologue
-    spread = em.op(spec.OpIMul, em.type_id(u32), index, em.const(u32, SPREADER))
-    mixed = em.op(spec.OpBitwiseXor, em.type_id(u32), start, spread)
-    em.act(spec.OpStore, found, _permute(em, _advance(em, mixed)))
-    em.code = body
-    return found
-
-
 # --- synchronisation -----------------------------------------------------------------------------
 
 BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.WorkgroupMemory
@@ -182,3 +127,13 @@ def lower_fence(em: Emitter, op: Op) -> None:
     """fence: accesses before are seen by the whole device before those after."""
     device = em.const(u32, Scope.Device)
     em.act(spec.OpMemoryBarrier, device, em.const(u32, BOTH_MEMORIES))
+
+
+def lower_leave(em: Emitter, op: Op) -> None:
+    """leave: a return, said as a branch that is always taken: so no block is unreachable."""
+    label, merge = em.m.new_id(), em.m.new_id()
+    em.act(spec.OpSelectionMerge, merge, 0)
+    em.act(spec.OpBranchConditional, em.const(u1, 1), label, merge)
+    em.begin_block(label)
+    em.act(spec.OpReturn)
+    em.begin_block(merge)

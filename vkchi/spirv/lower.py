@@ -1,4 +1,5 @@
-"""ONE ROW PER IR OP: which function writes it. Tensors are taken apart here, by component.
+"""ONE ROW PER IR OP that is not `LOWERED` before: which function writes it. Tensors are taken apart
+here, by component.
 
 Owns: `ROWS`, and the ops on whole tensors, which only rename or combine components.
 Must not know: what single instructions mean (`arith.py`), addresses (`memory.py`), blocks
@@ -11,10 +12,8 @@ from __future__ import annotations
 
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op
-from vkchi.ir.report_ops import REPORTS
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
-from vkchi.spirv.reports import lower_report
 from vkchi.spirv.spec import StorageClass
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 
@@ -209,26 +208,24 @@ ROWS: dict[str, Row] = {
     "transpose": lower_transpose,
     "outer": lower_outer,
     "sum": lower_sum,
-    "elem": memory.lower_elem,
+    "address": memory.lower_address,
     "member": memory.lower_member,
     "member_at": memory.lower_member_at,
-    "word": atomics.lower_word,
-    "word_get": atomics.lower_word_get,
-    "word_put": atomics.lower_word_put,
+    "word": memory.lower_word,
+    "word_shift": memory.lower_word_shift,
+    "size": memory.lower_size,
     "shape": memory.lower_shape,
     "local": memory.lower_local,
     "shared": memory.lower_shared,
     "load": memory.lower_load,
     "store": memory.lower_store,
     **dict.fromkeys([*atomics.OPCODES, "atomic_mul"], atomics.lower_atomic),
-    "atomic_exchange": atomics.lower_exchange,
-    "atomic_cas": atomics.lower_exchange,
     "thread_index": invocation.lower_thread_index,
     "local_index": invocation.lower_local_index,
     "group_index": invocation.lower_group_index,
     "group_size": invocation.lower_group_size,
     "grid_size": invocation.lower_grid_size,
-    "random": invocation.lower_random,
+    "leave": invocation.lower_leave,
     "barrier": invocation.lower_barrier,
     "fence": invocation.lower_fence,
     "subgroup_size": subgroup.lower_size,
@@ -243,5 +240,4 @@ ROWS: dict[str, Row] = {
     "while": control.lower_while,
     "parallel": control.lower_parallel,
     "yield": control.lower_yield,
-    **dict.fromkeys(REPORTS, lower_report),
 }

@@ -1,52 +1,22 @@
-"""Places: how elements and components are addressed, loaded and stored.
+"""Memory: addresses, loads, stores, private variables.
 
-Owns: `elem`, `member`, `member_at`, `local`, `shared`, `load`, `store`, `shape`; three kinds of
-place (in buffers, in workgroup memory, in private variables); what happens to stray indices.
-Must not know: how offsets are computed (`offsets.py`), other arithmetic, control flow.
+Owns: `address`, `word`, `size`, `shape`, `shared`, `load`, `store`, `local` and components of its
+values; kinds of place: in buffers, in workgroup memory, in private variables. Must not know: how
+offsets are computed (`passes.access` has), arithmetic, control flow.
 
-Indices are 32 bits wide where the array is static and has fewer than 2**31 scalars, or is dynamic
-and all its index values are 32 bits wide; else 64.
-
-An access with an index that may be outside goes to a spare element behind the array where the
-element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
-Whoever makes the memory of an array adds that element (one instruction per access; selecting
-another address instead costs half the speed on software drivers). Where other arrays' elements are
-in between, each index is judged, and the trash block's address selected.
+A pointer is formed in the block that uses it: as an in-bounds access chain with one index, which
+drivers turn into one 64-bit base and a 32-bit offset.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, value_of
 from vkchi.spirv import spec
-from vkchi.spirv.offsets import (
-    Offset,
-    add_id,
-    axis_index,
-    has_spare,
-    index_of,
-    layout_of,
-    materialise,
-    multiply,
-    static_offset,
-)
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
-from vkchi.spirv.words import WordPlace, from_word, to_word
-from vkchi.types import (
-    WIDE_FROM,
-    Array,
-    Scalar,
-    i32,
-    i64,
-    scalar_named,
-    scalar_of,
-    u1,
-    u32,
-    u64,
-)  # fmt: skip
+from vkchi.types import Array, Ptr, Scalar, Tensor, i32, scalar_of, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -55,212 +25,148 @@ VECTOR_MAX = 4
 
 
 class BufferPlace:
-    """An element, or some components of it, in a buffer. `ok` is a truth id or 0 for no check;
-    `t` is the type of the index; `pointers` are those formed in `block`."""
+    """`count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok` is a truth
+    id or 0 for no check; `width` is the index's type; `pointers` are those formed in `block`."""
 
-    __slots__ = ("base", "block", "components", "elem", "offset", "ok", "pointers", "stored", "t")
+    __slots__ = (
+        "base", "block", "constant", "count", "index", "ok", "pointers", "scalar", "stored",
+        "width",
+    )  # fmt: skip
 
     def __init__(
-        self, base: int, stored: Scalar, elem: Scalar, offset: Offset, t: Scalar, ok: int,
-        components: tuple[int, ...],
+        self, base: int, stored: Scalar, t: Scalar | Tensor, index: int, constant: int,
+        width: Scalar, ok: int,
     ) -> None:  # fmt: skip
-        self.base, self.stored, self.elem = base, stored, elem
-        self.offset, self.t, self.ok, self.components = offset, t, ok, components
+        self.base, self.stored, self.ok = base, stored, ok
+        self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
+        self.index, self.constant, self.width = index, constant, width
         self.block = 0
         self.pointers: dict[tuple[int, int], int] = {}
 
-    def at(self, offset: Offset, components: tuple[int, ...]) -> BufferPlace:
-        """Other components of the same array, under the same check."""
-        return BufferPlace(self.base, self.stored, self.elem, offset, self.t, self.ok, components)
-
 
 class SharedPlace(NamedTuple):
-    """An element, or some components of it, in workgroup memory; `kept` is the scalar that the
-    variable is made of (an unsigned integer for floats that are compared and swapped)."""
+    """A scalar in workgroup memory."""
 
-    variable: int
-    kept: Scalar
-    elem: Scalar
-    offset: Offset
-    components: tuple[int, ...]
+    pointer: int
+    scalar: Scalar
 
-    def at(self, offset: Offset, components: tuple[int, ...]) -> SharedPlace:
-        return self._replace(offset=offset, components=components)
+
+class WordPlace(NamedTuple):
+    """A u32 in a buffer."""
+
+    pointer: int
+    scalar: Scalar
 
 
 class LocalPlace(NamedTuple):
     """A private value: one Function variable per component, or, if `array`, a single one that
     components are reached in by the ids of their indices."""
 
-    elem: Scalar
+    scalar: Scalar
     variables: tuple[int, ...]
     array: int
     indices: tuple[int, ...]
 
 
-Place = BufferPlace | SharedPlace | LocalPlace | WordPlace
+Place = BufferPlace | SharedPlace | WordPlace | LocalPlace
 
 
-# --- elements ----------------------------------------------------------------------------------
+# --- addresses ---------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
-def chunks_of(components: tuple[int, ...], is_plain: bool) -> tuple[tuple[int, int], ...]:
-    """Runs of up to four consecutive components as (first offset, count); all single where values
-    are converted on their way."""
-    runs: list[tuple[int, int]] = []
-    for c in components:
-        if is_plain and runs and c == sum(runs[-1]) and runs[-1][1] < VECTOR_MAX:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((c, 1))
-    return tuple(runs)
-
-
-def lower_elem(em: Emitter, op: Op) -> None:
-    """elem: a place in a buffer or in workgroup memory."""
-    array = op.args[0]
-    t = array.type
-    assert isinstance(t, Array)
+def lower_address(em: Emitter, op: Op) -> None:
+    """address: a place in a buffer or in workgroup memory."""
+    array, t = op.args[0], op.type
+    assert isinstance(t, Ptr)
+    operands = [em.ids[v][0] for v in op.args[1:]]
+    index = operands[0] if operands else 0
+    width = scalar_of(op.args[1].type) if operands else i32
     if t.space == "shared":
-        em.places[op] = _shared_elem(em, op, t)
-    elif t.shape is not None:
-        em.places[op] = _static_elem(em, op, t)
-    else:
-        em.places[op] = _dynamic_elem(em, op, t)
+        em.places[op] = _shared_place(em, op, index, width)
+        return
+    param, ok = _param(array), operands[1] if len(operands) > 1 else 0
+    assert isinstance(param.type, Array)
+    base, stored = em.arguments.pointer(param), param.type.stored
+    em.places[op] = BufferPlace(base, stored, t.elem, index, op.attr, width, ok)
 
 
-def _static_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
-    layout = layout_of(t)
-    width = i64 if layout.size >= WIDE_FROM else i32
-    offset, ok = static_offset(em, width, layout, op.args[1:]), 0
-    if op.attr != "inside" and has_spare(t):
-        offset = _spare_offset(em, op, t, width, offset)
-    elif op.attr != "inside":
-        ok = _is_inside(em, op, t, width)
-    base = em.arguments.pointer(_param(op))
-    elem = scalar_of(t.elem)
-    return BufferPlace(base, t.stored, elem, offset, width, ok, layout.components)
+def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace:
+    assert isinstance(op.type, Ptr) and isinstance(op.args[0].type, Array)
+    variable, scalar = em.ids[op.args[0]][0], scalar_of(op.type.elem)
+    if scalar is not op.args[0].type.elem:
+        raise InternalError("workgroup memory is not read as another type")
+    p_id = em.m.pointer(StorageClass.Workgroup, em.type_id(scalar))
+    index = sum_index(em, index, op.attr, width)
+    return SharedPlace(em.op(spec.OpAccessChain, p_id, variable, index), scalar)
 
 
-def _spare_offset(em: Emitter, op: Op, t: Array, width: Scalar, offset: Offset) -> Offset:
-    """The offset of an element, or of the spare one behind the array. Of a single axis, the index
-    itself is judged: its multiples may wrap."""
-    layout = layout_of(t)
-    if not offset.id and 0 <= offset.constant < layout.size:
-        return offset
-    if t.ndim != 1 or t.shape is None or len(layout.axes[0]) != 1:
-        size = em.number(width, layout.size)
-        return Offset(_to_spare(em, width, materialise(em, width, offset), size), 0)
-    index = materialise(em, width, axis_index(em, width, layout, 0, op.args[1]))
-    index = _to_spare(em, width, index, em.number(width, t.shape[0]))
-    return Offset(multiply(em, width, index, t.scalars_per_element), 0)
+def sum_index(em: Emitter, index: int, constant: int, width: Scalar) -> int:
+    """The id of index + constant; an index of 0 stands for none."""
+    if not index:
+        return em.number(width, constant)
+    if not constant:
+        return index
+    bits = em.known(index)
+    if bits is not None:
+        return em.number(width, int(value_of(bits, width)) + constant)
+    return em.op(spec.OpIAdd, em.type_id(width), index, em.number(width, constant))
 
 
-def _to_spare(em: Emitter, t: Scalar, number: int, limit: int) -> int:
-    """A number, or the limit where the number is negative or not below it."""
-    return em.glsl(Glsl.UMin, em.type_id(t), number, limit)
-
-
-def _is_inside(em: Emitter, op: Op, t: Array, width: Scalar) -> int:
-    """Whether every index is one of its axis; 0 where that is known."""
-    assert t.shape is not None
-    inside = 0
-    for axis, (v, extent) in enumerate(zip(op.args[1:], t.shape, strict=True)):
-        index = axis_index(em, width, layout_of(t), axis, v)
-        if not index.id and 0 <= index.constant < extent:
-            continue
-        ends = materialise(em, width, index), em.number(width, extent)
-        one = em.op(spec.OpULessThan, em.type_id(u1), *ends)
-        inside = em.op(spec.OpLogicalAnd, em.type_id(u1), inside, one) if inside else one
-    return inside
-
-
-def _dynamic_elem(em: Emitter, op: Op, t: Array) -> BufferPlace:
-    param, indices, n = _param(op), op.args[1:], t.scalars_per_element
-    is_wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
-    width = i64 if is_wide else i32
-    offset = Offset(0, 0)
-    for axis, v in enumerate(indices):
-        if offset.id or offset.constant:
-            number = materialise(em, width, offset)
-            extent = _dim(em, param, axis, width)
-            offset = Offset(em.op(spec.OpIMul, em.type_id(width), number, extent), 0)
-        index = index_of(em, width, v)
-        offset = Offset(offset.id, offset.constant + index.constant)
-        if index.id:
-            offset = add_id(em, width, offset, index.id)
-    if op.attr != "inside" and indices:
-        number = materialise(em, width, offset)
-        limit = _element_limit(em, param, t, width)
-        offset = Offset(_to_spare(em, width, number, limit), 0)
-    if n > 1 and offset.id:
-        offset = Offset(multiply(em, width, offset.id, n), offset.constant * n)
-    elif n > 1:
-        offset = Offset(0, offset.constant * n)
-    base = em.arguments.pointer(param)
-    return BufferPlace(base, t.stored, scalar_of(t.elem), offset, width, 0, tuple(range(n)))
-
-
-def _dim(em: Emitter, param: Param, axis: int, t: Scalar) -> int:
-    extent = em.arguments.dim(param, axis)
-    return em.once(spec.OpSConvert, em.type_id(i64), extent) if t is i64 else extent
-
-
-def _element_limit(em: Emitter, param: Param, t: Array, width: Scalar) -> int:
-    """How many elements a dynamic array has."""
-    if t.ndim == 1:
-        return _dim(em, param, 0, width)
-    size, n = em.arguments.size(param, width), t.scalars_per_element
-    if n == 1:
-        return size
-    unsigned = u64 if width is i64 else u32
-    plain = em.once(spec.OpBitcast, em.type_id(unsigned), size)
-    return em.once(spec.OpUDiv, em.type_id(unsigned), plain, em.number(unsigned, n))
-
-
-def _param(op: Op) -> Param:
-    array = op.args[0]
+def _param(array: object) -> Param:
     if not isinstance(array, Param):
         raise InternalError("an array in a buffer must be a parameter of the function")
     return array
 
 
 def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
-    """shape: a constant, or a slot of the argument block."""
-    array = op.args[0]
-    assert isinstance(array.type, Array)
-    if array.type.shape is not None:
-        return (em.index(array.type.shape[op.attr]),)
-    return (em.arguments.dim(_param(op), op.attr),)
+    """shape: a slot of the argument block."""
+    array = op.args[0].type
+    assert isinstance(array, Array)
+    if array.shape is not None:
+        return (em.index(array.shape[op.attr]),)
+    return (em.arguments.dim(_param(op.args[0]), op.attr),)
 
 
-# --- workgroup memory ----------------------------------------------------------------------------
+def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
+    """size: a slot of the argument block."""
+    return (em.arguments.size(_param(op.args[0]), scalar_of(op.type)),)
 
 
-def lower_shared(em: Emitter, op: Op) -> None:
-    """shared: a Workgroup variable, with a spare element if an index may be outside."""
+def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
+    """shared: a Workgroup variable."""
     t = op.type
-    assert isinstance(t, Array)
-    elem = scalar_of(t.elem)
-    kept = scalar_named(f"u{max(elem.bits, 32)}") if op in em.survey.as_bits else elem
-    size = layout_of(t).size
-    length = size + (t.scalars_per_element if op in em.survey.strays else 0)
-    array = em.length(em.type_id(kept), max(length, 1))
-    variable = em.m.variable(StorageClass.Workgroup, array)
-    em.places[op] = SharedPlace(variable, kept, elem, Offset(0, 0), layout_of(t).components)
+    assert isinstance(t, Array) and t.shape is not None
+    array = em.length(em.type_id(scalar_of(t.elem)), t.shape[0])
+    return (em.m.variable(StorageClass.Workgroup, array),)
 
 
-def _shared_elem(em: Emitter, op: Op, t: Array) -> SharedPlace:
-    whole = em.places[op.args[0]]
-    assert isinstance(whole, SharedPlace)
-    layout = layout_of(t)
-    offset = static_offset(em, i32, layout, op.args[1:])
-    if op.attr != "inside":
-        number = materialise(em, i32, offset)
-        spare = em.index(layout.size)
-        offset = Offset(_to_spare(em, i32, number, spare), 0)
-    return whole.at(offset, layout.components)
+# --- words of narrow numbers ---------------------------------------------------------------------
+
+
+def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
+    """Low and high word of the address of a narrow number in a buffer; its byte in the word."""
+    place = em.places[op.args[0]]
+    assert isinstance(place, BufferPlace)
+    word = em.type_id(u32)
+    address = em.op(spec.OpBitcast, em.pair_id(), buffer_pointer(em, place, 0, 1))
+    low = em.op(spec.OpCompositeExtract, word, address, 0)
+    high = em.op(spec.OpCompositeExtract, word, address, 1)
+    return low, high, em.op(spec.OpBitwiseAnd, word, low, em.const(u32, 3))
+
+
+def lower_word(em: Emitter, op: Op) -> None:
+    """word: it begins at the next lower multiple of four bytes."""
+    low, high, byte = _byte_address(em, op)
+    start = em.op(spec.OpBitwiseXor, em.type_id(u32), low, byte)
+    address = em.op(spec.OpCompositeConstruct, em.pair_id(), start, high)
+    p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.type_id(u32))
+    em.places[op] = WordPlace(em.op(spec.OpBitcast, p_id, address), u32)
+
+
+def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
+    """word_shift: memory is little-endian, so the number of byte k has the bits from 8 * k on."""
+    byte = _byte_address(em, op)[2]
+    return (em.op(spec.OpShiftLeftLogical, em.type_id(u32), byte, em.const(u32, 3)),)
 
 
 # --- private places ----------------------------------------------------------------------------
@@ -280,56 +186,25 @@ def lower_local(em: Emitter, op: Op) -> None:
     store_place(em, place, values)
 
 
-# --- components --------------------------------------------------------------------------------
-
-
-def _tensor_place(em: Emitter, op: Op) -> BufferPlace | SharedPlace | LocalPlace:
+def _local_place(em: Emitter, op: Op) -> LocalPlace:
     place = em.places[op.args[0]]
-    if isinstance(place, WordPlace):
-        raise InternalError("a word has no components")
+    if not isinstance(place, LocalPlace):
+        raise InternalError(f"`{op.kind}` of what others see; `access` must replace it")
     return place
 
 
 def lower_member(em: Emitter, op: Op) -> None:
     """member: one component, known now."""
-    place, k = _tensor_place(em, op), op.attr
-    if isinstance(place, LocalPlace):
-        part = slice(k, k + 1)
-        kept = place._replace(variables=place.variables[part], indices=place.indices[part])
-        em.places[op] = kept
-    else:
-        em.places[op] = place.at(place.offset, (place.components[k],))
+    place, part = _local_place(em, op), slice(op.attr, op.attr + 1)
+    kept = place._replace(variables=place.variables[part], indices=place.indices[part])
+    em.places[op] = kept
 
 
 def lower_member_at(em: Emitter, op: Op) -> None:
     """member_at: one component by a clamped index."""
-    place = _tensor_place(em, op)
-    if isinstance(place, LocalPlace):
-        k = clamp(em, em.ids[op.args[1]][0], len(place.indices))
-        em.places[op] = place._replace(indices=(k,))
-        return
-    components = place.components
-    k = clamp(em, em.ids[op.args[1]][0], len(components))
-    t = place.t if isinstance(place, BufferPlace) else i32
-    first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
-    if components != tuple(first + step * j for j in range(len(components))):
-        moved = _pick_component(em, components, k)
-    else:
-        moved = multiply(em, i32, k, step)
-    if t is i64:
-        moved = em.op(spec.OpSConvert, em.type_id(t), moved)
-    offset = add_id(em, t, place.offset, moved)
-    em.places[op] = place.at(offset, (first,))
-
-
-def _pick_component(em: Emitter, components: tuple[int, ...], k: int) -> int:
-    """How far component k lies behind the first, for components at irregular distances."""
-    result = em.index(components[-1] - components[0])
-    for j in range(len(components) - 2, -1, -1):
-        is_it = em.op(spec.OpIEqual, em.type_id(u1), k, em.index(j))
-        away = em.index(components[j] - components[0])
-        result = em.op(spec.OpSelect, em.type_id(i32), is_it, away, result)
-    return result
+    place = _local_place(em, op)
+    k = clamp(em, em.ids[op.args[1]][0], len(place.indices))
+    em.places[op] = place._replace(indices=(k,))
 
 
 def clamp(em: Emitter, k: int, n: int) -> int:
@@ -343,53 +218,46 @@ def clamp(em: Emitter, k: int, n: int) -> int:
 # --- pointers ----------------------------------------------------------------------------------
 
 
-def buffer_pointer(em: Emitter, place: BufferPlace, first: int, pointee: int) -> int:
-    """A pointer to a value of type id `pointee` that begins at component offset `first`; remembered
-    in its block."""
+def buffer_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
+    """A pointer to `count` scalars of a place; remembered in its block."""
     if place.block != em.block:
         place.block, place.pointers = em.block, {}
-    found = place.pointers.get((first, pointee))
+    found = place.pointers.get((first, count))
     if found is None:
-        found = place.pointers[first, pointee] = _new_pointer(em, place, first, pointee)
+        found = place.pointers[first, count] = _new_pointer(em, place, first, count)
     return found
 
 
-def _new_pointer(em: Emitter, place: BufferPlace, first: int, pointee: int) -> int:
+def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
     """Pointers are cast and selected as pairs of words, which all drivers know."""
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     t_id = em.stored_id(place.stored)
-    offset = place.offset._replace(constant=place.offset.constant + first)
-    index = materialise(em, place.t, offset)
+    index = sum_index(em, place.index, place.constant + first, place.width)
     opcode = spec.OpAccessChain if place.ok else spec.OpInBoundsAccessChain
     pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
+    pointee = vector_id(em, place.scalar, count)
     if not place.ok and pointee == t_id:
         return pointer
-    pair = m.type(spec.OpTypeVector, em.type_id(u32), 2)
-    address = em.op(spec.OpBitcast, pair, pointer)
+    address = em.op(spec.OpBitcast, em.pair_id(), pointer)
     if place.ok:
-        stray = em.once(spec.OpBitcast, pair, em.arguments.trash())
-        address = em.op(spec.OpSelect, pair, place.ok, address, stray)
+        stray = em.once(spec.OpBitcast, em.pair_id(), em.arguments.trash())
+        address = em.op(spec.OpSelect, em.pair_id(), place.ok, address, stray)
     return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
 
 
-def scalar_pointers(em: Emitter, place: Place) -> list[int]:
-    """One pointer per component, to the scalar that stands there."""
+def vector_id(em: Emitter, t: Scalar, count: int) -> int:
+    """The id of the type of so many scalars in a row."""
+    t_id = em.stored_id(t)
+    return em.m.type(spec.OpTypeVector, t_id, count) if count > 1 else t_id
+
+
+def scalar_pointer(em: Emitter, place: Place) -> int:
+    """The pointer to a place of one scalar that others see."""
     if isinstance(place, BufferPlace):
-        t_id = em.stored_id(place.stored)
-        return [buffer_pointer(em, place, c, t_id) for c in place.components]
-    if isinstance(place, SharedPlace):
-        p_id = em.m.pointer(StorageClass.Workgroup, em.type_id(place.kept))
-        indices = [
-            materialise(em, i32, place.offset._replace(constant=place.offset.constant + c))
-            for c in place.components
-        ]
-        return [em.op(spec.OpAccessChain, p_id, place.variable, index) for index in indices]
-    if isinstance(place, WordPlace):
-        return [place.pointer]
-    if not place.array:
-        return list(place.variables)
-    p_id = em.m.pointer(StorageClass.Function, em.type_id(place.elem))
-    return [em.op(spec.OpAccessChain, p_id, place.array, k) for k in place.indices]
+        return buffer_pointer(em, place, 0, 1)
+    if isinstance(place, LocalPlace):
+        raise InternalError("an atomic on a private place; legalize must replace it")
+    return place.pointer
 
 
 # --- loads and stores --------------------------------------------------------------------------
@@ -397,7 +265,13 @@ def scalar_pointers(em: Emitter, place: Place) -> list[int]:
 
 def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
     """load: the components at a place."""
-    return load_place(em, em.places[op.args[0]])
+    place = em.places[op.args[0]]
+    t_id = em.type_id(place.scalar)
+    if isinstance(place, BufferPlace):
+        return _load_buffer(em, place, t_id)
+    if isinstance(place, LocalPlace):
+        return tuple([em.op(spec.OpLoad, t_id, p) for p in _local_pointers(em, place)])
+    return (em.op(spec.OpLoad, t_id, place.pointer, *_access(place)),)
 
 
 def lower_store(em: Emitter, op: Op) -> None:
@@ -405,88 +279,52 @@ def lower_store(em: Emitter, op: Op) -> None:
     store_place(em, em.places[op.args[0]], em.ids[op.args[1]])
 
 
-def load_place(em: Emitter, place: Place) -> tuple[int, ...]:
-    """The ids of the components that stand at a place."""
-    if isinstance(place, BufferPlace):
-        return _load_buffer(em, place)
-    if isinstance(place, WordPlace):
-        return (em.op(spec.OpLoad, em.type_id(place.elem), place.pointer, *_word_access(place)),)
-    kept = place.kept if isinstance(place, SharedPlace) else place.elem
-    t_id = em.type_id(kept)
-    values = [em.op(spec.OpLoad, t_id, p) for p in scalar_pointers(em, place)]
-    if kept is not place.elem:
-        values = [_from_kept(em, kept, place.elem, v) for v in values]
-    return tuple(values)
-
-
 def store_place(em: Emitter, place: Place, values: tuple[int, ...]) -> None:
     """Put components at a place."""
     if isinstance(place, BufferPlace):
         _store_buffer(em, place, values)
-        return
-    if isinstance(place, SharedPlace) and place.kept is not place.elem:
-        values = tuple([_to_kept(em, place.kept, place.elem, v) for v in values])
-    for pointer, value in zip(scalar_pointers(em, place), values, strict=True):
-        em.act(spec.OpStore, pointer, value)
+    elif isinstance(place, LocalPlace):
+        for pointer, value in zip(_local_pointers(em, place), values, strict=True):
+            em.act(spec.OpStore, pointer, value)
+    else:
+        em.act(spec.OpStore, place.pointer, values[0], *_access(place))
 
 
-def _word_access(place: WordPlace) -> tuple[int, ...]:
-    return () if place.is_shared else (MemoryAccess.Aligned, place.elem.size_bytes)
+def _access(place: BufferPlace | SharedPlace | WordPlace) -> tuple[int, ...]:
+    if isinstance(place, SharedPlace):
+        return ()
+    return (MemoryAccess.Aligned, place.scalar.size_bytes)
 
 
-def _from_kept(em: Emitter, kept: Scalar, t: Scalar, value: int) -> int:
-    if t.bits < kept.bits:
-        return from_word(em, t, value)
-    return em.op(spec.OpBitcast, em.type_id(t), value)
+def _local_pointers(em: Emitter, place: LocalPlace) -> list[int]:
+    if not place.array:
+        return list(place.variables)
+    p_id = em.m.pointer(StorageClass.Function, em.type_id(place.scalar))
+    return [em.op(spec.OpAccessChain, p_id, place.array, k) for k in place.indices]
 
 
-def _to_kept(em: Emitter, kept: Scalar, t: Scalar, value: int) -> int:
-    if t.bits < kept.bits:
-        return to_word(em, t, value)
-    return em.op(spec.OpBitcast, em.type_id(kept), value)
+def _runs(count: int) -> list[tuple[int, int]]:
+    """So many scalars in vectors: first, length."""
+    return [(k, min(VECTOR_MAX, count - k)) for k in range(0, count, VECTOR_MAX)]
 
 
-def _load_buffer(em: Emitter, place: BufferPlace) -> tuple[int, ...]:
-    stored, elem = place.stored, place.elem
-    t_id = em.stored_id(stored)
-    access = (MemoryAccess.Aligned, stored.size_bytes)
+def _load_buffer(em: Emitter, place: BufferPlace, t_id: int) -> tuple[int, ...]:
     out: list[int] = []
-    for first, count in chunks_of(place.components, stored is elem):
-        whole_id = em.m.type(spec.OpTypeVector, t_id, count) if count > 1 else t_id
-        pointer = buffer_pointer(em, place, first, whole_id)
-        whole = em.op(spec.OpLoad, whole_id, pointer, *access)
+    for first, count in _runs(place.count):
+        whole_id = vector_id(em, place.scalar, count)
+        pointer = buffer_pointer(em, place, first, count)
+        whole = em.op(spec.OpLoad, whole_id, pointer, *_access(place))
         if count == 1:
             out.append(whole)
         else:
             out += [em.op(spec.OpCompositeExtract, t_id, whole, k) for k in range(count)]
-    if stored is not elem:
-        out = [_from_stored(em, stored, v) for v in out]
     return tuple(out)
 
 
 def _store_buffer(em: Emitter, place: BufferPlace, values: tuple[int, ...]) -> None:
-    stored, elem, at = place.stored, place.elem, 0
-    t_id = em.stored_id(stored)
-    access = (MemoryAccess.Aligned, stored.size_bytes)
-    if stored is not elem:
-        values = tuple([_to_stored(em, stored, v) for v in values])
-    for first, count in chunks_of(place.components, stored is elem):
-        whole_id, value = t_id, values[at]
+    for first, count in _runs(place.count):
+        value = values[first]
         if count > 1:
-            whole_id = em.m.type(spec.OpTypeVector, t_id, count)
-            value = em.op(spec.OpCompositeConstruct, whole_id, *values[at : at + count])
-        em.act(spec.OpStore, buffer_pointer(em, place, first, whole_id), value, *access)
-        at += count
-
-
-def _from_stored(em: Emitter, stored: Scalar, value: int) -> int:
-    """A truth value from the unsigned integer that stands for it."""
-    if stored.bits < 32:
-        value = em.op(spec.OpUConvert, em.type_id(u32), value)
-    return em.op(spec.OpINotEqual, em.type_id(u1), value, em.const(u32, 0))
-
-
-def _to_stored(em: Emitter, stored: Scalar, value: int) -> int:
-    one, zero = em.const(u32, 1), em.const(u32, 0)
-    word = em.op(spec.OpSelect, em.type_id(u32), value, one, zero)
-    return em.op(spec.OpUConvert, em.stored_id(stored), word) if stored.bits < 32 else word
+            whole_id = vector_id(em, place.scalar, count)
+            value = em.op(spec.OpCompositeConstruct, whole_id, *values[first : first + count])
+        em.act(spec.OpStore, buffer_pointer(em, place, first, count), value, *_access(place))

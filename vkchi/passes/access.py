@@ -1,0 +1,167 @@
+"""Makes addresses of places: `elem`, `member` and `member_at` of arrays become arithmetic, clamps
+and `address`; loads, stores and atomics of elements those of the scalars that stand in memory.
+
+    %p = elem %x, %i, %j          ->    %r = mul %i, %n;  %o = add %r, %j
+    %q = elem %x, %i, %k                %p = address %x, %o [0];  %q = address %x, %o [1]
+
+where %k is `%j + 1`. What is equal is written once; layouts (`layouts`) say what is written. It
+runs behind all passes that reason about elements and proves nothing: `bounds` has. Places in
+private memory stay.
+
+A workgroup array becomes one of scalars, with a spare element if an index may be outside. Where its
+floats are exchanged or compared and swapped, and where the words of its narrow numbers are asked
+for, it is kept as unsigned integers, of 32 bits at least.
+
+Owns: which op asks a layout for what. Must not know: layouts, SPIR-V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
+from vkchi.ir.ops import UPDATES
+from vkchi.passes.cse import PURE
+from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
+from vkchi.passes.offsets import Writer
+from vkchi.types import Array, Ptr, Scalar, i32, scalar_named, scalar_of
+
+Args = tuple[Value, ...]
+BITWISE = ("atomic_cas", "atomic_exchange")
+
+
+def lower_access(fn: Func) -> Func:
+    """The Func without `elem`."""
+    lowering = Lowering(fn)
+    body = lowering.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+class Lowering(Writer):
+    """One run: `places` of the pointers that are no longer there, `roots` of arrays; which
+    workgroup arrays are `kept` as integers, and need a spare element for `strays`."""
+
+    def __init__(self, fn: Func) -> None:
+        super().__init__(self.visit_op)
+        self.params = {p.name: p for p in fn.params}
+        self.kept, self.strays = survey(fn)
+        self.places: dict[Value, Place] = {}
+        self.roots: dict[Value, Root] = {}
+
+    def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
+        """What stands for the op."""
+        handler = HANDLERS.get(op.kind)
+        if handler is not None:
+            found = handler(self, op, args)
+            if found is not None:
+                return found
+        return self.merge(op, args) if op.kind in PURE else None
+
+    def root(self, array: Value) -> Root:
+        """An array parameter, as its elements are reached."""
+        found = self.roots.get(array)
+        if found is None:
+            t = array.type
+            assert isinstance(array, Param) and isinstance(t, Array)
+            shaped = self.params.get(t.like, array)
+            found = self.roots[array] = Root(t, array, t.stored, shaped)
+        return found
+
+    def shared(self, op: Op, args: Args) -> Sequence[Value]:
+        """A workgroup array as one of scalars."""
+        t = op.type
+        assert isinstance(t, Array)
+        elem = scalar_of(t.elem)
+        stored = scalar_named(f"u{max(elem.bits, 32)}") if op in self.kept else elem
+        length = layout_of(t).size + (t.scalars_per_element if op in self.strays else 0)
+        flat = Array.of(stored, 1, (max(length, 1),), space="shared")
+        array = self.b.insert(Op("shared", (), None, flat, op.span, op.name))
+        self.roots[op] = Root(t, array, stored, array)
+        return (op,)
+
+    def shape(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """An extent that is known."""
+        t = op.args[0].type
+        assert isinstance(t, Array)
+        return None if t.shape is None else (self.number(t.shape[op.attr], i32),)
+
+    # --- places
+
+    def elem(self, op: Op, args: Args) -> Sequence[Value]:
+        """The place of an element."""
+        root = self.root(op.args[0])
+        inside = op.attr == "inside"
+        self.places[op] = access_of(root.type).locate(self, root, args[1:], inside=inside)
+        return (op,)
+
+    def member(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """The place of a component."""
+        place = self.places.get(op.args[0])
+        if place is None:
+            return None
+        by = component(place, op.attr) if len(args) == 1 else component_at(self, place, args[1])
+        self.places[op] = by
+        return (op,)
+
+    # --- accesses
+
+    def load(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """The value at a place."""
+        place = self.places.get(op.args[0])
+        return None if place is None else (place.access.load(self, place),)
+
+    def store(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """A value to a place."""
+        place = self.places.get(op.args[0])
+        if place is None:
+            return None
+        place.access.store(self, place, args[1])
+        return ()
+
+    def update(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """An atomic op on a place."""
+        place = self.places.get(op.args[0])
+        if place is None:
+            return None
+        return (place.access.update(self, place, op.kind, args[1:]),)
+
+    def word(self, op: Op, args: Args) -> Sequence[Value] | None:
+        """The word of a narrow number, or its bit."""
+        place = self.places.get(op.args[0])
+        if place is None:
+            return None
+        return (place.access.word(self, place)[op.kind == "word_shift"],)
+
+
+HANDLERS: dict[str, Callable[[Lowering, Op, Args], Sequence[Value] | None]] = {
+    "shared": Lowering.shared,
+    "shape": Lowering.shape,
+    "elem": Lowering.elem,
+    "member": Lowering.member,
+    "member_at": Lowering.member,
+    "load": Lowering.load,
+    "store": Lowering.store,
+    **dict.fromkeys(UPDATES, Lowering.update),
+    "word": Lowering.word,
+    "word_shift": Lowering.word,
+}
+
+
+def survey(fn: Func) -> tuple[set[Value], set[Value]]:
+    """The `shared` ops that are kept as unsigned integers, and those with an index that may be
+    outside."""
+    kept: set[Value] = set()
+    strays: set[Value] = set()
+    for op in walk(fn.body):
+        if op.kind == "elem" and op.attr != "inside":
+            strays.add(op.args[0])
+        elif op.kind == "word" or (op.kind in BITWISE and _is_of_floats(op.args[0])):
+            kept.add(base_of(op.args[0]))
+    return kept, strays
+
+
+def _is_of_floats(place: Value) -> bool:
+    assert isinstance(place.type, Ptr)
+    elem: Scalar = scalar_of(place.type.elem)
+    return elem.kind == "f"

@@ -1,0 +1,412 @@
+"""How indices become accesses: layouts, which write IR.
+
+`Access` is the protocol, `access_of` chooses by an array's type. Today all arrays are `Affine`:
+digits of indices times strides. What else there may be (bit-packed numbers, cells behind pointers,
+bitmasks) is sketched in docs/design.md, and needs a class here and a row in `access_of`.
+
+An access with an index that may be outside goes to a spare element behind the array where the
+element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
+Whoever makes the memory of an array adds that element (one instruction per access; selecting
+another address instead costs half the speed on software drivers). Where other arrays' elements are
+in between, each index is judged, and the address gets the verdict.
+
+Offsets are 32 bits wide where the array is static and has fewer than 2**31 scalars, or is dynamic
+and all its index values are 32 bits wide; else 64.
+
+Owns: places of elements, the types of what stands in memory. Must not know: which op asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import ATOMICS
+from vkchi.passes.offsets import NOTHING, UNSIGNED, Offset, Writer
+from vkchi.types import (
+    WIDE_FROM,
+    Array,
+    AxisTerm,
+    Layout,
+    Ptr,
+    Scalar,
+    Tensor,
+    i32,
+    i64,
+    row_major,
+    scalar_named,
+    scalar_of,
+    u1,
+    u32,
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """An element, or some of its components: `stored` scalars of `array` that begin at `offset`
+    plus each of `components`, an i32 or i64; harmless where `ok` is false. `type` is that of the
+    value."""
+
+    access: Access
+    array: Value
+    stored: Scalar
+    width: Scalar
+    offset: Offset
+    ok: Value | None
+    components: tuple[int, ...]
+    type: Scalar | Tensor
+
+
+class Access(Protocol):
+    """What a layout does: all of it appends ops to `w`."""
+
+    def locate(
+        self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
+    ) -> Place:  # fmt: skip
+        """The place of an element. `inside`: the indices are proved to be in range."""
+
+    def load(self, w: Writer, place: Place) -> Value:
+        """The value that stands there."""
+
+    def store(self, w: Writer, place: Place, value: Value) -> None:
+        """Put a value there."""
+
+    def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
+        """An atomic op; the old value."""
+
+    def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
+        """The place of the 32-bit word in which a narrow number stands, and at which bit."""
+
+
+class Root(NamedTuple):
+    """An array to be indexed: its type, the value that addresses are formed from, the scalar that
+    stands there, and the array whose extents it has."""
+
+    type: Array
+    array: Value
+    stored: Scalar
+    shaped: Value
+
+
+def access_of(t: Array) -> Access:
+    """How the elements of such an array are accessed."""
+    return AFFINE
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+def component(place: Place, k: int) -> Place:
+    """One component, known now."""
+    return place._replace(components=(place.components[k],), type=scalar_of(place.type))
+
+
+def component_at(w: Writer, place: Place, k: Value) -> Place:
+    """One component by an index that is clamped."""
+    components, width = place.components, place.width
+    last = w.number(len(components) - 1, i32)
+    k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
+    first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
+    if components == tuple(first + step * j for j in range(len(components))):
+        moved = w.whole(w.times(Offset(k, 0), step, i32), i32)
+    else:
+        moved = _pick(w, components, k)
+    moved = moved if width is i32 else w.op("cast", moved, type=width)
+    offset = w.plus(place.offset, Offset(moved, 0), width)
+    return place._replace(offset=offset, components=(first,), type=scalar_of(place.type))
+
+
+def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
+    """How far component k lies behind the first, for components at irregular distances."""
+    result = w.number(components[-1] - components[0], i32)
+    for j in range(len(components) - 2, -1, -1):
+        is_it = w.op("eq", k, w.number(j, i32), type=u1)
+        away = w.number(components[j] - components[0], i32)
+        result = w.op("select", is_it, away, result, type=i32)
+    return result
+
+
+@lru_cache(maxsize=4096)
+def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Runs of consecutive components as (first offset, count)."""
+    runs: list[tuple[int, int]] = []
+    for c in components:
+        if runs and c == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((c, 1))
+    return tuple(runs)
+
+
+def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
+    """The address of a value of type t that begins at component offset `first`."""
+    assert isinstance(place.array.type, Array)
+    value, constant = place.offset
+    ok = () if place.ok is None else (place.ok,)
+    if value is None and ok:
+        value = w.number(0, place.width)
+    args = (place.array, *(() if value is None else (value,)), *ok)
+    t_ptr = Ptr.of(t, place.array.type.space)
+    return w.op("address", *args, attr=constant + first, type=t_ptr)
+
+
+# --- what stands in memory -----------------------------------------------------------------------
+
+
+def from_stored(w: Writer, v: Value, t: Scalar) -> Value:
+    """A number of type t from the scalar that stands for it: its bits, in the lowest of a word."""
+    stored = scalar_of(v.type)
+    if stored is t:
+        return v
+    if t is u1:
+        return w.op("cast", v, type=u1)
+    if t.bits < stored.bits:
+        v = w.op("cast", v, type=scalar_named(f"u{t.bits}"))
+    return w.bits(v, t)
+
+
+def to_stored(w: Writer, v: Value, stored: Scalar) -> Value:
+    """The scalar that stands for a number."""
+    t = scalar_of(v.type)
+    if stored is t:
+        return v
+    if t is not u1:
+        v = w.bits(v, scalar_named(f"u{t.bits}"))
+    return w.op("cast", v, type=stored) if t.bits < stored.bits else w.bits(v, stored)
+
+
+def parts_of(w: Writer, v: Value) -> list[Value]:
+    """The components of a number or tensor."""
+    t = v.type
+    if not isinstance(t, Tensor):
+        return [v]
+    if isinstance(v, Op) and v.kind == "pack":
+        return list(v.args)
+    return [w.op("extract", v, attr=k, type=t.elem) for k in range(t.size)]
+
+
+def whole_of(w: Writer, parts: list[Value], t: Scalar | Tensor) -> Value:
+    """A number or tensor of its components."""
+    return w.op("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
+
+
+# --- affine layouts ------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def layout_of(t: Array) -> Layout:
+    """The layout of an array of static shape."""
+    assert t.shape is not None
+    return t.layout or row_major(t.shape, t.scalars_per_element)
+
+
+@lru_cache(maxsize=4096)
+def has_spare(t: Array) -> bool:
+    """Whether the memory of an array of static shape has a spare element at its end: where the
+    array fills its memory from the first scalar to the last, nothing else is there
+    (`fields.cells`: in company, cells are larger than one of their fields)."""
+    layout, step = layout_of(t), t.scalars_per_element
+    if t.shape is None or layout.components != tuple(range(step)):
+        return False
+    digits = [
+        (term.stride, term.modulus or -(-extent // term.divisor))
+        for extent, terms in zip(t.shape, layout.axes, strict=True)
+        for term in terms
+    ]
+    for stride, count in sorted(digits):
+        if count > 1 and stride != step:
+            return False
+        step *= count
+    return all(stride <= step for stride, _ in digits)
+
+
+class Affine:
+    """Digits of the indices times strides; row-major where the shape is known at launch only."""
+
+    def locate(
+        self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
+    ) -> Place:  # fmt: skip
+        """See `Access`."""
+        t, ok = root.type, None
+        if t.shape is None:
+            wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
+            width, components = i64 if wide else i32, tuple(range(t.scalars_per_element))
+            offset = _dynamic_offset(w, root, indices, width, inside)
+        else:
+            layout = layout_of(t)
+            width, components = i64 if layout.size >= WIDE_FROM else i32, layout.components
+            if inside or not has_spare(t):
+                offset = _static_offset(w, layout, indices, width)
+                ok = None if inside else _verdict(w, t, indices, width)
+            else:
+                offset = _spare_offset(w, t, indices, width)
+        return Place(self, root.array, root.stored, width, offset, ok, components, t.elem)
+
+    def load(self, w: Writer, place: Place) -> Value:
+        """See `Access`."""
+        t, elem = place.type, scalar_of(place.type)
+        if is_whole(place):
+            return w.b.insert(_load(address(w, place, place.components[0], t), w))
+        parts: list[Value] = []
+        for first, s in _chunks(place):
+            found = w.b.insert(_load(address(w, place, first, s), w))
+            parts += [from_stored(w, v, elem) for v in parts_of(w, found)]
+        return whole_of(w, parts, t)
+
+    def store(self, w: Writer, place: Place, value: Value) -> None:
+        """See `Access`."""
+        if is_whole(place):
+            _store(address(w, place, place.components[0], place.type), value, w)
+            return
+        at, parts = 0, [to_stored(w, v, place.stored) for v in parts_of(w, value)]
+        for first, s in _chunks(place):
+            count = s.size if isinstance(s, Tensor) else 1
+            _store(address(w, place, first, s), whole_of(w, parts[at : at + count], s), w)
+            at += count
+
+    def update(self, w: Writer, place: Place, kind: str, values: Sequence[Value]) -> Value:
+        """See `Access`. Floats are exchanged and compared as the unsigned integers of their bits:
+        two values are the same where their bits are."""
+        elem, olds = scalar_of(place.type), []
+        is_bitwise = elem.kind == "f" and kind not in ATOMICS
+        word = scalar_named(f"u{elem.bits}") if is_bitwise else elem
+        columns = zip(place.components, *[parts_of(w, v) for v in values], strict=True)
+        for c, *parts in columns:
+            args = (address(w, place, c, word), *[w.bits(v, word) for v in parts])
+            old = w.b.insert(Op(kind, args, None, word, w.b.span))
+            olds.append(w.bits(old, elem))
+        return whole_of(w, olds, place.type)
+
+    def word(self, w: Writer, place: Place) -> tuple[Value, Value]:
+        """See `Access`."""
+        at = address(w, place, place.components[0], place.stored)
+        if place.stored.bits == u32.bits:
+            return at, w.number(0, u32)
+        assert isinstance(at.type, Ptr)
+        word = w.op("word", at, type=Ptr.of(u32, at.type.space))
+        return word, w.op("word_shift", at, type=u32)
+
+
+AFFINE = Affine()
+
+
+def _load(at: Value, w: Writer) -> Op:
+    assert isinstance(at.type, Ptr)
+    return Op("load", (at,), None, at.type.elem, w.b.span)
+
+
+def _store(at: Value, value: Value, w: Writer) -> None:
+    w.b.insert(Op("store", (at, value), None, None, w.b.span))
+
+
+def is_whole(place: Place) -> bool:
+    """Whether the value stands in memory as it is, one component behind the other."""
+    if not isinstance(place.type, Tensor):
+        return place.stored is place.type
+    return may_be_vectors(place) and len(runs_of(place.components)) == 1
+
+
+def may_be_vectors(place: Place) -> bool:
+    """Whether several scalars are accessed at once: not where they are converted on their way, nor
+    in workgroup memory."""
+    assert isinstance(place.array.type, Array)
+    return place.stored is scalar_of(place.type) and place.array.type.space == "global"
+
+
+def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
+    """What is accessed at once, as (first offset, type)."""
+    if not may_be_vectors(place):
+        return [(c, place.stored) for c in place.components]
+    runs, stored = runs_of(place.components), place.stored
+    return [(c, Tensor.of(stored, (n,)) if n > 1 else stored) for c, n in runs]
+
+
+def _static_offset(
+    w: Writer, layout: Layout, indices: Sequence[Value], t: Scalar
+) -> Offset:  # fmt: skip
+    """Where the layout puts the element: sums of digits of the indices."""
+    total = NOTHING
+    for axis, v in enumerate(indices):
+        index = _axis_index(w, layout, axis, v, t)
+        for term in layout.axes[axis]:
+            total = w.plus(total, _digit(w, index, term, t), t)
+    return total
+
+
+def _axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
+    """An index value counted from the first index of its axis."""
+    index = w.index(v, t)
+    origin = layout.origin[axis] if layout.origin else 0
+    return index._replace(constant=index.constant - origin)
+
+
+def _digit(w: Writer, index: Offset, term: AxisTerm, t: Scalar) -> Offset:
+    divisor, modulus, stride = term
+    if index.value is None:
+        digit = index.constant // divisor
+        return Offset(None, (digit % modulus if modulus else digit) * stride)
+    if divisor == 1 and not modulus:
+        return w.times(index, stride, t)
+    value = w.whole(index, t)
+    if divisor != 1:
+        value = w.unsigned("floordiv", value, divisor, t)
+    if modulus:
+        value = w.unsigned("mod", value, modulus, t)
+    return w.times(Offset(value, 0), stride, t)
+
+
+def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Offset:
+    """The offset of an element, or of the spare one behind the array. Of a single axis, the index
+    itself is judged: its multiples may wrap."""
+    layout = layout_of(t)
+    if t.ndim == 1 and t.shape is not None and len(layout.axes[0]) == 1:
+        index, limit = _axis_index(w, layout, 0, indices[0], width), t.shape[0]
+        step = t.scalars_per_element
+    else:
+        index, limit, step = _static_offset(w, layout, indices, width), layout.size, 1
+    if index.value is not None or not 0 <= index.constant < limit:
+        index = Offset(w.at_most(w.whole(index, width), w.number(limit, width), width), 0)
+    return w.times(index, step, width)
+
+
+def _verdict(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Value | None:
+    """Whether every index is one of its axis; None where that is known."""
+    assert t.shape is not None
+    inside: Value | None = None
+    u = UNSIGNED[width]
+    for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
+        index = _axis_index(w, layout_of(t), axis, v, width)
+        if index.value is None and 0 <= index.constant < extent:
+            continue
+        one = w.op("lt", w.bits(w.whole(index, width), u), w.number(extent, u), type=u1)
+        inside = one if inside is None else w.op("and", inside, one, type=u1)
+    return inside
+
+
+def _dynamic_offset(
+    w: Writer, root: Root, indices: Sequence[Value], t: Scalar, inside: bool
+) -> Offset:  # fmt: skip
+    n, offset = root.type.scalars_per_element, NOTHING
+    for axis, v in enumerate(indices):
+        if offset != NOTHING:
+            extent = _extent(w, root, axis, t)
+            offset = Offset(w.op("mul", w.whole(offset, t), extent, type=t), 0)
+        offset = w.plus(offset, w.index(v, t), t)
+    if not inside and indices:
+        limit = _element_limit(w, root, t)
+        offset = Offset(w.at_most(w.whole(offset, t), limit, t), 0)
+    return w.times(offset, n, t)
+
+
+def _extent(w: Writer, root: Root, axis: int, t: Scalar) -> Value:
+    extent = w.op("shape", root.shaped, attr=axis, type=i32)
+    return extent if t is i32 else w.op("cast", extent, type=t)
+
+
+def _element_limit(w: Writer, root: Root, t: Scalar) -> Value:
+    """How many elements an array of dynamic shape has."""
+    if root.type.ndim == 1:
+        return _extent(w, root, 0, t)
+    size, n = w.op("size", root.array, type=t), root.type.scalars_per_element
+    return size if n == 1 else w.unsigned("floordiv", size, n, t)

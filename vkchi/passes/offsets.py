@@ -1,0 +1,96 @@
+"""Offsets of elements as ops: integer arithmetic that is shared wherever it is equal.
+
+An offset is a value plus a constant, counted in scalars, and stays so until an `address` is made of
+it: components, constant indices and neighbours (`x[i, j + 1]` beside `x[i, j]`) cost nothing.
+Arithmetic wraps at the offset's width, i32 or i64, so a constant may be taken out of a sum.
+
+Owns: `Offset`, `Writer`. Must not know: arrays, places.
+
+    >>> w.whole(Offset(v, 3), i32)      # add %v, 3
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vkchi.analysis.alias import split_offset
+from vkchi.ir.constants import is_constant
+from vkchi.ir.core import Op, Value, bits_of
+from vkchi.passes.cse import ScopedRebuilder
+from vkchi.types import Scalar, Type, i32, i64, scalar_of, u32, u64
+
+UNSIGNED = {i32: u32, i64: u64}
+
+
+class Offset(NamedTuple):
+    """`value + constant` in scalars; no value stands for zero."""
+
+    value: Value | None
+    constant: int
+
+
+NOTHING = Offset(None, 0)
+
+
+class Writer(ScopedRebuilder):
+    """A Rebuilder with integer arithmetic; an op that is available is not written again."""
+
+    def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
+        """A pure op of this type."""
+        return self.merge(Op(kind, args, attr, type, self.b.span), args)[0]
+
+    def number(self, k: int, t: Scalar) -> Value:
+        """A constant."""
+        return self.op("const", attr=bits_of(k, t), type=t)
+
+    def bits(self, v: Value, t: Scalar) -> Value:
+        """A number of the same width as another type; itself if it is of that type."""
+        if isinstance(v, Op) and v.kind == "bitcast" and v.args[0].type is t:
+            return v.args[0]
+        if v.type is t:
+            return v
+        return self.op("const", attr=v.attr, type=t) if is_constant(v) else self.op(
+            "bitcast", v, type=t
+        )  # fmt: skip
+
+    def index(self, v: Value, t: Scalar) -> Offset:
+        """An index value as an offset of type t: constants as numbers, others converted."""
+        old = scalar_of(v.type)
+        root, constant = split_offset(v)
+        half = 1 << (old.bits - 1)
+        if root is None:
+            return Offset(None, constant)
+        if old.bits != t.bits:  # a sum may wrap in the one width and not in the other
+            return Offset(self.op("cast", v, type=t), 0)
+        return Offset(self.bits(root, t), (constant + half) % (2 * half) - half)
+
+    def plus(self, a: Offset, b: Offset, t: Scalar) -> Offset:
+        """a + b."""
+        constant = a.constant + b.constant
+        if a.value is None or b.value is None:
+            return Offset(a.value or b.value, constant)
+        return Offset(self.op("add", a.value, b.value, type=t), constant)
+
+    def times(self, a: Offset, k: int, t: Scalar) -> Offset:
+        """a * k."""
+        if a.value is None or k == 1:
+            return Offset(a.value, a.constant * k)
+        return Offset(self.op("mul", a.value, self.number(k, t), type=t), a.constant * k)
+
+    def whole(self, a: Offset, t: Scalar) -> Value:
+        """The offset as one number."""
+        if a.value is None:
+            return self.number(a.constant, t)
+        if not a.constant:
+            return a.value
+        return self.op("add", a.value, self.number(a.constant, t), type=t)
+
+    def unsigned(self, kind: str, v: Value, by: int, t: Scalar) -> Value:
+        """`floordiv` or `mod` by a positive constant, of a number taken for unsigned."""
+        u = UNSIGNED[t]
+        return self.bits(self.op(kind, self.bits(v, u), self.number(by, u), type=u), t)
+
+    def at_most(self, v: Value, limit: Value, t: Scalar) -> Value:
+        """v, or the limit where v is negative or above it."""
+        u = UNSIGNED[t]
+        return self.bits(self.op("min", self.bits(v, u), self.bits(limit, u), type=u), t)

@@ -1,0 +1,132 @@
+"""Writes reports as records into the buffer that `vkchi.reports.sites` lays out.
+
+Owns: the three ways to claim room for a record (a cursor for lines, a bit per site for what is said
+once, a few slots for failed checks), the words of values. Must not know: what sites say.
+
+The buffer becomes a parameter of a Func that reports. A failed check ends its invocation, unless
+others may wait for it at a barrier.
+
+    report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...}; leave
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value, has_kind
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.report_ops import REPORTS
+from vkchi.passes.formula import Num, where
+from vkchi.reports import sites
+from vkchi.target.shader import REPORTS as REPORT_ARRAY
+from vkchi.types import Array, Ptr, Scalar, Tensor, f32, i32, scalar_of, u32, u64
+
+FLAG_BITS = 32
+BUFFER = Array.of(u32, 1, (sites.LINES_AT + sites.LINE_WORDS,), apart=True)
+WORD = Ptr.of(u32, "global")
+
+
+def lower_reports(fn: Func) -> Func:
+    """The Func without report ops."""
+    if not has_kind(fn.body, REPORTS):
+        return fn
+    buffer = Param(BUFFER, REPORT_ARRAY)
+    writer = Records(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
+    return Func(fn.name, (*fn.params, buffer), writer.region(fn.body), fn.span)
+
+
+class Records(Rebuilder):
+    """One run: writes into `buffer`."""
+
+    def __init__(self, buffer: Param, *, may_leave: bool) -> None:
+        super().__init__(self.visit_op)
+        self.buffer, self.may_leave = buffer, may_leave
+
+    def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """A report as a record."""
+        if op.kind not in REPORTS:
+            return None
+        words = [b.const(op.attr + 1, u32), *[word for v in args for word in words_of(b, v)]]
+        WAYS[op.kind](self, op.attr, words)
+        return ()
+
+    # --- claiming room
+
+    def line(self, site: int, words: list[Value]) -> None:
+        """Append a record to the lines; where they are full, count it as lost."""
+        b, cursor = self.b, self.word(sites.CURSOR)
+        seen = Num(b, b.emit("load", cursor))
+        is_open = seen < sites.LINE_WORDS  # or the cursor would go round
+        step = where(is_open, seen.number(len(words)), 0)
+        at = Num(b, b.emit("atomic_add", cursor, step.v))
+        fits = (at + len(words) <= sites.LINE_WORDS) & is_open
+        with self.branch(fits):
+            self.put(sites.LINES_AT, at, words)
+        with self.branch(~fits):
+            self.add_one(sites.LOST)
+
+    def once(self, site: int, words: list[Value]) -> None:
+        """Append a record to the lines if this launch has none of this site yet."""
+        b, (index, bit) = self.b, divmod(site, FLAG_BITS)
+        flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
+        seen = Num(b, b.emit("load", flag))
+        with self.branch((seen & mask).equals(0)):
+            before = Num(b, b.emit("atomic_or", flag, b.const(mask, u32)))
+            with self.branch((before & mask).equals(0)):
+                self.line(site, words)
+
+    def failure(self, site: int, words: list[Value]) -> None:
+        """Keep the record if it is one of the first failures, count it, end the invocation."""
+        slot = self.add_one(sites.FAILURES)
+        with self.branch(slot < sites.FAILURE_SLOTS):
+            self.put(sites.FAILURES_AT, slot * sites.FAILURE_WORDS, words)
+        if self.may_leave:
+            self.b.emit("leave")
+
+    # --- the buffer
+
+    def word(self, at: int, offset: Num | None = None) -> Value:
+        """The place of a word."""
+        operands = () if offset is None else (offset.bits(i32).v,)
+        return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
+
+    def add_one(self, at: int) -> Num:
+        """Count in a word; what stood there before."""
+        return Num(self.b, self.b.emit("atomic_add", self.word(at), self.b.const(1, u32)))
+
+    def put(self, at: int, offset: Num, words: list[Value]) -> None:
+        """Store words one behind the other."""
+        for k, word in enumerate(words):
+            self.b.emit("store", self.word(at + k, offset), word)
+
+    @contextmanager
+    def branch(self, cond: Num) -> Iterator[None]:
+        """What is written inside happens where `cond` holds."""
+        with self.b.region() as then:
+            yield
+            self.b.emit("yield")
+        with self.b.region() as orelse:
+            self.b.emit("yield")
+        self.b.if_(cond.v, then, orelse)
+
+
+WAYS: dict[str, Callable[[Records, int, list[Value]], None]] = {
+    "report_line": Records.line,
+    "report_once": Records.once,
+    "report_failure": Records.failure,
+}
+
+
+def words_of(b: Builder, v: Value) -> list[Value]:
+    """The words that carry a number, or the components of a tensor."""
+    t = v.type
+    if isinstance(t, Tensor):
+        parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
+        return [word for part in parts for word in words_of(b, part)]
+    elem: Scalar = scalar_of(t)
+    if elem.bits == u64.bits:
+        whole = Num(b, v).bits(u64)
+        return [whole.cast(u32).v, (whole >> 32).cast(u32).v]
+    return [Num(b, v).cast({"f": f32, "i": i32}.get(elem.kind, u32)).bits(u32).v]

@@ -1,0 +1,86 @@
+"""Writes `random` as arithmetic on a state: a private place of each invocation that draws.
+
+Owns: where the state is set up, at the begin of a `parallel`'s region, and of a Func's serial code.
+The numbers are those of `ir/pcg`.
+
+    %r = random     ->     %s = load %state; %t = advance %s; store %state, %t; %r = permute %t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.errors import InternalError
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Value, has_kind
+from vkchi.ir.pcg import INCREMENT, MULTIPLIER, PERMUTER, SPREADER
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.formula import Num
+from vkchi.target.shader import SEED
+from vkchi.types import u32
+
+RANDOM = ("random",)
+
+
+def lower_random(fn: Func) -> Func:
+    """The Func without `random`. Raises InternalError if it draws without a seed."""
+    if not has_kind(fn.body, RANDOM):
+        return fn
+    return Func(fn.name, fn.params, Streams(fn).stream(fn.body), fn.span)
+
+
+class Streams(Rebuilder):
+    """One run; `state` is the place of the invocation's state."""
+
+    def __init__(self, fn: Func) -> None:
+        super().__init__(self.visit_op)
+        self.state: Value | None = None
+        self.seed = next((p for p in fn.params if p.name == SEED and p.type is u32), None)
+
+    def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """A draw, or a region with a stream of its own."""
+        if op.kind == "random":
+            return (self.draw(b),)
+        if op.kind != "parallel" or not has_kind(op.regions[0], RANDOM):
+            return None
+        outer = self.state
+        body = self.stream(op.regions[0])
+        self.state = outer
+        return b.insert(self.copy(op, args, (body,))).results
+
+    def stream(self, region: Region) -> Region:
+        """The region of an invocation, which begins with the state of its stream."""
+        with self.inside(*region.params) as new:
+            if any(_draws(op) for op in region.ops):
+                self.state = self.b.emit("local", self.first_state(self.b), name="state")
+            self.ops(region.ops)
+        return new
+
+    def first_state(self, b: Builder) -> Value:
+        """What `pcg.first_state` says."""
+        if self.seed is None:
+            raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
+        index = Num(b, b.emit("thread_index")).bits(u32)
+        return _permuted(_advanced(Num(b, self.seed) ^ index * SPREADER)).v
+
+    def draw(self, b: Builder) -> Value:
+        """One draw."""
+        assert self.state is not None
+        state = _advanced(Num(b, b.emit("load", self.state)))
+        b.emit("store", self.state, state.v)
+        return _permuted(state).v
+
+
+def _draws(op: Op) -> bool:
+    """Whether an op of an invocation draws for it, and not for those of a `parallel` in it."""
+    inner = () if op.kind == "parallel" else op.regions
+    return op.kind == "random" or any(has_kind(region, RANDOM) for region in inner)
+
+
+def _advanced(state: Num) -> Num:
+    return state * MULTIPLIER + INCREMENT
+
+
+def _permuted(state: Num) -> Num:
+    word = (state.op("shr", (state >> 28) + 4) ^ state) * PERMUTER
+    return (word >> 22) ^ word
