@@ -33,7 +33,7 @@ DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
-L6 = ("kernel launch signature tape races ad texture tools experimental",)
+L6 = ("kernel launch signature tape races ad texture tools experimental operators",)
 ALGORITHMS = ("algorithms linalg gui",)
 L7 = ("__init__ __main__ compat",)
 

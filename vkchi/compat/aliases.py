@@ -64,6 +64,7 @@ MOVED = {
     **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
     "GUI": "gui.gui",
     "Format": "types.formats",
+    "torch_op": "operators.torch_op",
     **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
 }
 

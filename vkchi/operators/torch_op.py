@@ -1,0 +1,318 @@
+"""A kernel as an operator of PyTorch: `torch_op`.
+
+Owns: what torch wants of an operator (a schema, shapes without numbers, a derivative, a batch
+rule), made from a kernel's parameters. Must not know: how kernels or gradients are compiled.
+
+    @ti.torch_op(outputs={"y": "x"})          # y: a new tensor of x's shape and dtype
+    @ti.kernel
+    def cube(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] ** 3
+
+    cube(torch.ones(3, requires_grad=True)).sum().backward()
+
+The operator takes the kernel's other parameters, in order, and gives the outputs, which the kernel
+finds filled with zeros. Source: https://docs.pytorch.org/docs/stable/library.html (`custom_op`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from vkchi.errors import DeclarationError, MissingPackageError
+from vkchi.kernel import BoundKernel, Kernel, looks_like_method
+from vkchi.signature import (
+    ArrayParameter,
+    Parameter,
+    ScalarParameter,
+    SelfParameter,
+    TensorParameter,
+    read_parameters,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
+Arguments: TypeAlias = "Mapping[str, Any]"  # of the operator, by name
+# The shape of an output from the arguments; with a dtype where that is not the first tensor's.
+Rule: TypeAlias = "str | Callable[[Arguments], Sequence[int] | tuple[Sequence[int], torch.dtype]]"
+AnyKernel: TypeAlias = "Kernel | BoundKernel"
+
+SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's, by our kind
+_numbers = itertools.count()
+
+
+def torch_op(
+    kernel: AnyKernel | None = None,
+    *,
+    outputs: Mapping[str, Rule],
+    gradient: AnyKernel | None = None,
+    name: str | None = None,
+) -> Any:
+    """An operator of torch (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
+    decorator for one.
+
+    outputs: for each array that the kernel makes, the name of an argument whose shape and dtype it
+    has, or a function of the arguments (by name) that gives a shape, or a shape and a dtype.
+    gradient: a kernel of one's own in place of the generated gradient. Its parameters say by name
+    what they are: parameters of the first kernel; `NAME_grad` of an output, the slope that comes
+    in; `NAME_grad` of a tensor, zeros, to be filled. name: `library::operator` for torch.
+
+    For tensors of the CPU, under autograd (differentiable once), `torch.compile` and
+    `torch.func.vmap` (a call for each of the batch). Raises DeclarationError for parameters that
+    torch cannot give, MissingPackageError without torch 2.4.
+    """
+    if kernel is None:
+        return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
+    if not isinstance(kernel, Kernel | BoundKernel):
+        raise DeclarationError(f"torch_op takes a ti.kernel, not {kernel!r}")
+    spec = Spec(kernel, parameters_of(kernel), dict(outputs), gradient)
+    spec.check()
+    return _define(spec, name or f"vkchi::{spec.name}_{next(_numbers)}")
+
+
+class Spec(NamedTuple):
+    """A kernel as torch sees it: what it takes, what it makes, and what differentiates it."""
+
+    kernel: AnyKernel
+    parameters: tuple[Parameter, ...]
+    outputs: Mapping[str, Rule]
+    gradient: AnyKernel | None
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return str(function_of(self.kernel).__name__)
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """What the operator takes."""
+        return tuple(p for p in self.parameters if p.name not in self.outputs)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Those of its arguments that are tensors."""
+        return tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
+
+    def check(self) -> None:
+        """Raises DeclarationError for what torch cannot call."""
+        arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
+        for name, rule in self.outputs.items():
+            if name not in arrays:
+                raise DeclarationError(f"outputs=: {self.name}() has no array `{name}`")
+            if isinstance(rule, str) and rule not in self.tensors:
+                raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no input")
+        if not self.outputs or not self.tensors:
+            raise DeclarationError(f"{self.name}() needs an output and a tensor that it is made of")
+        known = {*(p.name for p in self.parameters), *map(slope_of, arrays)}
+        if self.gradient is not None:
+            for p in parameters_of(self.gradient):
+                if p.name not in known:
+                    raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
+
+    def schema(self) -> str:
+        """What it takes, in torch's words."""
+        return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
+
+    def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The operator's arguments by name."""
+        return {p.name: a for p, a in zip(self.inputs, args, strict=True)}
+
+    def make(self, given: Arguments, like: str = "new_zeros") -> Tensors:
+        """New outputs."""
+        return {name: self._make_one(rule, given, like) for name, rule in self.outputs.items()}
+
+    def _make_one(self, rule: Rule, given: Arguments, like: str) -> torch.Tensor:
+        source = given[rule if isinstance(rule, str) else self.tensors[0]]
+        if isinstance(rule, str):
+            return getattr(source, like)(source.shape)
+        said = tuple(rule(given))
+        if len(said) == 2 and isinstance(said[0], Sequence):
+            return getattr(source, like)(tuple(said[0]), dtype=said[1])
+        return getattr(source, like)(said)
+
+    def arrange(self, found: Mapping[str, Any]) -> list[Any]:
+        """The kernel's arguments in order."""
+        return [found[p.name] for p in self.parameters]
+
+
+def _define(spec: Spec, name: str) -> Any:
+    """The operator, and its derivative as a second one, so that torch can look into neither."""
+    library = _library()
+    results = ", ".join(["Tensor"] * len(spec.outputs))
+    forward = library.custom_op(
+        name, lambda *args: _run(spec, args), mutates_args=(),
+        schema=f"({spec.schema()}) -> ({results})",
+    )  # fmt: skip
+    forward.register_fake(lambda *args: _one_or_all(_fake(spec, args)))
+    slopes = ", ".join(f"Tensor {slope_of(output)}" for output in spec.outputs)
+    results = ", ".join(["Tensor"] * len(spec.tensors))
+    backward = library.custom_op(
+        f"{name}_backward", lambda *args: _run_gradient(spec, args), mutates_args=(),
+        schema=f"({spec.schema()}, {slopes}) -> ({results})",
+    )  # fmt: skip
+    backward.register_fake(lambda *args: _one_or_all(_fake_slopes(spec, args)))
+    forward.register_autograd(
+        lambda ctx, *slopes: _differentiate(spec, backward, ctx, slopes),
+        setup_context=lambda ctx, inputs, output: _save(spec, ctx, inputs),
+    )
+    for op in (forward, backward):
+        if hasattr(op, "register_vmap"):  # torch 2.5
+            op.register_vmap(_batch(op))
+    return forward
+
+
+def _library() -> Any:
+    try:
+        library = importlib.import_module("torch.library")
+        if hasattr(library, "custom_op"):
+            return library
+    except ImportError:
+        pass
+    raise MissingPackageError("ti.torch_op needs torch 2.4 or later: pip install torch")
+
+
+# --- running them --------------------------------------------------------------------------------
+
+
+def _run(spec: Spec, args: Sequence[Any]) -> Any:
+    given = {k: _detached(a) for k, a in spec.name_arguments(args).items()}
+    made = spec.make(given)
+    spec.kernel(*spec.arrange({**given, **made}))
+    return _one_or_all(list(made.values()))
+
+
+def _run_gradient(spec: Spec, args: Sequence[Any]) -> Any:
+    given = {k: _detached(a) for k, a in spec.name_arguments(args[: len(spec.inputs)]).items()}
+    slopes = dict(zip(spec.outputs, args[len(spec.inputs) :], strict=True))
+    run = _run_generated if spec.gradient is None else _run_own
+    return _one_or_all(run(spec, given, slopes))
+
+
+def _run_generated(spec: Spec, given: dict[str, Any], slopes: Tensors) -> list[torch.Tensor]:
+    """The kernel's gradient, which goes from `.grad` to `.grad`."""
+    made = spec.make(given)
+    for name, tensor in made.items():
+        tensor.grad = slopes[name].detach().clone().contiguous()
+    wanted = {name: given[name] for name in spec.tensors}
+    for name, tensor in wanted.items():
+        given[name] = tensor = tensor.detach()  # an object of its own, whose `.grad` is ours
+        if tensor.is_floating_point():
+            tensor.grad = tensor.new_zeros(tensor.shape)
+    spec.kernel.grad(*spec.arrange({**given, **made}))
+    return [_slope(given[name]) for name in spec.tensors]
+
+
+def _run_own(spec: Spec, given: dict[str, Any], slopes: Tensors) -> list[torch.Tensor]:
+    """The kernel that was given for it."""
+    assert spec.gradient is not None
+    found = {name: given[name].new_zeros(given[name].shape) for name in spec.tensors}
+    known = {**given, **spec.make(given)}
+    known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}
+    known |= {slope_of(k): v for k, v in found.items()}
+    spec.gradient(*[known[p.name] for p in parameters_of(spec.gradient)])
+    return list(found.values())
+
+
+def _slope(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_zeros(tensor.shape) if tensor.grad is None else tensor.grad
+
+
+def _fake(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+    return list(spec.make(spec.name_arguments(args), "new_empty").values())
+
+
+def _fake_slopes(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+    given = spec.name_arguments(args[: len(spec.inputs)])
+    return [given[name].new_empty(given[name].shape) for name in spec.tensors]
+
+
+# --- torch's derivative, and its batches ---------------------------------------------------------
+
+
+def _save(spec: Spec, ctx: Any, inputs: Sequence[Any]) -> None:
+    given = spec.name_arguments(inputs)
+    ctx.save_for_backward(*(given[name] for name in spec.tensors))
+    ctx.others = {name: a for name, a in given.items() if name not in spec.tensors}
+
+
+def _differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
+    given = {**ctx.others, **dict(zip(spec.tensors, ctx.saved_tensors, strict=True))}
+    found = backward(*(given[p.name] for p in spec.inputs), *slopes)
+    found = [found] if len(spec.tensors) == 1 else found
+    by_name = {
+        name: slope
+        for name, slope in zip(spec.tensors, found, strict=True)
+        if given[name].is_floating_point()
+    }
+    return tuple(by_name.get(p.name) for p in spec.inputs)
+
+
+def _batch(op: Any) -> Callable[..., Any]:
+    """The operator on each of a batch: results are stacked along a new first axis."""
+
+    def run(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        import torch
+
+        results = []
+        for k in range(info.batch_size):
+            one = [a if d is None else a.select(d, k) for a, d in zip(args, in_dims, strict=True)]
+            result = op(*one)
+            results.append(result if isinstance(result, tuple) else (result,))
+        stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        dims = (0,) * len(stacked)
+        return (stacked, dims) if len(stacked) > 1 else (stacked[0], 0)
+
+    return run
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+
+def function_of(kernel: AnyKernel) -> Any:
+    """The Python function that a kernel was made of."""
+    inner = kernel.func if isinstance(kernel, BoundKernel) else kernel
+    return inner.__vkchi_func__  # type: ignore[attr-defined]
+
+
+def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
+    """A kernel's parameters, but for the object it is bound to. Raises DeclarationError where it is
+    bound to none."""
+    fn = function_of(kernel)
+    found = read_parameters(fn, looks_like_method(fn))
+    if found and isinstance(found[0], SelfParameter):
+        if not isinstance(kernel, BoundKernel):
+            raise DeclarationError(f"{fn.__name__}() is a method: take it from an object")
+        found = found[1:]
+    return tuple(found)
+
+
+def torch_type(who: str, p: Parameter) -> str:
+    """Torch's name of the type of an argument. Raises DeclarationError."""
+    if isinstance(p, ArrayParameter):
+        return "Tensor"
+    if isinstance(p, ScalarParameter):
+        return SCALARS[p.type.kind]
+    if isinstance(p, TensorParameter) and len(p.type.shape) == 1:
+        return f"{SCALARS[p.type.elem.kind]}[]"
+    raise DeclarationError(
+        f"torch has no type for `{p.name}` of {who}(): they take tensors, numbers and vectors; "
+        "take other things from a closure or from self"
+    )
+
+
+def slope_of(name: str) -> str:
+    """The parameter of a gradient's kernel that is the slope of an array."""
+    return f"{name}_grad"
+
+
+def _detached(arg: Any) -> Any:
+    return arg.detach() if hasattr(arg, "detach") else arg
+
+
+def _one_or_all(found: list[Any]) -> Any:
+    return found[0] if len(found) == 1 else tuple(found)
