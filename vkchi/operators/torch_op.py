@@ -17,12 +17,12 @@ finds filled with zeros. Source: https://docs.pytorch.org/docs/stable/library.ht
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from vkchi.errors import DeclarationError, MissingPackageError
+from vkchi.errors import DeclarationError
+from vkchi.interop.torch_library import stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.signature import (
     ArrayParameter,
@@ -142,7 +142,7 @@ class Spec(NamedTuple):
 
 def _define(spec: Spec, name: str) -> Any:
     """The operator, and its derivative as a second one, so that torch can look into neither."""
-    library = _library()
+    library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
     forward = library.custom_op(
         name, lambda *args: _run(spec, args), mutates_args=(),
@@ -164,16 +164,6 @@ def _define(spec: Spec, name: str) -> Any:
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return forward
-
-
-def _library() -> Any:
-    try:
-        library = importlib.import_module("torch.library")
-        if hasattr(library, "custom_op"):
-            return library
-    except ImportError:
-        pass
-    raise MissingPackageError("ti.torch_op needs torch 2.4 or later: pip install torch")
 
 
 # --- running them --------------------------------------------------------------------------------
@@ -256,14 +246,12 @@ def _batch(op: Any) -> Callable[..., Any]:
     """The operator on each of a batch: results are stacked along a new first axis."""
 
     def run(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
-        import torch
-
         results = []
         for k in range(info.batch_size):
             one = [a if d is None else a.select(d, k) for a, d in zip(args, in_dims, strict=True)]
             result = op(*one)
             results.append(result if isinstance(result, tuple) else (result,))
-        stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        stacked = tuple(stack(parts) for parts in zip(*results, strict=True))
         dims = (0,) * len(stacked)
         return (stacked, dims) if len(stacked) > 1 else (stacked[0], 0)
 
