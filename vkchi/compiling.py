@@ -9,8 +9,9 @@
   Where that is not enough, RecursionError becomes a KernelSyntaxError.
 - On a terminal, a line says after a second what is being compiled, and goes when that is done.
 
-Blocks nest, in any thread; the outermost begins and ends all this. One that an exception leaves on
-its very threshold ends when it is forgotten.
+Blocks nest, in any thread; the outermost begins and ends all this. They hold one object together,
+and when nothing holds it any more, C code brings back what was before: also where an exception
+kept `__exit__` from being called (docs/design.md, part 6, Interrupts, rules 3 and 4).
 
 Must not know: what is compiled.
 """
@@ -18,101 +19,128 @@ Must not know: what is compiled.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from operator import methodcaller
 from types import TracebackType
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.interrupts import bring_back
 from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.weak import Parting
 
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+T = TypeVar("T")
 RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 PATIENCE_S = 1.0
 CLEAR = "\r\x1b[K"
 
 
-class Before(NamedTuple):
-    """What was before the outermost block, and what tells of it."""
+class Held:
+    """What all open blocks hold. `telling`: what tells of them."""
 
-    is_collecting: bool
-    limit: int
-    telling: Telling | None
+    __slots__ = ("__weakref__", "telling")
+
+    def __init__(self) -> None:
+        self.telling: Telling | None = None
 
 
 class compiling:
     """The block. `name`: of the kernel."""
 
     _lock = threading.RLock()
-    _open: ClassVar[set[int]] = set()
-    _before: ClassVar[Before | None] = None
+    _held: ClassVar[Callable[[], Held | None]] = lambda: None  # by all open blocks
+    _undoing: ClassVar[list[Parting[Held]]] = []  # what comes when it goes
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.held: Held | None = None
 
     def __enter__(self) -> None:
         cls = type(self)
         with restoring(cls._lock), cls._lock:
-            cls._open.add(id(self))
-            if cls._before is None:
-                telling = tell(f"compiling {self.name}")
-                cls._before = Before(gc.isenabled(), sys.getrecursionlimit(), telling)
-            gc.disable()
-            sys.setrecursionlimit(max(cls._before.limit, RECURSION_LIMIT))
+            self.held = cls._held() or self._begin()
+
+    def _begin(self) -> Held:
+        """Change what is to be so; how to change it back is noted before."""
+        cls, held, limit = type(self), Held(), sys.getrecursionlimit()
+        acts: list[Callable[[], Any]] = [partial(sys.setrecursionlimit, limit)]
+        if gc.isenabled():
+            acts.append(gc.enable)
+        cls._undoing = [when_gone(held, act) for act in acts]
+        cls._held = weakref.ref(held)
+        gc.disable()
+        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
+        held.telling = tell(f"compiling {self.name}")
+        return held
 
     def __exit__(
         self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
     ) -> None:
-        self._leave()
+        telling = self.held.telling if self.held else None
+        self.held = None
+        if telling is not None and type(self)._held() is None:
+            telling.end()
         if kind is not None and issubclass(kind, RecursionError):
             raise KernelSyntaxError(f"{self.name}() nests too deeply to be compiled") from None
 
-    def _leave(self) -> None:
-        """What an exception left undone here is done when this is called again."""
-        cls = type(self)
-        with restoring(cls._lock), cls._lock:
-            cls._open.discard(id(self))
-            before = cls._before
-            if cls._open or before is None:
-                return
-            if before.is_collecting:
-                gc.enable()
-            sys.setrecursionlimit(before.limit)
-            if before.telling is not None:
-                before.telling.end()
-            cls._before = None
+    @classmethod
+    def forget(cls) -> None:
+        """In a forked child: the blocks of other threads will never end, nor let go of the lock."""
+        cls._lock = threading.RLock()
+        if cls._held() is not None:
+            for undoing in cls._undoing:
+                undoing.act()
+        cls._held, cls._undoing = (lambda: None), []
 
-    def __del__(self) -> None:
-        try:  # where an exception kept `__exit__` from it
-            self._leave()
-        except KeyboardInterrupt:
-            self._leave()
-            bring_back()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=compiling.forget)
+
+
+def when_gone(thing: T, act: Callable[[], Any]) -> Parting[T]:
+    """A reference that calls `act` when what it refers to goes. If that is C code, all is."""
+    made = Parting(thing, methodcaller("act"))
+    made.act = act
+    return made
 
 
 class Telling:
     """A line on the terminal that says what takes long, and for how many seconds by now; until
     `end`, or until this is forgotten."""
 
+    __slots__ = ("__weakref__", "_done", "_thread")
+
     def __init__(self, what: str) -> None:
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=_tell, args=(what, self._done), daemon=True)
+        from queue import SimpleQueue  # not before there is a terminal
+
+        self._done: SimpleQueue[None] = SimpleQueue()
+        going = when_gone(self, partial(self._done.put, None))
+        self._thread = threading.Thread(target=_tell, args=(what, self._done, going), daemon=True)
         self._thread.start()
 
     def end(self) -> None:
         """Take the line away."""
-        self._done.set()
+        self._done.put(None)
         self._thread.join()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_done"):
-            self._done.set()
 
+def _tell(what: str, done: SimpleQueue[None], going: Parting[Telling]) -> None:
+    from queue import Empty
 
-def _tell(what: str, done: threading.Event) -> None:
     began, is_told = time.monotonic(), False
-    while not done.wait(PATIENCE_S):
+    while True:
+        with suppress(Empty):
+            done.get(timeout=PATIENCE_S)
+            break
         is_told = True
         sys.stderr.write(f"{CLEAR}vkchi: {what}, {time.monotonic() - began:.0f} s ")
         sys.stderr.flush()

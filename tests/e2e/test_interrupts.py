@@ -45,6 +45,12 @@ def test_interrupts_at_random_bytecodes_and_moments(torture: Torture) -> None:
     assert not torture.wrong, "\n".join(torture.wrong)
 
 
+def test_interrupts_while_another_thread_launches(torture: Torture) -> None:
+    torture.programs = {"threads": torture.programs["threads"]}
+    torture.run(30)
+    assert not torture.wrong, "\n".join(torture.wrong)
+
+
 def test_an_interrupted_init_can_be_done_again(own_runtime: None) -> None:
     def start_again() -> None:
         ti.reset()

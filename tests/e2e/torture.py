@@ -181,6 +181,33 @@ class Arrays:
         self.placed: Any = None
 
 
+class Worker(threading.Thread):
+    """Launches kernels of its own while the main thread does and is interrupted."""
+
+    LAUNCHES = 20
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.a, self.error = ti.ndarray(ti.f32, SMALL), ""
+
+    def run(self) -> None:
+        try:
+            for _ in range(self.LAUNCHES):
+                add_array(self.a, 1.0)
+            found = self.a.to_numpy()
+            if (found != self.LAUNCHES).any():
+                self.error = f"{found[0]} in a thread, not {self.LAUNCHES}"
+        except BaseException as error:
+            self.error = f"{type(error).__name__} in a thread: {error}"
+
+    def check(self) -> None:
+        """Whether it did its work, if it began. Raises AssertionError."""
+        if self.ident is not None:
+            self.join(LONGEST_LOCKED_S)
+            assert not self.is_alive(), "a thread hangs"
+            assert not self.error, self.error
+
+
 class Torture:
     """`done`: interrupts by program; `wrong`: a line for each after which something was wrong."""
 
@@ -190,6 +217,7 @@ class Torture:
         self.device = current().device
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.workers: list[Worker] = []
         self.counts: dict[tuple[str, bool], int] = {}
         self.programs: dict[str, Callable[[], None]] = {
             "launch": self.launch, "wait": self.wait, "arrays": self.make_arrays,
@@ -197,6 +225,7 @@ class Torture:
             "arguments": self.pass_many, "time": self.measure, "compile": self.compile,
             "copy": self.copy, "place": self.place, "forward": self.go_forward,
             "hessian": self.multiply, "again": self.tape_again,
+            "threads": self.launch_beside,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -207,6 +236,16 @@ class Torture:
     def launch(self) -> None:
         for _ in range(20):
             add(self.arrays.x)
+
+    def launch_beside(self) -> None:
+        worker = Worker()
+        self.workers.append(worker)
+        worker.start()
+        for _ in range(5):
+            add(self.arrays.x)
+        add_array(self.arrays.a, 1.0)
+        self.arrays.a.to_numpy()
+        worker.join()
 
     def wait(self) -> None:
         add(self.arrays.x)
@@ -287,6 +326,8 @@ class Torture:
     def check(self) -> None:
         """Whether everything works as if nothing had happened. Raises AssertionError."""
         v = self.arrays
+        while self.workers:
+            self.workers.pop().check()
         assert self.is_lock_free(self.device._lock), "the device is locked"
         assert self.is_lock_free(current().lock), "the runtime is locked"
         assert gc.isenabled(), "the collector is off"

@@ -2,10 +2,13 @@
 
 import gc
 import io
+import os
 import re
+import signal
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -13,6 +16,7 @@ from tests.e2e.torture import Trace
 from vkchi import compiling as module
 from vkchi.compiling import RECURSION_LIMIT, compiling
 from vkchi.errors import KernelSyntaxError
+from vkchi.interrupts.weak import WeakTable
 
 
 class Terminal(io.StringIO):
@@ -68,23 +72,22 @@ def test_one_that_never_began_its_block_ends_when_it_is_forgotten():
     assert gc.isenabled()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in destructors
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["file", "terminal"])
 def test_an_interrupt_at_any_bytecode_leaves_nothing_behind(stream, monkeypatch):
     def compile_twice():
         with compiling("f"), compiling("g"):
             pass
 
-    monkeypatch.setattr(module, "bring_back", lambda: None)
     monkeypatch.setattr(sys, "stderr", stream)
     as_it_was = gc.isenabled(), sys.getrecursionlimit()
     trace = Trace(0, opcodes=True)
     trace.run(compile_twice)
     for at in range(1, trace.count + 1):
         how = Trace(at, opcodes=True)
-        how.run(compile_twice)
+        is_interrupted = how.run(compile_twice)
+        assert is_interrupted, how.where
         assert (gc.isenabled(), sys.getrecursionlimit()) == as_it_was, how.where
-    assert compiling._before is None and not compiling._open
+    assert compiling._held() is None
 
 
 def test_too_deep_a_recursion_is_the_users_error():
@@ -133,3 +136,30 @@ def test_what_is_quick_is_not_told(monkeypatch):
     with compiling("quick"):
         pass
     assert stream.getvalue() == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_forked_child_is_free_of_what_other_threads_did():
+    """Neither their blocks nor the locks that they held are there, which nobody would end."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def compile_long():
+        with compiling("f"), compiling._lock, WeakTable._lock:
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=compile_long)
+    thread.start()
+    inside.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(10)  # ends the child where it waits
+        is_free = gc.isenabled() and sys.getrecursionlimit() < RECURSION_LIMIT
+        with compiling("g"):
+            WeakTable().put("key", weakref.ref(compiling("h")))
+            is_free = is_free and not gc.isenabled()
+        os._exit(0 if is_free and gc.isenabled() else 1)
+    status = os.waitpid(child, 0)[1]
+    leave.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -10,10 +10,11 @@ they are added to.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from threading import RLock
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from vkchi.interrupts.locks import restoring
 
@@ -33,10 +34,11 @@ class Parting(weakref.ref[T]):
 class WeakTable(Generic[K, T]):
     """Objects by key, as long as anybody holds them."""
 
+    _lock: ClassVar[RLock] = RLock()  # of all tables: it is held for moments only
+
     def __init__(self) -> None:
         self._refs: dict[K, weakref.ref[T]] = {}
         self._limit = LEAST
-        self._lock = RLock()
 
     def get(self, key: K) -> T | None:
         """The object of a key; None if there is none, or it is gone."""
@@ -76,6 +78,15 @@ class WeakTable(Generic[K, T]):
             thing = ref()
             if thing is not None:
                 yield thing
+
+
+def _renew_lock() -> None:
+    """In a forked child: a thread of the parent may have held the lock for ever."""
+    WeakTable._lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class WeakGroup(Generic[T]):
