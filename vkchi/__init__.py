@@ -123,7 +123,6 @@ from vkchi.types import (
     int32,
     int64,
     ref,
-    sparse_matrix_builder,
     template,
     u1,
     u8,

@@ -30,6 +30,14 @@ FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),
+    "VKCHI_MISSING_GRADIENT": (
+        "error",
+        "warn: what a gradient flows through without having one is a constant, with a warning",
+    ),
+    "VKCHI_ACCEPT_RACES": (
+        "",
+        "comma list of kernels whose gradients are to be taken in spite of races",
+    ),
     "VKCHI_LOG": ("info", "trace, debug, info, warn, error or critical: least severe line logged"),
 }
 # The values of flags that do not take any text.
@@ -38,6 +46,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_VALIDATE": ("0", "1", "sync"),
     "VKCHI_TIME": ("0", "1"),
     "VKCHI_CACHE": ("0", "1"),
+    "VKCHI_MISSING_GRADIENT": ("error", "warn"),
     "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
 }
 STAGES = ("ir", "opt", "grad", "narrow")

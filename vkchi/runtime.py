@@ -193,9 +193,10 @@ def init(
     a list of them in order of preference, or a name; device: an index or part of a device's name;
     cache_dir: where compiled kernels are kept (docs/cache.md); others: what Taichi has besides
     (`config`). The environment may give what is not given: TI_DEBUG is `debug`; TI_ARCH comes
-    before `arch`. Raises DeviceError when there is no such device (or none of that kind and
-    enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
-    a variable of the environment whose value means nothing.
+    before `arch`. Of ours alone are missing_gradient and accept_races (`target.options`). Raises
+    DeviceError when there is no such device (or none of that kind and enable_fallback is False),
+    ArgumentError for an option that Taichi does not have either, and for a variable of the
+    environment whose value means nothing.
     """
     _refuse_unknown(others)
     env.check_flags()
@@ -228,6 +229,8 @@ def _cook(config: dict[str, Any]) -> Options:
         check_out_of_bound=bool(config.get("check_out_of_bound")),
         fast_math=bool(config.get("fast_math")),
         random_seed=_seed(config.get("random_seed")),
+        missing_gradient=_error_or_warn(config.get("missing_gradient")),
+        accept_races=_names(config.get("accept_races")),
     )
 
 
@@ -331,6 +334,20 @@ def _refuse_unknown(options: dict[str, Any]) -> None:
         near = nearest(unknown[0], [*DEFAULTS, *init.__annotations__])
         hint = f": did you mean {near}?" if near else ""
         raise UnknownOptionError(f"ti.init has no option called {', '.join(unknown)}{hint}")
+
+
+def _error_or_warn(given: Any) -> str:
+    found = given or env.flag("VKCHI_MISSING_GRADIENT")
+    if found not in ("error", "warn"):
+        raise ArgumentError(f"missing_gradient is 'error' or 'warn', not {given!r}")
+    return str(found)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """Names of kernels: a sequence, or one text with commas."""
+    found = env.flag("VKCHI_ACCEPT_RACES") if given is None else given
+    parts = found.split(",") if isinstance(found, str) else found
+    return tuple(part.strip() for part in map(str, parts) if part.strip())
 
 
 def _seed(seed: Any) -> int:

@@ -168,9 +168,9 @@ class Reach:
         found = self.spread(frozenset(seeds), Bits)[0] if seeds else {}
         return {name: op for name, op in found.items() if self.stays(op)}
 
-    def lost(self, active: Activity, differentiable: frozenset[str]) -> tuple[Op, Op] | None:
-        """Two writes: an active value is put into an array without gradient, and what was read out
-        of it into one of those that have one."""
+    def losses(self, active: Activity, differentiable: frozenset[str]) -> Iterator[tuple[Op, Op]]:
+        """Pairs of writes: an active value is put into an array without gradient, and what was read
+        out of it into one of those that have one."""
         todo = [op for op in self.writes(active) if base_of(op.args[0]) not in active.sources]
         done: set[frozenset[Value]] = set()
         while todo:
@@ -180,9 +180,9 @@ class Reach:
                 done.add(read)
                 for late in self.writes(Activity(self.fn, frozenset(), read)):
                     if name_under(late) in differentiable:
-                        return op, late
-                    todo.append(late)
-        return None
+                        yield op, late
+                    else:
+                        todo.append(late)
 
 
 def name_under(op: Op) -> str:

@@ -7,12 +7,14 @@ gradient; `depends_on_order`. Must not know: how gradients are built.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
-from vkchi.errors import GradientError
+from vkchi.errors import GradientError, GradientWarning
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
@@ -21,13 +23,29 @@ WORDS = {"grad": "gradient", "dual": "derivative"}
 INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
 
 
-def check_lost(primal: Primal) -> None:
-    """Raises GradientError if a derivative flows through an array that has none: one that an active
-    value is put into, and that is read again later for something that has a derivative."""
-    found = Reach(primal.fn).lost(primal.active, primal.differentiable)
-    if found is not None:
-        op, reader = found
-        raise lost(name_under(op), op, reader)
+def lost_in(primal: Primal) -> Iterator[GradientError]:
+    """The errors for arrays without gradients that a derivative flows through: an active value is
+    put into them, and they are read again later for something that has a derivative."""
+    for op, reader in Reach(primal.fn).losses(primal.active, primal.differentiable):
+        yield lost(name_under(op), op, reader)
+
+
+def check_lost(primal: Primal, missing: str = "error") -> None:
+    """Raises GradientError if a derivative flows through an array that has none; with `missing`
+    being `warn`, says so instead: it counts as a constant."""
+    for error in lost_in(primal):
+        if missing != "warn":
+            raise error
+        warn_lost(error, {})
+
+
+def warn_lost(error: GradientError, registry: dict[Any, Any]) -> None:
+    """Say in a warning what `missing_gradient="warn"` lets pass, at the line that reads it."""
+    span = error.span
+    if span is not None:
+        text = error.sentence.removesuffix(": it would be lost")
+        text += ": what is read counts as constant"
+        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
 
 
 def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> None:
@@ -96,7 +114,8 @@ def help_for(name: str, need: str) -> str:
     """What to do about it."""
     return (
         f"make `{name}` a field{' or ndarray' if need == 'grad' else ''} with needs_{need}=True, "
-        "or put ti.stop_grad(...) around the value"
+        "or put ti.stop_grad(...) around the value for a constant (ti.init(missing_gradient="
+        "'warn') takes all such arrays for constants)"
     )
 
 

@@ -88,11 +88,13 @@ def survey(
     differentiable: frozenset[str],
     settled: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
+    missing: str = "error",
 ) -> Primal:
-    """What is known of a Func to differentiate. Raises GradientError where a derivative is lost."""
+    """What is known of a Func to differentiate. Raises GradientError where a derivative is lost, or
+    warns, where that is what `missing` says."""
     fn = move_conditions(fn)
     primal = Primal(fn, differentiable, settled, Reach(fn).begun() | constant)
-    check_lost(primal)
+    check_lost(primal, missing)
     check_bits(primal.fn, primal.active, differentiable)
     return primal
 
@@ -102,11 +104,12 @@ def reverse(
     differentiable: frozenset[str],
     settled: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
+    missing: str = "error",
 ) -> Gradient:
     """The gradient of an unsplit Func by its arrays with these names. The arrays `settled` it finds
     as the kernel left them, the arrays `constant` hold no derivative before. Raises GradientError.
     """
-    primal = survey(fn, differentiable, settled, constant)
+    primal = survey(fn, differentiable, settled, constant, missing)
     kept = Kept(primal)
     made = Reverse(primal, kept)
     func = made.build()

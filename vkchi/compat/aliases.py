@@ -63,6 +63,7 @@ MOVED = {
     ),
     **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
     "GUI": "gui.gui",
+    **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), "linalg.builder"),
     "Format": "types.formats",
     "torch_op": "operators.torch_op",
     **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
@@ -75,6 +76,7 @@ _CORE = """
     with_amdgpu with_cuda with_dx11 with_dx12 with_metal with_opengl with_vulkan is_arch_supported
     get_host_arch_list host_arch arch_name arch_from_name arch_uses_llvm real_types integer_types
     all_types get_runtime in_python_scope in_taichi_scope trace debug info warn error critical
+    GGUI_AVAILABLE
 """
 # Names that only such modules have, and where to find what they mean.
 RENAMED = {

@@ -100,6 +100,7 @@ class Extension(Enum):
 
 
 extension = Extension  # as Taichi spells it
+GGUI_AVAILABLE = False  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
-from vkchi.frontend.context import Lowering
+from vkchi.frontend.context import Lowering, plain_number
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
 from vkchi.frontend.records import as_record, is_places, record_in, refuse_operand
@@ -229,8 +229,7 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
         raise cx.fail(f"a {words} cannot be unpacked", kind=KernelSyntaxError)
     if not hasattr(x, "__iter__") or isinstance(x, str):
         raise cx.fail(f"{name_of(x)} cannot be unpacked", kind=KernelSyntaxError)
-    parts: list[Any] = cx.run_python(list, (x,))
-    return parts
+    return [plain_number(part) for part in cx.run_python(list, (x,))]
 
 
 # --- augmented assignment ------------------------------------------------------------------------

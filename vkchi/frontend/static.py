@@ -17,7 +17,7 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.bounds import check_step
 from vkchi.frontend.classes import CLASS_FORMS
-from vkchi.frontend.context import LoopConfig, Lowering, is_field
+from vkchi.frontend.context import LoopConfig, Lowering, is_field, plain_number
 from vkchi.frontend.operands import describe, is_static, name_of
 from vkchi.frontend.reports import lower_print
 from vkchi.frontend.spaces import RangeOf
@@ -49,7 +49,8 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
         raise cx.fail(f"cannot unroll a loop over {name_of(x)}")
     if isinstance(x, range):
         check_unrolled(cx, trip_count(x.start, x.stop, x.step), help)
-    items: list[Any] = cx.run_python(lambda x: list(islice(x, UNROLL_LIMIT + 1)), (x,))
+    found = cx.run_python(lambda x: list(islice(x, UNROLL_LIMIT + 1)), (x,))
+    items: list[Any] = [plain_number(item) for item in found]
     check_unrolled(cx, len(items), help)
     for k, item in enumerate(items):
         if isinstance(x, list | tuple):

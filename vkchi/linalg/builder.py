@@ -26,10 +26,14 @@ from vkchi.linalg.sparse import SparseMatrix
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter, describe
 from vkchi.signature.bound import Bound
-from vkchi.types import Scalar, cook, f32, f64, i32, sparse_matrix_builder, u32
+from vkchi.types import Scalar, cook, f32, f64, i32, u32
 
 if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType
+
+
+class sparse_matrix_builder:
+    """Annotation: a `ti.linalg.SparseMatrixBuilder`, which the kernel adds numbers to."""
 
 
 class SparseMatrixBuilder:

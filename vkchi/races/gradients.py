@@ -267,7 +267,10 @@ class FoundRaces:
         all_: bool = False, must: bool = False,
     ) -> Race | None:  # fmt: skip
         """A race in a call, of those that matter, or of all. Where there is no memory for a trial
-        it raises DeviceError if it `must` look, and warns else."""
+        it raises DeviceError if it `must` look, and warns else. Races of kernels that `ti.init` was
+        told to accept are none."""
+        if call.name in call.plan.runtime.options.accept_races:
+            return None
         races = call.plan.derived.races.find(
             (gradient, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
         )

@@ -417,7 +417,7 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if note is ndarray or isinstance(note, ndarray):
         return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
     for annotation, parameter in ANNOTATIONS.items():
-        if isinstance(note, annotation):
+        if isinstance(note, annotation) or note is annotation:
             return parameter(name, note)
     t = cook(note)
     if isinstance(t, Scalar):

@@ -16,7 +16,7 @@ from vkchi.analysis.footprint import Box, may_meet
 from vkchi.autodiff.must_write import holds
 from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.reaching import Reach, name_under
-from vkchi.autodiff.refusals import WORDS, help_for, lost
+from vkchi.autodiff.refusals import WORDS, help_for, lost, warn_lost
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
@@ -143,7 +143,8 @@ class Taints:
         for name, taint, (flow, _) in flows:
             for target in sorted(names & flow.keys()):
                 if not taint.fills:
-                    raise missing_place(name, taint, flow[target], need)
+                    let_pass(call, missing_place(name, taint, flow[target], need), taint)
+                    continue
                 settle(taint, flow[target])
         for name, taint in found:
             if covering(call, name, taint.box) is not None:
@@ -267,9 +268,16 @@ def missing_place(name: str, taint: Taint, op: Any, need: str) -> GradientError:
     )
 
 
+def let_pass(call: Call, error: GradientError, taint: Taint | None = None) -> None:
+    """Raises the error, unless `ti.init` was told to warn of arrays without gradients."""
+    is_bits = taint is not None and taint.is_bits
+    if call.plan.runtime.options.missing_gradient != "warn" or is_bits:
+        raise error
+    warn_lost(error, call.plan.derived.warned)
+
+
 def missing_dual(call: Call, names: frozenset[str]) -> None:
     """Raises GradientError if a call of forward mode would lose a derivative in an array without
     dual that it reads again."""
-    found = reach_of(call).lost(Activity(call.plan.func, names), names)
-    if found is not None:
-        raise lost(name_under(found[0]), *found, "dual")
+    for op, reader in reach_of(call).losses(Activity(call.plan.func, names), names):
+        let_pass(call, lost(name_under(op), op, reader, "dual"))

@@ -60,10 +60,12 @@ def build_gradient(
     GradientError."""
     draws = draws_of(fn)
     if draws:
-        survey(
-            prepare(fn, differentiable), differentiable, constant=constant
-        )  # what was drawn leads nowhere
-    made = differentiate(known(fn, draws), differentiable, settled, constant)
+        survey(  # what was drawn leads nowhere
+            prepare(fn, differentiable), differentiable, constant=constant,
+            missing=options.missing_gradient,
+        )  # fmt: skip
+    missing = options.missing_gradient
+    made = differentiate(known(fn, draws), differentiable, settled, constant, missing)
     compiled = finish(made._replace(func=lay_out(made.func, types)), options, caps)
     return compiled._replace(draws=draws)
 
@@ -81,7 +83,7 @@ def build_second(
 ) -> CompiledGradient:
     """The derivative of that gradient along a direction: forward mode over reverse mode, with a
     `NAME..dual` for every array of floats in it. Raises GradientError."""
-    made = differentiate(fn, differentiable)
+    made = differentiate(fn, differentiable, missing=options.missing_gradient)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = along(made.func, differentiable | frozenset(own))
@@ -95,9 +97,10 @@ def differentiate(
     differentiable: frozenset[str],
     settled: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
+    missing: str = "error",
 ) -> Gradient:
     """The gradient, freed of what is not read. Raises GradientError."""
-    made = reverse(prepare(fn, differentiable), differentiable, settled, constant)
+    made = reverse(prepare(fn, differentiable), differentiable, settled, constant, missing)
     show("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))

@@ -53,12 +53,14 @@ WITHOUT_EFFECT: dict[str, bool | int | float | str] = {
 }
 # Options with an effect that the environment may set too, and what they are where nobody does.
 WITH_EFFECT: dict[str, bool | int | float | str] = {
+    "accept_races": "",
     "check_out_of_bound": False,
     "debug": False,
     "default_fp": 32,
     "default_ip": 32,
     "fast_math": False,
     "log_level": "info",
+    "missing_gradient": "error",
     "offline_cache": True,
     "offline_cache_cleaning_factor": 0.25,
     "offline_cache_cleaning_policy": "lru",

@@ -36,8 +36,10 @@ class Options:
     """`debug` asks for checks in kernels, `check_out_of_bound` for those of indices; `fast_math`
     lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
     (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
-    computed twice is the same. `cache` is where compiled code is kept, on which it does not
-    depend."""
+    computed twice is the same; `missing_gradient` is `error` or `warn`, where a gradient flows
+    through an array that has none; `accept_races` names kernels whose gradients do not depend on
+    the order of iterations, whatever was found. `cache` is where compiled code is kept, on which it
+    does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -47,6 +49,8 @@ class Options:
     random_seed: int = 0
     block_dim: int | None = None
     exact: bool = False
+    missing_gradient: str = "error"
+    accept_races: tuple[str, ...] = ()
     cache: Shelf | None = field(default=None, compare=False)
 
     @property

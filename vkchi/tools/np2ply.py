@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.errors import ToolError
+from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
 
 log = logging.getLogger("vkchi")
@@ -205,9 +205,13 @@ def as_table(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 def make_channels(
     known: list[Channel], key: str, data_type: str, data: Any, count: int
 ) -> list[Channel]:
-    """The properties that an array or a table of `count` rows gives. Raises ToolError."""
+    """The properties that an array or a table of `count` rows gives; none, with a warning, of a
+    type that PLY has not. Raises ToolError."""
     if data_type not in NUMPY_TYPES:
-        raise ToolError(f"PLY has no type {data_type!r}: it has {', '.join(NUMPY_TYPES)}")
+        has = ", ".join(NUMPY_TYPES)
+        text = f"`{key}` is left out: PLY has no type {data_type!r}; it has {has}"
+        warn_user(text, RuntimeWarning)
+        return []
     values = host.numbers_of(data)
     if values.ndim not in (1, 2) or len(values) != count:
         raise ToolError(f"`{key}`: {count} numbers or rows are needed, not shape {values.shape}")

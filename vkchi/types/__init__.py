@@ -429,10 +429,6 @@ class ref:
         self.tp = tp
 
 
-class sparse_matrix_builder:
-    """Annotation: a `ti.linalg.SparseMatrixBuilder`, which the kernel adds numbers to."""
-
-
 class ndarray:
     """Annotation: an array argument (ti.ndarray, numpy array or torch tensor), passed by reference.
 
