@@ -36,6 +36,7 @@ EXAMPLES = {
     "wave": ([], "the first shape is recovered"),
     "diffmpm": (["--steps", "120"], "calls again"),
     "mass_spring": (["--rounds", "40"], "to the right"),
+    "torch_depthwise": (["--steps", "40"], "loss after 40 steps: 0.0"),
 }
 
 
@@ -43,6 +44,8 @@ EXAMPLES = {
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     if name == "padding":
         pytest.importorskip("PIL")
+    if name.startswith("torch"):
+        pytest.importorskip("torch", "2.4")
     words, said = EXAMPLES[name]
     arguments = [word.format(tmp=tmp_path) for word in words]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
