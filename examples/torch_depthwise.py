@@ -1,4 +1,4 @@
-"""RWKV's operator inside PyTorch: a causal depthwise convolution made a torch operator, and trained.
+"""RWKV's operator inside PyTorch: a causal depthwise convolution as a torch operator, trained.
 
 Source: "Accelerate PyTorch with Taichi", customize ML operators:
 
