@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import vkchi as ti
 from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
-from vkchi.analysis.host_numbers import INTERVALS, READERS, Number, host_number
+from vkchi.analysis.host_numbers import COUNTS, LEAVES, Number, host_number, limits
 from vkchi.errors import CompilationError
 from vkchi.frontend.bounds import GIVEN, ROOTS
 from vkchi.ir.meaning import trip_count
@@ -56,7 +56,7 @@ SMALL = st.integers(-6, 6)
 @given(ends=st.tuples(*[SMALL] * 6))
 def test_intervals_of_trip_counts_hold(ends: tuple[int, ...]) -> None:
     pairs = [sorted(ends[k : k + 2]) for k in (0, 2, 4)]
-    low, high = INTERVALS["trip_count"](*(Number(("const", 0), *pair) for pair in pairs))
+    low, high = limits("trip_count", [Number(("const", 0), *pair) for pair in pairs])
     spans = [range(pair[0], pair[1] + 1) for pair in pairs]
     for b in spans[0]:
         for e in spans[1]:
@@ -65,7 +65,7 @@ def test_intervals_of_trip_counts_hold(ends: tuple[int, ...]) -> None:
 
 
 def test_hosts_compute_what_the_frontend_counts_on() -> None:
-    assert GIVEN | ROOTS | {"extract"} == set(READERS)
+    assert GIVEN | ROOTS | {"extract"} == COUNTS | set(LEAVES)
 
 
 def test_hosts_count_stepped_ranges_exactly() -> None:

@@ -13,6 +13,7 @@ import pytest
 from vkchi.autodiff.rules import RULES
 from vkchi.ir.ops import COMPARISONS, DIVISIONS, ELEMENTWISE, TABLE, Effect, Row, Trait, kinds_with
 from vkchi.spirv.lower import ROWS
+from vkchi.types import i32
 
 # file -> the ops that it has a row for
 TABLES: dict[str, Iterable[str]] = {
@@ -102,6 +103,59 @@ def test_what_becomes_infinite_or_stays_so(row: Row) -> None:
         kept = not np.isfinite(row.numpy(strange)).any()
     assert not made or has(row, Trait.MAKES_NONFINITE)
     assert kept or not has(row, Trait.KEEPS_NONFINITE)
+
+
+INTEGER = [
+    r for k, r in TABLE.items()
+    if k in ELEMENTWISE and r.numpy and r.sig[:5] in ("T:num", "T:int", "T:bit", "T:any")
+    and "B(T)" not in r.sig
+]  # fmt: skip
+SMALL = range(-4, 5)
+
+
+def meaning_of(row: Row, dtype: Any) -> dict[tuple[int, ...], int]:
+    """Results for small operands, but divisors of 0; those that wrap are left out."""
+    count = row.sig.split("->")[0].count("T")
+    grids = [x.reshape(-1) for x in np.meshgrid(*[np.array(SMALL, dtype)] * count, indexing="ij")]
+    if row.traits & Trait.DIVIDES:
+        grids = [x[grids[1] != 0] for x in grids]
+    assert row.numpy is not None
+    results = row.numpy(*grids)
+    return {tuple(map(int, k)): int(v) for *k, v in zip(*grids, results)}
+
+
+@pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
+def test_every_op_of_integers_has_an_interval_that_holds(row: Row) -> None:
+    found = meaning_of(row, np.int32)
+    assert row.interval is not None
+    spans = [(a, b) for a in SMALL for b in SMALL if a <= b][::3]
+    for parts in product(spans, repeat=len(next(iter(found)))):
+        claimed = row.interval(i32, *parts)
+        inside = [v for k, v in found.items() if all(a <= n <= b for n, (a, b) in zip(k, parts))]
+        if claimed is not None and inside:
+            assert claimed[0] <= min(inside) and max(inside) <= claimed[1], (parts, claimed)
+
+
+@pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
+def test_what_is_monotone_says_so(row: Row) -> None:
+    if row.name == "in_gradient":
+        return
+    found = meaning_of(row, np.int32)
+    signs = ""
+    for at in range(len(next(iter(found)))):
+        steps = [found[n] - v for k, v in found.items()
+                 if (n := (*k[:at], k[at] + 1, *k[at + 1 :])) in found]  # fmt: skip
+        signs += "+" if min(steps) >= 0 else "-" if max(steps) <= 0 else "?"
+    assert row.monotone == ("" if "?" in signs else signs)
+
+
+@pytest.mark.parametrize("kind", sorted(kinds_with(Trait.RING)))
+def test_rings_may_wrap_last(kind: str) -> None:
+    far, meaning = np.array([3 * 256 + 5, -(2**40) + 7, 2**33 - 1], np.int64), TABLE[kind].numpy
+    assert meaning is not None
+    for operands in product(far, repeat=TABLE[kind].sig.split("->")[0].count("T")):
+        first = meaning(*[np.array([x]).astype(np.int8) for x in operands])
+        assert meaning(*[np.array([x]) for x in operands]).astype(np.int8) == first
 
 
 def test_control_ops_say_how_they_are_made() -> None:

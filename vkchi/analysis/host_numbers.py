@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
-from vkchi.target.shader import Count, trip_count
-from vkchi.types import Array, Scalar, Tensor
+from vkchi.ir.intervals import Interval, hull, natural, type_range
+from vkchi.ir.ops import DIVISIONS, TABLE, Trait, kinds_with
+from vkchi.target.shader import Count
+from vkchi.types import Array, Scalar, Tensor, i32, i64
 
 LARGEST_BLOCK = 1024  # that can be demanded
 BARRIERS = frozenset({"barrier"})
@@ -73,20 +75,14 @@ def host_number(v: Value) -> Number | None:
         return leaf(("arg", v.name), t) if isinstance(t, Scalar) else None
     if not isinstance(v, Op) or not isinstance(t, Scalar) or t.kind not in "iu":
         return None
-    row = READERS.get(v.kind)
-    return row(v) if row else None
+    if v.kind in LEAVES:
+        return LEAVES[v.kind](v)
+    return _read_args(v) if v.kind in COUNTS else None
 
 
 def leaf(count: Count, t: Scalar) -> Number | None:
     """A number given at launch, of integer type t."""
     return Number(count, *type_range(t)) if t.kind in "iu" else None
-
-
-def type_range(t: Scalar) -> tuple[int, int]:
-    """Least and greatest value of an integer type."""
-    if t.kind == "i":
-        return -(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1
-    return 0, (1 << t.bits) - 1
 
 
 def constant(n: int) -> Number:
@@ -108,7 +104,7 @@ def wrapped(n: Number | None, v: Value) -> Number | None:
 
 def combine(kind: str, args: Sequence[Number]) -> Number | None:
     """An op of the count language, folded where it can be; None if it grows too large."""
-    low, high = INTERVALS[kind](*args)
+    low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant(low)
     if kind in ("add", "sub") and args[1].expr == ("const", 0):
@@ -123,59 +119,25 @@ def combine(kind: str, args: Sequence[Number]) -> Number | None:
     return Number((kind, *(n.expr for n in args)), low, high, size)
 
 
-def _span(*ends: int) -> tuple[int, int]:
-    return min(ends), max(ends)
+def limits(kind: str, args: Sequence[Number]) -> Interval:
+    """What an op of the count language can give; of a division by zero, 0."""
+    parts = [(n.lo, n.hi) for n in args]
+    rule = TABLE[kind].interval
+    assert rule is not None
+    if kind not in DIVISIONS:
+        return rule(i64, *parts) or type_range(i64)
+    a, (lo, hi) = parts
+    signs = [(lo, min(hi, -1)), (max(lo, 1), hi)]
+    found = [rule(i64, a, b) for b in signs if b[0] <= b[1]]
+    return hull(*filter(None, found), *([(0, 0)] if lo <= 0 <= hi else []))
 
 
-def _divide(a: Number, b: Number) -> tuple[int, int]:
-    if b.lo > 0:
-        return _span(a.lo // b.lo, a.lo // b.hi, a.hi // b.lo, a.hi // b.hi)
-    most = max(abs(a.lo), abs(a.hi))
-    return -most, most
-
-
-def _modulo(a: Number, b: Number) -> tuple[int, int]:
-    if a.lo == a.hi and b.lo == b.hi:
-        n = a.lo % b.lo if b.lo else 0
-        return n, n
-    return min(0, b.lo + 1), max(0, b.hi - 1)
-
-
-def _trips(begin: Number, end: Number, step: Number) -> tuple[int, int]:
-    if step.lo > 0:
-        return trip_count(begin.hi, end.lo, step.hi), trip_count(begin.lo, end.hi, step.lo)
-    if step.hi < 0:
-        return trip_count(begin.lo, end.hi, step.lo), trip_count(begin.hi, end.lo, step.hi)
-    return 0, max(0, end.hi - begin.lo, begin.hi - end.lo)
-
-
-INTERVALS: dict[str, Callable[..., tuple[int, int]]] = {
-    "add": lambda a, b: (a.lo + b.lo, a.hi + b.hi),
-    "sub": lambda a, b: (a.lo - b.hi, a.hi - b.lo),
-    "mul": lambda a, b: _span(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi),
-    "neg": lambda a: (-a.hi, -a.lo),
-    "min": lambda a, b: (min(a.lo, b.lo), min(a.hi, b.hi)),
-    "max": lambda a, b: (max(a.lo, b.lo), max(a.hi, b.hi)),
-    "floordiv": _divide,
-    "mod": _modulo,
-    "trip_count": _trips,
-}
-
-
-def _read_ring(op: Op) -> Number | None:
-    """Sums and products: wrapping once at the end gives the same as wrapping everywhere."""
-    return _read_args(op, host_number)
-
-
-def _read_exact(op: Op) -> Number | None:
-    """Ops that need their arguments as their type holds them."""
-    return _read_args(op, lambda v: wrapped(host_number(v), v))
-
-
-def _read_args(op: Op, read: Callable[[Value], Number | None]) -> Number | None:
+def _read_args(op: Op) -> Number | None:
+    """An op of numbers. Sums and products may wrap once at the end; all others need their operands
+    as these types hold them."""
     numbers = []
     for v in op.args:
-        n = read(v)
+        n = host_number(v) if op.kind in RING else wrapped(host_number(v), v)
         if n is None:
             return None
         numbers.append(n)
@@ -192,7 +154,7 @@ def _read_shape(op: Op) -> Number:
     assert isinstance(array.type, Array)
     if array.type.shape is not None:
         return constant(array.type.shape[op.attr])
-    return Number(("dim", array.name, op.attr), 0, (1 << 31) - 1)
+    return Number(("dim", array.name, op.attr), *natural(i32))
 
 
 def _read_extract(op: Op) -> Number | None:
@@ -207,9 +169,8 @@ def _read_cast(op: Op) -> Number | None:
     return wrapped(host_number(v), v)
 
 
-READERS: dict[str, Callable[[Op], Number | None]] = {
+LEAVES: dict[str, Callable[[Op], Number | None]] = {
     "const": _read_const, "shape": _read_shape, "extract": _read_extract, "cast": _read_cast,
-    "add": _read_ring, "sub": _read_ring, "mul": _read_ring, "neg": _read_ring,
-    "min": _read_exact, "max": _read_exact, "floordiv": _read_exact, "mod": _read_exact,
-    "trip_count": _read_exact, "bitcast": _read_cast,
+    "bitcast": _read_cast,
 }  # fmt: skip
+COUNTS, RING = kinds_with(Trait.COUNTS), kinds_with(Trait.RING)

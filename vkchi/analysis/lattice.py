@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from vkchi.analysis.host_numbers import type_range
 from vkchi.ir.core import Value
+from vkchi.ir.intervals import type_range
 from vkchi.types import Array, Scalar
 
 Key = Any  # Value | tuple[Value, int]
@@ -70,12 +70,12 @@ class Fact(NamedTuple):
 
 def top(t: Scalar) -> Fact:
     """What holds for every value of a type."""
-    return Fact(0, 1) if t.kind == "b" else Fact(*type_range(t))
+    return Fact(*type_range(t))
 
 
 def settle(f: Fact, t: Scalar) -> Fact:
     """The fact, or top if the value may have left the range of its type."""
-    lo, hi = (0, 1) if t.kind == "b" else type_range(t)
+    lo, hi = type_range(t)
     return f if lo <= f.lo and f.hi <= hi else Fact(lo, hi)
 
 
@@ -125,13 +125,6 @@ def divide(a: Fact, b: Fact, divisor: Product) -> Fact:
         elif rest is not None:
             ups[as_symbol(rest)] = -1
     return Fact(lo, hi, ups)
-
-
-def quotient_of(a: Fact, b: Fact, kind: str) -> Fact:
-    """The interval of a quotient by at least 1: floordiv or truncdiv."""
-    if kind == "truncdiv":
-        return Fact(-(-a.lo // b.lo) if a.lo < 0 else a.lo // b.hi, max(0, a.hi // b.lo))
-    return Fact(min(a.lo // b.lo, a.lo // b.hi), max(a.hi // b.lo, a.hi // b.hi))
 
 
 def cancel(s: Sym, divisor: Product) -> Product | None:

@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
-from vkchi.ir.ops import COUNTED
+from vkchi.ir.ops import COUNTED, TABLE
 
 LEAST, MOST = 0, 1  # also: which of a loop's arguments bounds its index
-# What an extreme is computed from: the same extreme of an operand, or the other one.
-MONOTONE = {"add": (0, 0), "sub": (0, 1), "min": (0, 0), "max": (0, 0)}
 
 
 class Nest(NamedTuple):
@@ -56,7 +54,7 @@ def sums_under(loop: Op) -> list[Value]:
     found: list[Value] = []
     todo = list(loop.args[:2])
     for v in todo:  # grows
-        if isinstance(v, Op) and v.kind in MONOTONE:
+        if isinstance(v, Op) and TABLE[v.kind].monotone:
             found.append(v)
             todo += v.args
     return found
@@ -68,10 +66,11 @@ def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
         return v
     if isinstance(v, Param):
         return extreme_index(b, v, side, nest)
-    signs = MONOTONE.get(v.kind) if isinstance(v, Op) else None
-    if signs is None or not isinstance(v, Op):
+    signs = TABLE[v.kind].monotone if isinstance(v, Op) else ""
+    if not signs or not isinstance(v, Op):
         return None
-    parts = [extreme(b, a, side ^ sign, nest) for a, sign in zip(v.args, signs, strict=True)]
+    sides = [side if sign == "+" else 1 - side for sign in signs]
+    parts = [extreme(b, a, end, nest) for a, end in zip(v.args, sides, strict=True)]
     known = [p for p in parts if p is not None]
     return b.emit(v.kind, *known) if len(known) == len(parts) else None
 

@@ -15,9 +15,9 @@ Must not know: control flow (`bounds` fills `base` and `limits`), what facts are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from vkchi.analysis.conditions import conjuncts
-from vkchi.analysis.host_numbers import INTERVALS, type_range
 from vkchi.analysis.lattice import (
     INT_MAX,
     Extent,
@@ -30,13 +30,14 @@ from vkchi.analysis.lattice import (
     join,
     least_ups,
     meet,
-    quotient_of,
     settle,
     shift,
     top,
 )
 from vkchi.analysis.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
+from vkchi.ir.intervals import type_range
+from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
 DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
@@ -103,9 +104,22 @@ class Facts:
         if isinstance(op, Op) and op.kind == "const" and t.kind != "f":
             n = int(value_of(op.attr if op is key else op.attr[key[1]], t))
             return Fact(n, n)
-        if not isinstance(op, Op) or t.kind == "f" or op.kind not in RULES:
+        if not isinstance(op, Op) or t.kind == "f":
             return top(t)
-        return settle(RULES[op.kind](self, op, operands(key), t), t)
+        return settle(self._apply(op, operands(key), t), t)
+
+    def _apply(self, op: Op, args: list[Key], t: Scalar) -> Fact:
+        """What an op gives, from its interval and what else is known of such ops."""
+        if op.kind in FOLLOWED:
+            return FOLLOWED[op.kind](self, op, args)
+        interval = TABLE[op.kind].interval
+        if interval is None or len(args) < len(op.args):
+            return top(t)
+        found = interval(t, *[(f.lo, f.hi) for f in map(self.of, args)])
+        if found is None:
+            return top(t)
+        rule, wide = RULES.get(op.kind), Fact(*found)
+        return rule(self, op, args, wide) if rule is not None else wide
 
     def _finish(self, key: Key, f: Fact) -> Fact:
         s, c = f.exact or (key, 0)
@@ -257,19 +271,18 @@ def operands(key: Key) -> list[Key]:
     if isinstance(key, Value):
         return list(key.args) if isinstance(key, Op) else []
     v, k = key
-    if not isinstance(v, Op) or v.kind not in RULES:
+    if not isinstance(v, Op) or v.kind not in ELEMENTWISE:
         return []
     return [resolve(x, k) if isinstance(x.type, Tensor) else x for x in v.args]
 
 
 # --- transfer functions --------------------------------------------------------------------------
 
-Rule = Callable[[Facts, Op, "list[Key]", Scalar], Fact]
 COMPARED = {"lt": "", "le": "", "gt": "lt", "ge": "le", "eq": "", "ne": ""}
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
-def _shape(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _shape(f: Facts, op: Op, args: list[Key]) -> Fact:
     array = op.args[0]
     assert isinstance(array.type, Array)
     if array.type.shape is not None:
@@ -278,41 +291,66 @@ def _shape(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
     return Fact(0, INT_MAX, {}, (extent_of(array, op.attr), 0))
 
 
-def _add(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _select(f: Facts, op: Op, args: list[Key]) -> Fact:
+    c, a, b = args
+    return join(f.under(c, True, a), f.under(c, False, b), f.least)
+
+
+def _convert(f: Facts, op: Op, args: list[Key]) -> Fact:
+    if scalar_of(op.args[0].type).kind != "f":
+        return f.of(args[0])
+    q = find_quotient(op.kind, op.args[0], op.type)
+    return (q and q.fact(f.of)) or top(scalar_of(op.type))
+
+
+def _component(f: Facts, op: Op, args: list[Key]) -> Fact:
+    return f.of(resolve(op.args[0], op.attr))
+
+
+def _local_index(f: Facts, op: Op, args: list[Key]) -> Fact:
+    return Fact(0, f.block - 1 if f.block else INT_MAX)
+
+
+# Ops that give one of their operands, or what is known otherwise.
+FOLLOWED: dict[str, Callable[[Facts, Op, list[Key]], Fact]] = {
+    "shape": _shape, "select": _select, "cast": _convert, "bitcast": _convert,
+    "extract": _component, "local_index": _local_index,
+}  # fmt: skip
+# What is known of a result besides its interval, which is given as a fact.
+Rule = Callable[[Facts, Op, "list[Key]", Fact], Fact]
+
+
+def _add(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo == a.hi:
         a, b = b, a
     if b.lo == b.hi:
         return shift(a, b.lo)
-    ups = least_ups(shift(a, b.hi).ups, shift(b, a.hi).ups)
-    return Fact(a.lo + b.lo, a.hi + b.hi, ups)
+    return wide._replace(ups=least_ups(shift(a, b.hi).ups, shift(b, a.hi).ups))
 
 
-def _sub(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _sub(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if b.lo == b.hi:
         return shift(a, -b.lo)
-    lo = a.lo - b.hi
+    lo = wide.lo
     s, c = a.exact or (None, 0)
     if s in b.ups:  # b <= s + k, a == s + c
         lo = max(lo, c - b.ups[s])
-    return Fact(lo, a.hi - b.lo, shift(a, -b.lo).ups)
+    return Fact(lo, wide.hi, shift(a, -b.lo).ups)
 
 
-def _mul(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _mul(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
-    ends = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    wide = Fact(min(ends), max(ends))
     if a.lo < 0 or b.lo < 0:
         return wide
     if a.lo == a.hi == 1 or b.lo == b.hi == 1:
         return b if a.lo == a.hi == 1 else a
-    p = f.product(args)
-    fits = settle(wide, t) is wide
+    p, t = f.product(args), scalar_of(op.type)
     exact = (p, 0) if is_exact(f, args) else None
     if exact and f.cannot_wrap(p):
         return Fact(wide.lo, min(wide.hi, INT_MAX), {p: 0}, exact)
-    if fits:
+    if settle(wide, t) is wide:
         return Fact(wide.lo, wide.hi, {p: 0}, exact)
     return Fact(*type_range(t), {p: 0})
 
@@ -322,131 +360,61 @@ def is_exact(f: Facts, keys: Sequence[Key]) -> bool:
     return all(f.product([key]) == f.exact_product(key) for key in keys)
 
 
-def _quotient(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _quotient(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
-    if b.lo < 1:
-        return top(t)
-    return quotient_of(a, b, op.kind) if a.lo < 0 else divide(a, b, f.exact_product(args[1]))
+    return divide(a, b, f.exact_product(args[1])) if a.lo >= 0 and b.lo >= 1 else wide
 
 
-def _remainder(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _remainder(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
-    if b.lo < 1:
-        return top(t)
-    below = shift(b, -1)
-    if a.lo >= 0:
-        return Fact(0, min(a.hi, below.hi), least_ups(below.ups, a.ups))
-    return Fact(-below.hi if op.kind == "rem" else 0, below.hi, below.ups)
+    below = shift(b, -1).ups if b.lo >= 1 else {}
+    return wide._replace(ups=least_ups(below, a.ups) if a.lo >= 0 else below)
 
 
-def _neg(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _abs(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a = f.of(args[0])
-    return Fact(-a.hi, -a.lo)
+    return a if a.lo >= 0 else wide
 
 
-def _abs(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    a = f.of(args[0])
-    return a if a.lo >= 0 else Fact(max(0, -a.hi), max(-a.lo, a.hi))
-
-
-def _min(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _min(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.hi <= b.lo or b.hi <= a.lo:
         return a if a.hi <= b.lo else b
-    return Fact(min(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups))
+    return wide._replace(ups=least_ups(a.ups, b.ups))
 
 
-def _max(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _max(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo >= b.hi or b.lo >= a.hi:
         return a if a.lo >= b.hi else b
-    return Fact(max(a.lo, b.lo), max(a.hi, b.hi), join(a, b, f.least).ups)
+    return wide._replace(ups=join(a, b, f.least).ups)
 
 
-def _and(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    kept = [x for x in map(f.of, args) if x.lo >= 0]
-    if not kept:
-        return top(t)
-    ups = kept[0].ups if len(kept) == 1 else least_ups(kept[0].ups, kept[1].ups)
-    return Fact(0, min(x.hi for x in kept), ups)
+def _and(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
+    kept = [x.ups for x in map(f.of, args) if x.lo >= 0]
+    return wide._replace(ups=reduce(least_ups, kept, {}))
 
 
-def _or(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _shr(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
-    if a.lo < 0 or b.lo < 0:
-        return top(t)
-    return Fact(max(a.lo, b.lo) if op.kind == "or" else 0, (1 << max(a.hi, b.hi).bit_length()) - 1)
+    if a.lo < 0 or b.lo != b.hi:
+        return wide._replace(ups=a.ups) if a.lo >= 0 else wide
+    size = 1 << min(max(b.lo, 0), scalar_of(op.type).bits)
+    return meet(wide, divide(a, Fact(size, size), Product(size, ())))
 
 
-def _not(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    a = f.of(args[0])
-    last = 1 if t.kind == "b" else -1 if t.kind == "i" else type_range(t)[1]
-    return Fact(last - a.hi, last - a.lo)
-
-
-def _shift(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    a, b = f.of(args[0]), f.of(args[1])
-    if b.lo != b.hi:
-        return Fact(0, a.hi, a.ups) if op.kind == "shr" and a.lo >= 0 else top(t)
-    k = b.lo if 0 <= b.lo < t.bits else t.bits
-    if op.kind == "shl" and k == t.bits:
-        return Fact(0, 0)
-    if op.kind == "shl":
-        return Fact(a.lo << k, a.hi << k)
-    if a.lo < 0:
-        return Fact(a.lo >> k, a.hi >> k)
-    return divide(a, Fact(1 << k, 1 << k), Product(1 << k, ()))
-
-
-def _select(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    c, a, b = args
-    return join(f.under(c, True, a), f.under(c, False, b), f.least)
-
-
-def _convert(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    if scalar_of(op.args[0].type).kind != "f":
-        return f.of(args[0])
-    q = find_quotient(op.kind, op.args[0], op.type)
-    return (q and q.fact(f.of)) or top(t)
-
-
-def _trips(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
+def _trips(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     begin, end, step = map(f.of, args)
+    if step.lo <= 0 <= step.hi:
+        return wide
     low, high = (begin, end) if step.lo > 0 else (end, begin)
-    one_way = step.lo > 0 or step.hi < 0
-    ups = join(Fact(0, 0), shift(high, -low.lo), f.least).ups if one_way else {}
-    return Fact(*INTERVALS["trip_count"](begin, end, step), ups)
-
-
-def _count_bits(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    return Fact(0, t.bits)
-
-
-def _component(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    return f.of(resolve(op.args[0], op.attr))
-
-
-def _number(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    return Fact(0, INT_MAX)
-
-
-def _local_index(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    return Fact(0, f.block - 1 if f.block else INT_MAX)
-
-
-def _sign(f: Facts, op: Op, args: list[Key], t: Scalar) -> Fact:
-    return Fact(-1, 1)
+    return wide._replace(ups=join(Fact(0, 0), shift(high, -low.lo), f.least).ups)
 
 
 RULES: dict[str, Rule] = {
-    "shape": _shape, "add": _add, "sub": _sub, "mul": _mul, "neg": _neg,
-    "floordiv": _quotient, "truncdiv": _quotient, "mod": _remainder, "rem": _remainder,
-    "abs": _abs, "sign": _sign, "min": _min, "max": _max, "and": _and, "or": _or, "xor": _or,
-    "not": _not, "shl": _shift, "shr": _shift, "popcnt": _count_bits, "clz": _count_bits,
-    "select": _select, "cast": _convert, "bitcast": _convert, "extract": _component,
-    "trip_count": _trips, "local_index": _local_index, "thread_index": _number,
-    "group_index": _number, "group_size": _number, "grid_size": _number, "subgroup_size": _number,
-    "subgroup_index": _number,
+    "add": _add, "sub": _sub, "mul": _mul, "floordiv": _quotient, "truncdiv": _quotient,
+    "mod": _remainder, "rem": _remainder, "abs": _abs, "min": _min, "max": _max, "and": _and,
+    "shr": _shr, "trip_count": _trips,
 }  # fmt: skip
 
 

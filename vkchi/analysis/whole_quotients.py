@@ -24,10 +24,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vkchi.analysis.lattice import Fact, quotient_of
+from vkchi.analysis.lattice import Fact
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, value_of
-from vkchi.types import Scalar, Type, f16, f32
+from vkchi.ir.intervals import floordiv, truncdiv
+from vkchi.types import Scalar, Type, f16, f32, i64
 
 DIGITS = {f16: 11, f32: 24}  # of the form
 DEVICE = {f16: 11, f32: 20}  # f16 is divided as f32
@@ -54,7 +55,9 @@ class Quotient(NamedTuple):
         a, b = self.operands(of)
         if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:
             return None
-        return quotient_of(a, b, self.kind)
+        divide = floordiv if self.kind == "floordiv" else truncdiv
+        found = divide(i64, (a.lo, a.hi), (b.lo, b.hi))
+        return None if found is None else Fact(*found)
 
 
 def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:

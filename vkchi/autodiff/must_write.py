@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from vkchi.analysis.footprint import Box, Range, Ranges, Shaped, is_integer, loops_of
+from vkchi.analysis.footprint import Box, Shaped, is_integer
+from vkchi.analysis.intervals import Intervals, loops_of
 from vkchi.autodiff.primal import Segment
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
+from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import COUNTED
 from vkchi.types import Array, Tensor
 
@@ -68,7 +70,7 @@ class Covers:
         """What a launch with these arguments covers."""
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
         extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
-        ranges = Ranges(self.loops, known, extents)
+        ranges = Intervals(self.loops, known, extents)
         boxes = [(store, exact_box(store, ranges)) for store in self.stores]
         found = [(s, Covered(s.segment, name_of(s), box)) for s, box in boxes if box is not None]
         return with_all_components(found)
@@ -116,9 +118,9 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
             yield op, loops
 
 
-def exact_box(store: Sure, ranges: Ranges) -> Box | None:
+def exact_box(store: Sure, ranges: Intervals) -> Box | None:
     """The box that the store fills; None where that is not known."""
-    indices: dict[Value, Range] = {}
+    indices: dict[Value, Interval] = {}
     for loop in store.loops:
         begin, end = (ranges.of(v) for v in loop.args[:2])
         if begin is None or end is None or begin[0] != begin[1] or end[0] != end[1]:
@@ -127,7 +129,7 @@ def exact_box(store: Sure, ranges: Ranges) -> Box | None:
             return None
         indices[loop.regions[0].params[0]] = (begin[0], end[0] - 1)
     digits: dict[Value, list[Digit]] = {}
-    box: list[Range] = []
+    box: list[Interval] = []
     for v in store.element.args[1:]:
         found = ranges.of(v)
         if found is None:
@@ -142,11 +144,11 @@ def exact_box(store: Sure, ranges: Ranges) -> Box | None:
     return tuple(box) if all(are_apart(d, indices[v]) for v, d in digits.items()) else None
 
 
-def digit_of(v: Value, ranges: Ranges) -> Digit | None:
+def digit_of(v: Value, ranges: Intervals) -> Digit | None:
     """A value as the digit of a loop's index."""
     if v in ranges.loops:
         return Digit(v)
-    if not isinstance(v, Op):
+    if not isinstance(v, Op) or ranges.of(v) is None:  # it may wrap
         return None
     if v.kind in ("cast", "bitcast"):
         return digit_of(v.args[0], ranges)
@@ -169,7 +171,7 @@ def digit_of(v: Value, ranges: Ranges) -> Digit | None:
     return inner._replace(divisor=inner.divisor * b[0])
 
 
-def are_apart(digits: list[Digit], found: Range) -> bool:
+def are_apart(digits: list[Digit], found: Interval) -> bool:
     """Whether the digits of one index, which has this range, take all their values independently of
     each other."""
     if len(digits) == 1 and digits[0].divisor == 1 and digits[0].modulus is None:

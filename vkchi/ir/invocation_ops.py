@@ -5,6 +5,7 @@ Owns: those rows, the names of subgroup operations. Must not know: other rows.
 
 from __future__ import annotations
 
+from vkchi.ir.intervals import natural
 from vkchi.ir.table import Effect, Trait, add_row
 
 _OWN, _SAME, _APART = Trait.PER_INVOCATION, Trait.UNIFORM, Trait.DISTINCT
@@ -17,7 +18,7 @@ for _name, _doc, _traits in (
     ("subgroup_size", "invocations of a subgroup", _OWN | _SAME),
     ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART),
 ):
-    add_row(_name, " -> i32", None, _doc, traits=_traits)
+    add_row(_name, " -> i32", None, _doc, traits=_traits, interval=natural)
 add_row(
     "random",
     " -> u32",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vkchi.ir.core import bits_of
+from vkchi.ir.intervals import natural
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, i64, scalar_of, u1, u32
@@ -164,7 +165,8 @@ add_row(
     None,
     "the extent of axis `attr` of an array",
     attr="axis: int",
-    traits=Trait.UNIFORM,
+    traits=Trait.UNIFORM | Trait.FIXED,
+    interval=natural,
 )
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)

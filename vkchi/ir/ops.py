@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.ir import invocation_ops, meaning, report_ops
+from vkchi.ir import intervals, invocation_ops, meaning, report_ops
 from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.ir.table import (
@@ -44,42 +44,58 @@ __all__ = [
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
 DIVIDES, REMAINDER = Trait.DIVIDES, Trait.REMAINDER
 MAKES, KEEPS = Trait.MAKES_NONFINITE, Trait.KEEPS_NONFINITE
+NONE, COUNTS, RING = Trait.NONE, Trait.COUNTS, Trait.RING
 
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
 # fmt: off
 
-_ELEMENTWISE: list[tuple[Any, ...]] = [  # name, signature, meaning, doc, traits
-    ("add", "T:num, T -> T", np.add, "sum; integers wrap", COMMUTES | KEEPS),
-    ("sub", "T:num, T -> T", np.subtract, "difference; integers wrap", KEEPS),
-    ("mul", "T:num, T -> T", np.multiply, "product; integers wrap", COMMUTES | MERGES | KEEPS),
+_ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
+    ("add", "T:num, T -> T", np.add,
+     "sum; integers wrap", COMMUTES | KEEPS | COUNTS | RING, intervals.add, "++"),
+    ("sub", "T:num, T -> T", np.subtract,
+     "difference; integers wrap", KEEPS | COUNTS | RING, intervals.sub, "+-"),
+    ("mul", "T:num, T -> T", np.multiply,
+     "product; integers wrap", COMMUTES | MERGES | KEEPS | COUNTS | RING, intervals.mul),
     ("div", "T:float, T -> T", np.divide, "quotient of floats", MAKES),
     ("floordiv", "T:num, T -> T", meaning.floordiv,
-     "quotient rounded down, as Python's //", DIVIDES | MERGES | MAKES),
+     "quotient rounded down, as Python's //", DIVIDES | MERGES | MAKES | COUNTS,
+     intervals.floordiv),
     ("mod", "T:num, T -> T", meaning.mod,
-     "remainder with the divisor's sign, as Python's %", DIVIDES | REMAINDER | MAKES),
+     "remainder with the divisor's sign, as Python's %", DIVIDES | REMAINDER | MAKES | COUNTS,
+     intervals.mod),
     ("truncdiv", "T:int, T -> T", meaning.truncdiv,
-     "quotient rounded toward zero, as C's /", DIVIDES | MERGES),
+     "quotient rounded toward zero, as C's /", DIVIDES | MERGES, intervals.truncdiv),
     ("rem", "T:num, T -> T", meaning.rem,
-     "remainder with the dividend's sign, as C's %", DIVIDES | REMAINDER | MAKES),
-    ("neg", "T:num -> T", meaning.negate, "negation; integers wrap", KEEPS),
-    ("abs", "T:num -> T", np.abs, "absolute value; the least integer stays itself", KEEPS),
-    ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1"),
+     "remainder with the dividend's sign, as C's %", DIVIDES | REMAINDER | MAKES, intervals.rem),
+    ("neg", "T:num -> T", meaning.negate,
+     "negation; integers wrap", KEEPS | COUNTS | RING, intervals.neg, "-"),
+    ("abs", "T:num -> T", np.abs,
+     "absolute value; the least integer stays itself", KEEPS, intervals.absolute),
+    ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1", NONE, intervals.sign, "+"),
     ("min", "T:num, T -> T", np.fmin,
-     "the smaller; the other one if one is NaN", COMMUTES | MERGES),
-    ("max", "T:num, T -> T", np.fmax, "the larger; the other one if one is NaN", COMMUTES | MERGES),
+     "the smaller; the other one if one is NaN", COMMUTES | MERGES | COUNTS,
+     intervals.smaller, "++"),
+    ("max", "T:num, T -> T", np.fmax,
+     "the larger; the other one if one is NaN", COMMUTES | MERGES | COUNTS,
+     intervals.larger, "++"),
     ("pow", "T:float, T -> T", np.power, "power of floats", MAKES),
-    ("and", "T:bits, T -> T", np.bitwise_and, "bitwise and; logical for u1", COMMUTES | MERGES),
-    ("or", "T:bits, T -> T", np.bitwise_or, "bitwise or; logical for u1", COMMUTES | MERGES),
+    ("and", "T:bits, T -> T", np.bitwise_and,
+     "bitwise and; logical for u1", COMMUTES | MERGES, intervals.bit_and),
+    ("or", "T:bits, T -> T", np.bitwise_or,
+     "bitwise or; logical for u1", COMMUTES | MERGES, intervals.bit_or),
     ("xor", "T:bits, T -> T", np.bitwise_xor,
-     "bitwise exclusive or; logical for u1", COMMUTES | MERGES),
-    ("not", "T:bits -> T", meaning.invert, "bitwise not; logical for u1"),
-    ("shl", "T:int, T -> T", meaning.shl, "shift left; 0 if by the width or more"),
+     "bitwise exclusive or; logical for u1", COMMUTES | MERGES, intervals.bit_xor),
+    ("not", "T:bits -> T", meaning.invert,
+     "bitwise not; logical for u1", NONE, intervals.bit_not, "-"),
+    ("shl", "T:int, T -> T", meaning.shl,
+     "shift left; 0 if by the width or more", NONE, intervals.shl),
     ("shr", "T:int, T -> T", meaning.shr,
-     "shift right by any amount, arithmetic for signed types", MERGES),
-    ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits"),
-    ("clz", "T:int -> T", meaning.clz, "number of leading zero bits"),
+     "shift right by any amount, arithmetic for signed types", MERGES, intervals.shr),
+    ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits", NONE, intervals.bit_count),
+    ("clz", "T:int -> T", meaning.clz, "number of leading zero bits", NONE, intervals.bit_count),
     ("trip_count", "T:int, T, T -> U(T)", meaning.trip_count,
-     "length of Python's range(first, second, third), always exact; 0 if the third is 0", MERGES),
+     "length of Python's range(first, second, third), always exact; 0 if the third is 0",
+     MERGES | COUNTS, intervals.trip_count),
     ("lt", "T:num, T -> B(T)", np.less, "less than", COMPARES),
     ("le", "T:num, T -> B(T)", np.less_equal, "less than or equal", COMPARES),
     ("gt", "T:num, T -> B(T)", np.greater, "greater than", COMPARES),
@@ -108,12 +124,15 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # name, signature, meaning, doc, traits
     ("ceil", "T:float -> T", np.ceil, "smallest integer not below"),
     ("round", "T:float -> T", meaning.round_even, "nearest integer, halves to even"),
     ("trunc", "T:float -> T", np.trunc, "integer part"),
-    ("stop_grad", "T:any -> T", lambda x: x, "the same, without a derivative"),
-    ("frozen", "T:any -> T", lambda x: x, "the same; its first derivative is added elsewhere"),
-    ("in_gradient", "T:any, T -> T", lambda x, y: x, "the first; the second in derivatives"),
+    ("stop_grad", "T:any -> T", lambda x: x,
+     "the same, without a derivative", NONE, intervals.first, "+"),
+    ("frozen", "T:any -> T", lambda x: x,
+     "the same; its first derivative is added elsewhere", NONE, intervals.first, "+"),
+    ("in_gradient", "T:any, T -> T", lambda x, y: x,
+     "the first; the second in derivatives", NONE, intervals.first),
 ]
-for _name, _sig, _numpy, _doc, *_traits in _ELEMENTWISE:
-    add_row(_name, _sig, _numpy, _doc, traits=_traits[0] if _traits else Trait.NONE)
+for _name, _sig, _numpy, _doc, *_more in _ELEMENTWISE:
+    add_row(_name, _sig, _numpy, _doc, **dict(zip(("traits", "interval", "monotone"), _more)))
 ELEMENTWISE = frozenset(row[0] for row in _ELEMENTWISE) | {"select", "cast", "bitcast"}
 
 
@@ -241,7 +260,7 @@ add_row(
     None,
     "a constant",
     attr="bits: int, or a tuple of ints for a tensor",
-    traits=Trait.UNIFORM,
+    traits=Trait.UNIFORM | Trait.FIXED,
 )
 add_row(
     "select",
@@ -249,13 +268,23 @@ add_row(
     lambda c, a, b: np.where(c, a, b),
     "per component: second where first, else third",
     traits=MERGES,
+    interval=intervals.select,
 )
-add_row("cast", _cast, meaning.cast, "numeric conversion")
+add_row(
+    "cast",
+    _cast,
+    meaning.cast,
+    "numeric conversion",
+    traits=COUNTS,
+    interval=intervals.first,
+)
 add_row(
     "bitcast",
     _bitcast,
     lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
     "same bits, other type",
+    traits=COUNTS,
+    interval=intervals.first,
 )
 add_row(
     "splat",

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from vkchi.ir.intervals import Rule
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.types import Tensor, Type
 
@@ -43,6 +44,9 @@ class Trait(enum.Flag):
     UNIFORM = enum.auto()  # known without operands, and the same in a whole workgroup
     DISTINCT = enum.auto()  # known without operands, and different within a workgroup
     LOWERED = enum.auto()  # written in other ops before code is emitted (`pipeline.LOWERING`)
+    FIXED = enum.auto()  # a constant, or known at launch without operands: costs nothing to repeat
+    COUNTS = enum.auto()  # of integers: a launch can compute it (the counts of `target.shader`)
+    RING = enum.auto()  # wrapping operands first or the result at last gives the same
 
 
 class Control(NamedTuple):
@@ -62,7 +66,9 @@ Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 
 
 class Row(NamedTuple):
-    """One op. `attr` says what Op.attr holds ("" = None); `control` is of ops with regions."""
+    """One op. `attr` says what Op.attr holds ("" = None); `control` is of ops with regions;
+    `interval`, of integers, says what the result can be (`intervals`); `monotone` has `+` for each
+    operand with which the result never falls, a `-` for each with which it never rises."""
 
     name: str
     effect: Effect
@@ -73,6 +79,8 @@ class Row(NamedTuple):
     attr: str = ""
     traits: Trait = Trait.NONE
     control: Control | None = None
+    interval: Rule | None = None
+    monotone: str = ""
 
 
 TABLE: dict[str, Row] = {}
@@ -87,9 +95,13 @@ def add_row(
     attr: str = "",
     traits: Trait = Trait.NONE,
     control: Control | None = None,
+    interval: Rule | None = None,
+    monotone: str = "",
 ) -> None:
     infer, text = (_infer_by(sig), sig) if isinstance(sig, str) else (sig, "")
-    TABLE[name] = Row(name, effect, infer, numpy, doc, text, attr, traits, control)
+    TABLE[name] = Row(
+        name, effect, infer, numpy, doc, text, attr, traits, control, interval, monotone
+    )
 
 
 def _infer_by(text: str) -> Infer:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vkchi.analysis.host_numbers import type_range
 from vkchi.analysis.lattice import INT_MAX
 from vkchi.analysis.ranges import Facts
 from vkchi.analysis.whole_quotients import DIGITS, Quotient, find_quotient
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
+from vkchi.ir.intervals import type_range
 from vkchi.passes.formula import Num, where
 from vkchi.types import Scalar, i32, scalar_of
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-from vkchi.analysis.footprint import Box, Footprint, Ranges, Shaped, element_of, joined, may_meet
+from vkchi.analysis.footprint import Box, Footprint, Shaped, element_of, joined, may_meet
+from vkchi.analysis.intervals import Intervals
 from vkchi.ir.core import Func, Op, Param
 from vkchi.races.meetings import Meeting
 
@@ -29,7 +30,7 @@ class Nearby:
         return tuple(k for k, m in enumerate(self.meetings) if is_near(m, ranges))
 
 
-def is_near(m: Meeting, ranges: Ranges) -> bool:
+def is_near(m: Meeting, ranges: Intervals) -> bool:
     """Whether the loop may have two iterations, and the parts of memory meet that both accesses may
     touch."""
     begin, end = (ranges.of(v) for v in m.loop.args[:2])
@@ -40,7 +41,7 @@ def is_near(m: Meeting, ranges: Ranges) -> bool:
     return may_meet(box_of(m.first, ranges), box_of(m.second, ranges))
 
 
-def box_of(ops: Sequence[Op], ranges: Ranges) -> Box:
+def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:
     """Which part of their array ops may touch."""
     elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
     boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]

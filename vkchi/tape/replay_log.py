@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.analysis.host_numbers import host_number, type_range
+from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.refusals import gone
 from vkchi.autodiff.replay import recorded
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
+from vkchi.ir.intervals import type_range
 from vkchi.launch.executable import Arrays, count_reader
 from vkchi.tape.calls import Call
 from vkchi.tape.plan import GradientPlan, Room, new_buffer

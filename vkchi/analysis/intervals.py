@@ -1,0 +1,94 @@
+"""What integers lie between, wherever they stand: from constants, from loops around, and from what
+a launch is given.
+
+Owns: `Intervals`, which evaluates column `interval` of the op table; each value once. Conditions
+are not looked at: `ranges` does that, with the same column.
+
+Must not know: what is touched, what is proved.
+
+    >>> Intervals(loops_of(fn.body), {n: 4}).of(i_times_2)       # for i in range(n)
+    (0, 6)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Op, Param, Region, Value, walk
+from vkchi.ir.intervals import Interval, fit, type_range
+from vkchi.ir.ops import COUNTED, TABLE
+from vkchi.types import Array, Scalar
+
+Extents = Mapping[tuple[str, int], int]  # by array and axis
+DEEPEST = 100  # ops from a value to what it is made of; beyond, nothing is known
+
+
+class Intervals:
+    """Intervals of integer values, for the numbers and extents that are given."""
+
+    def __init__(
+        self,
+        loops: Mapping[Value, Op],
+        numbers: Mapping[Value, int] = MappingProxyType({}),
+        extents: Extents = MappingProxyType({}),
+        found: Mapping[Value, Interval | None] = MappingProxyType({}),
+    ) -> None:
+        self.loops, self.numbers, self.extents = loops, numbers, extents
+        self.found: dict[Value, Interval | None] = dict(found)
+        self._depth = 0
+
+    def of(self, v: Value) -> Interval | None:
+        """What v lies in; None if nothing is known, or it may have wrapped."""
+        if v not in self.found:
+            t = v.type
+            if not isinstance(t, Scalar) or t.kind == "f" or self._depth > DEEPEST:
+                return None
+            self._depth += 1
+            found = self._op(v, t) if isinstance(v, Op) else self._param(v)
+            self._depth -= 1
+            self.found[v] = fit(found, t)
+        return self.found[v]
+
+    def bound(self, v: Value) -> Interval | None:
+        """What v lies in, its type's range if nothing is known; None if it is no integer."""
+        found, t = self.of(v), v.type
+        if found is None and isinstance(t, Scalar) and t.kind != "f":
+            return type_range(t)
+        return found
+
+    def _param(self, v: Value) -> Interval | None:
+        number = self.numbers.get(v)
+        if number is not None:
+            return number, number
+        loop = self.loops.get(v) if isinstance(v, Param) else None
+        begin, end = map(self.bound, loop.args[:2]) if loop is not None else (None, None)
+        return (begin[0], end[1] - 1) if begin is not None and end is not None else None
+
+    def _op(self, op: Op, t: Scalar) -> Interval | None:
+        number = constant_int(op) if op.kind == "const" else self._extent(op)
+        if number is not None:
+            return number, number
+        rule = TABLE[op.kind].interval
+        if rule is None:
+            return None
+        args = () if op.kind == "shape" else tuple(map(self.bound, op.args))
+        return None if None in args else rule(t, *args)
+
+    def _extent(self, op: Op) -> int | None:
+        """An extent that is known."""
+        if op.kind != "shape":
+            return None
+        array = op.args[0]
+        assert isinstance(array.type, Array)
+        if array.type.shape is not None:
+            extent: int = array.type.shape[op.attr]
+            return extent
+        return self.extents.get((array.name, op.attr))
+
+
+def loops_of(region: Region) -> dict[Value, Op]:
+    """The index parameters of all loops, with their loop."""
+    ops = [op for op in walk(region) if op.kind in COUNTED]
+    return {op.regions[0].params[0]: op for op in ops}
