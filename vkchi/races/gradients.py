@@ -8,47 +8,43 @@ Owns: `Races` of a kernel, which looks at calls; `FoundRaces` of a tape. A call 
   repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has written
   to since;
 - or a trial of the whole kernel on copies of what it writes does: there values count.
-Where neither can be told, `GradientWarning` says so. Of a race, only what matters is refused: what
-the gradient does again, or an element through which a derivative flows now. Must not know: tapes.
+Where random numbers or counters decide, no trial can tell: a tape runs the kernel itself in a form
+that notes who meets (`observe`). Where there is no memory for that, it counts as a race. Of a race,
+only what matters is refused: what the gradient does again, or an element through which a derivative
+flows now. Must not know: tapes.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach, name_under
-from vkchi.autodiff.refusals import depends_on_order, is_adjoint
-from vkchi.compiler import build
-from vkchi.errors import DeviceError, GradientError, GradientWarning
+from vkchi.autodiff.refusals import is_adjoint
+from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
-from vkchi.launch import Plan
-from vkchi.races.cells import CellMemory
 from vkchi.races.dependence import Depending
 from vkchi.races.meetings import Meeting, find_meetings
 from vkchi.races.nearby import Nearby
-from vkchi.races.noted import MET, Group, Noted, Style, grouped, note, slimmed
-from vkchi.tape.calls import Call, copy_of, leaves_of, whole
+from vkchi.races.noted import Group, Style, grouped, note, slimmed
+from vkchi.races.trials import Observed, Trial
+from vkchi.tape.calls import Call, whole
 from vkchi.tape.gradients import prepare
-from vkchi.types import Scalar, Tensor, i32
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 
 
 class Met(NamedTuple):
     """A group that met, and the names of the arrays that a derivative must flow to for it to
-    matter."""
+    matter; `why` it is not known whether it met, if it is not."""
 
     group: Group
     reaches: frozenset[str]
+    why: str = ""
 
 
 Race = tuple[Met, ...]  # what met in a call, what matters first; not empty
@@ -137,52 +133,29 @@ def name_of(root: Value) -> str:
 # --- trying it -----------------------------------------------------------------------------------
 
 
-class Trial:
-    """A kernel that notes who meets, and its cells. `needs` are the arrays that decide what it
-    finds, `numbers` the arguments; None if more than those do."""
-
-    def __init__(self, call: Call, groups: Sequence[Group], made: Noted) -> None:
-        plan, self.count = call.plan, len(groups)
-        runtime = self.runtime = plan.runtime
-        self.cells = CellMemory(runtime, made)
-        artifact = build(made.func, runtime.options, runtime.device.caps)
-        self.executable = plan.executable.derive(artifact, call.args)
-        self.writes = artifact.writes & plan.written
-        ops = list(walk(made.func.body))
-        used = used_in(made.func.body)
-        draws = any(op.kind == "random" and op in used for op in ops)
-        self.is_certain = not (draws or depends_on_order(made.func))
-        self.needs = sorted(artifact.reads & call.arrays.keys())
-        given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
-        self.numbers: list[str] | None = sorted(p.name for p in given if p in used)
-        if not self.is_certain:
-            self.numbers = None
-
-    def key(self, call: Call) -> tuple[Any, ...] | None:
-        """What decides what it finds, besides arrays."""
-        numbers = numbers_of(call)
-        if self.numbers is None or not numbers.keys() >= set(self.numbers):
-            return None
-        shapes = tuple([a.shape for a in call.arrays.values()])
-        return (shapes, *(numbers[name] for name in self.numbers))
-
-    def run(self, call: Call) -> frozenset[int]:
-        """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
-        with restoring(self.runtime.lock), self.runtime.lock:
-            own = self.cells.bind(call.arrays)
-            met = own[MET] = Storage(self.runtime, i32, (self.count,))
-            copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
-            given = {**call.arrays, **copies, **own}
-            self.executable.launch(self.executable.bind(call.args, given))
-            numbers = np.flatnonzero(met.to_numpy())
-            self.cells.give_back(own)
-            return frozenset(numbers.tolist())
+NO_MEMORY = "there is no memory to try it"
+DRAWN = "random numbers or counters decide it"
 
 
-def numbers_of(call: Call) -> dict[str, Any]:
-    """The numbers among the arguments, by name: Python's and numpy's."""
-    leaves = leaves_of(call.plan, call.args)
-    return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}
+class Doubt(NamedTuple):
+    """That only the run of a call can tell whether iterations meet that matter to derivatives by
+    these arrays, in this gradient, or (`all_`) to anything; what may meet."""
+
+    names: frozenset[str]
+    gradient: Func | None
+    all_: bool
+    race: Race
+
+
+def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | None:
+    """What a call runs in place of `func`, the kernel or what keeps what it draws, to tell; None
+    if nothing meets."""
+    races = call.plan.derived.races_in_run.find(
+        (func, *doubt[:3]),
+        lambda: Races(prepare(func, frozenset()), doubt.names, doubt.gradient, all_=doubt.all_),
+    )
+    near = races.nearby.find(call.numbers, call.arrays)
+    return (races, races.observed(call, near)) if near else None
 
 
 class Trials(NamedTuple):
@@ -199,9 +172,9 @@ class Races:
     them. `gradient` is what runs in reverse mode."""
 
     def __init__(
-        self, plan: Plan, names: frozenset[str], gradient: Func | None, *, all_: bool
+        self, fn: Func, names: frozenset[str], gradient: Func | None, *, all_: bool
     ) -> None:
-        fn = self.fn = prepare(plan.func, names)
+        self.fn = fn
         found = find_meetings(fn)
         matters = Matters(fn, names, gradient) if found else None
         self.reaches: dict[Meeting, frozenset[str]] = {}
@@ -217,6 +190,7 @@ class Races:
         self.meetings = sorted(self.reaches, key=self._rank)
         self.nearby = Nearby(fn, self.meetings)
         self.trials: dict[tuple[int, ...], Trials] = {}
+        self.forms: dict[tuple[int, ...], Observed] = {}
         self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
 
     def _rank(self, m: Meeting) -> tuple[bool, bool]:
@@ -239,11 +213,19 @@ class Races:
             trials.values.append(Trial(call, trials.groups, made))
         return trials.values[0]
 
-    def met(self, group: Group) -> Met:
-        """What a group that met may change."""
+    def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
+        """The kernel itself, in a form that notes whether these meet."""
+        if near not in self.forms:
+            groups = grouped([self.meetings[k] for k in near], self.strict)
+            style = Style(knows_values=True, active=self.active, reports=True)
+            self.forms[near] = Observed(call, groups, note(self.fn, groups, style))
+        return self.forms[near]
+
+    def met(self, group: Group, why: str = "") -> Met:
+        """What a group that met, or may have met, may change."""
         sides = set(group.first), set(group.second)
         those = [m for m in self.meetings if m.first[0] in sides[0] and m.second[0] in sides[1]]
-        return Met(group, frozenset().union(*(self.reaches[m] for m in those)))
+        return Met(group, frozenset().union(*(self.reaches[m] for m in those)), why)
 
 
 class FoundRaces:
@@ -263,39 +245,49 @@ class FoundRaces:
                 self.known.pop(key, None)
 
     def look(
+        self, call: Call, names: frozenset[str], gradient: Func | None, *, all_: bool = False
+    ) -> Race | None:
+        """A race in a call, of those that matter, or of all, or what may be one."""
+        found = self.examine(call, names, gradient, all_=all_)
+        return found.race if isinstance(found, Doubt) else found
+
+    def examine(
         self, call: Call, names: frozenset[str], gradient: Func | None, *,
         all_: bool = False, must: bool = False,
-    ) -> Race | None:  # fmt: skip
-        """A race in a call, of those that matter, or of all. Where there is no memory for a trial
-        it raises DeviceError if it `must` look, and warns else. Races of kernels that `ti.init` was
-        told to accept are none."""
+    ) -> Race | Doubt | None:  # fmt: skip
+        """The same, where what no trial can tell is a `Doubt`. Where there is no memory for a trial
+        there may be a race; it raises DeviceError if it `must` look. Races of kernels that
+        `ti.init` was told to accept are none."""
         if call.name in call.plan.runtime.options.accept_races:
             return None
         races = call.plan.derived.races.find(
-            (gradient, names, all_), lambda: Races(call.plan, names, gradient, all_=all_)
+            (gradient, names, all_),
+            lambda: Races(prepare(call.plan.func, names), names, gradient, all_=all_),
         )
         near = races.nearby.find(call.numbers, call.arrays) if races.meetings else ()
         if not near:
             return None
         trials = races.trials_of(call, near)
         try:
-            numbers, is_certain = self._try(call, races, trials)
+            numbers = self._try(call, races, trials)
         except DeviceError:
             if must:
                 raise
-            warn(call, trials.groups[0], "there is no memory to try it")
-            return None
-        if not (numbers or is_certain):
-            warn(call, trials.groups[0], "that depends on random numbers or counters")
+            return tuple(races.met(group, NO_MEMORY) for group in trials.groups)
+        if numbers is None:
+            race = tuple(races.met(group, DRAWN) for group in trials.groups)
+            return Doubt(names, gradient, all_, race)
         return tuple(races.met(trials.groups[k]) for k in sorted(numbers)) or None
 
-    def _try(self, call: Call, races: Races, trials: Trials) -> tuple[frozenset[int], bool]:
-        """The numbers of the groups that met, and whether that holds for the call."""
+    def _try(self, call: Call, races: Races, trials: Trials) -> frozenset[int] | None:
+        """The numbers of the groups that met; None if no trial can tell."""
+        if not trials.places.is_certain:
+            return None
         numbers = self._find(call, races, trials.places)
         if not numbers:
-            return numbers, trials.places.is_certain
+            return numbers
         values = races.values_of(call, trials)
-        return values.run(call), values.is_certain
+        return values.run(call) if values.is_certain else None
 
     def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
         """What a trial finds, or found before."""
@@ -334,23 +326,6 @@ def check_any(race: Race | None, duals: Mapping[str, Storage]) -> None:
         raise refuse(race[0])
 
 
-def warn(call: Call, group: Group, why: str) -> None:
-    """Say once for each kernel that it is not known whether its iterations meet."""
-    one, other = group.first[0].span, group.second[0].span
-    if one is None:
-        return
-    text = (
-        f"{call.name}(): whether several iterations of a loop come to one element of "
-        f"`{name_of(group.root)}` here"
-        + (f" and at {other.place}" if other is not None and other != one else "")
-        + f" is not known, for {why}. If they do, gradients may be wrong; "
-        "ti.ad.Tape(validation=True) does not go on in doubt"
-    )
-    warnings.warn_explicit(
-        text, GradientWarning, one.file, one.line, registry=call.plan.derived.warned_of_races
-    )
-
-
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -360,6 +335,14 @@ SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 def refuse(met: Met, kind: type[GradientError] = GradientError) -> GradientError:
     """The error for a race."""
     one, other, name = met.group.first[0], met.group.second[0], name_of(met.group.root)
+    if met.why:
+        return kind(
+            f"whether several iterations of one loop come to the same element of `{name}` is not "
+            f"known, for {met.why}: the gradient may be wrong", one.span,
+            notes=(("and to here", other.span),) if other.span != one.span else (),
+            help="let indices tell that they do not, " + SERIALLY + "; or name the "
+            "kernel in ti.init(accept_races=[...])",
+        )  # fmt: skip
     if one.kind == "load":
         return kind(
             f"one iteration reads an element of `{name}` that another one of the same loop "

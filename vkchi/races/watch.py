@@ -8,32 +8,18 @@ know: gradients.
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from vkchi.compiler import build
 from vkchi.errors import DeviceError, KernelRaceWarning
-from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.races.cells import CellMemory
 from vkchi.races.meetings import find_meetings
 from vkchi.races.nearby import Nearby
-from vkchi.races.noted import MET, Group, Style, grouped, note
+from vkchi.races.noted import Group, Style, grouped, note
+from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, describe_call
 from vkchi.tape.gradients import prepare
-from vkchi.tape.variants import Variant
-from vkchi.types import i32
-
-
-class Form(NamedTuple):
-    """A kernel that notes which of these groups meet."""
-
-    groups: list[Group]
-    variant: Variant
-    cells: CellMemory
 
 
 class WatchedPlan(Plan):
@@ -49,15 +35,13 @@ class WatchedPlan(Plan):
             call = describe_call(self.func.name, self, args)
             form = watch.form(call)
             try:
-                own = form.cells.bind(call.arrays) if form is not None else {}
+                own = form.bind(call) if form is not None else {}
             except DeviceError:  # no memory for so much
                 form = None
             if form is None:
                 return super().launch(args)
-            met = own[MET] = Storage(self.runtime, i32, (len(form.groups),))
             result = form.variant.run(call, {**call.arrays, **own})
-            numbers = np.flatnonzero(met.to_numpy())
-            form.cells.give_back(own)
+            numbers = form.met(own)
             for number in numbers:
                 watch.warn(form.groups[number])
             return result
@@ -75,22 +59,20 @@ class Watch:
     def __init__(self, fn: Func) -> None:
         self.fn = prepare(fn, frozenset())
         self.nearby = Nearby(self.fn, find_meetings(self.fn))
-        self.forms: dict[tuple[int, ...], Form] = {}
+        self.forms: dict[tuple[int, ...], Observed] = {}
         self.warned: dict[Any, Any] = {}
 
-    def form(self, call: Call) -> Form | None:
+    def form(self, call: Call) -> Observed | None:
         """The kernel that watches what may meet in a call; None if nothing does."""
         near = self.nearby.find(call.numbers, call.arrays)
         if near and near not in self.forms:
             self.forms[near] = self._make(call, near)
         return self.forms.get(near)
 
-    def _make(self, call: Call, near: tuple[int, ...]) -> Form:
-        plan, runtime = call.plan, call.plan.runtime
+    def _make(self, call: Call, near: tuple[int, ...]) -> Observed:
         groups = grouped([self.nearby.meetings[k] for k in near])
         made = note(self.fn, groups, Style(knows_values=True, reports=True))
-        artifact = build(made.func, runtime.options, runtime.device.caps)
-        return Form(groups, Variant(plan, artifact, call.args), CellMemory(runtime, made))
+        return Observed(call, groups, made)
 
     def warn(self, group: Group) -> None:
         """Say who met, once for each two lines."""

@@ -46,8 +46,8 @@ class Memo(Generic[K, V]):
 
 
 class Derived:
-    """Tables by what the thing is for: mostly the arrays that have a gradient. `warned` and
-    `warned_of_races` are registries of Python's warnings."""
+    """Tables by what the thing is for: mostly the arrays that have a gradient. `warned` is a
+    registry of Python's warnings."""
 
     def __init__(self, title: str) -> None:
         self.footprints: Memo[Names, Footprint] = Memo(title)
@@ -55,11 +55,11 @@ class Derived:
         self.second: Memo[Names, GradientPlan] = Memo(title)
         self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
         self.marked: Memo[tuple[Names, Names], tuple[Marked, Executable]] = Memo(title)
-        self.watched: Memo[tuple[Names, Names], tuple[Watched, Variant]] = Memo(title)
+        self.watched: Memo[tuple[Names, Func], tuple[Watched, Variant]] = Memo(title)
         self.races: Memo[tuple[Func | None, Names, bool], Races] = Memo(title)
+        self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)
         self.escapes: Memo[tuple[Names, Names], Escapes] = Memo(title)
         self.reach: Memo[None, Reach] = Memo(title)
         self.stores_constants: Memo[None, bool] = Memo(title)
         self.watch: Memo[None, Watch] = Memo(title)
         self.warned: dict[Any, Any] = {}
-        self.warned_of_races: dict[Any, Any] = {}

@@ -12,12 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.refusals import depends_on_order
-from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import restoring
+from vkchi.ir.core import Func
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
-from vkchi.races.gradients import Race
+from vkchi.launch.executable import Arrays
+from vkchi.races.gradients import Doubt, Race, Races, observe
 from vkchi.races.gradients import check as check_race
+from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, Gradients, is_gradient, whole
 from vkchi.tape.mutation_log import History
 from vkchi.tape.replay_log import drawing_of
@@ -77,20 +82,66 @@ class Entry(Launch):
     needs_end = False
 
     def __init__(
-        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Race | None
+        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Race | Doubt | None
     ) -> None:
         super().__init__(call)
-        self.gradients, self.plan, self.race = gradients, plan, race
+        self.gradients, self.plan = gradients, plan
         self.memory = dict(call.arrays)
         self.drawing = drawing_of(call, plan)
         self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
+        self.race = race.race if isinstance(race, Doubt) else race
+        self.in_run: tuple[Races, Observed] | None = None  # what tells, if only the run does
+        if isinstance(race, Doubt):
+            self.in_run = observe(call, race, self.func)
+            self.race = race.race if self.in_run else None
+
+    @property
+    def func(self) -> Func:
+        """What is run but for noting who meets."""
+        return self.drawing.func if self.drawing is not None else self.call.plan.func
+
+    def launch_first(self, args: tuple[Any, ...], flags: dict[int, Storage] | None) -> Any:
+        """Call the kernel, watched for validation if there are `flags`; what it returns."""
+        with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
+            own = self._bind_notes()
+            if flags is not None:
+                from vkchi.tape.validation import run_watched
+
+                func = self.in_run[1].func if self.in_run is not None else self.func
+                result = run_watched(self.call, flags, func, {**self.drawn, **own})
+            else:
+                result = self._launch(self.call, args, own)
+            if self.in_run is not None:
+                races, observed = self.in_run
+                met = observed.met(own)
+                self.race = tuple(races.met(observed.groups[k]) for k in met) or None
+            return result
+
+    def _bind_notes(self) -> dict[str, Storage]:
+        """Where the run notes who meets. Without memory for that, it remains unknown."""
+        try:
+            return self.in_run[1].bind(self.call) if self.in_run is not None else {}
+        except DeviceError:
+            self.in_run = None
+            return {}
+
+    def _launch(
+        self, call: Call, args: tuple[Any, ...], own: Arrays, again: int | None = None
+    ) -> Any:
+        """Call the kernel in the form that this call needs."""
+        if self.in_run is not None:
+            given = {**call.arrays, **self.drawn, **own}
+            return self.in_run[1].variant.run(call, given, again)
+        if self.drawing is not None:
+            return self.drawing.run(call, self.drawn, again)
+        return call.plan.launch(args, again)
 
     def launch_again(self) -> None:
         """Call the kernel as it was called first, but leave host memory as it is."""
-        if self.drawing is not None:
-            self.drawing.run(self.call._replace(hosts={}), self.drawn, self.draws)
-        else:
-            super().launch_again()
+        own = self._bind_notes()
+        self._launch(self.call._replace(hosts={}), self.call.args, own, self.draws)
+        if self.in_run is not None:
+            self.in_run[1].met(own)
 
     def run(self) -> None:
         """Add to the adjoints. Raises GradientError if one flows through a race."""

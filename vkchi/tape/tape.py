@@ -27,7 +27,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.races.gradients import Race
+from vkchi.races.gradients import Doubt, Race
 from vkchi.races.gradients import refuse as refuse_race
 from vkchi.runtime import current
 from vkchi.span import user_span
@@ -233,8 +233,7 @@ class Tape(Recording):
         self.check(call, gradients.names)
         self.tensors.check_call(call, gradients.names)
         race = self.find_race(call, gradients.names, made.made.func)
-        if race is not None and self.validation:
-            raise refuse_race(race[0], DataAccessError)
+        self.check_race(None if isinstance(race, Doubt) else race)
         self.entries += self.keeper.take_rewritten()
         entry = Entry(call, gradients, made, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
@@ -244,7 +243,9 @@ class Tape(Recording):
                 self.keeper.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
         self.protect(plan.written, call.arrays, boxes)
-        result = self.run_call(entry, args)
+        given = copied_where_read(call, args)
+        result = entry.launch_first(given, self.flags if self.validation else None)
+        self.check_race(entry.race)
         entry.keep_results(self.keeper)
         self.entries.append(entry)
         for key, box in boxes.items() if self.history.time else ():
@@ -264,10 +265,15 @@ class Tape(Recording):
             self.keeper.watch(array)
         self.tensors.note_call(call, primal.active.stores)
 
-    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | None:
+    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | Doubt | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
         all_ = self.validation or self.keeper.is_limited
-        return self.races.look(call, names, gradient, all_=all_, must=self.validation)
+        return self.races.examine(call, names, gradient, all_=all_, must=self.validation)
+
+    def check_race(self, race: Race | None) -> None:
+        """Raises DataAccessError for one that validation finds."""
+        if race is not None and self.validation:
+            raise refuse_race(race[0], DataAccessError)
 
     def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
@@ -340,17 +346,6 @@ class Tape(Recording):
         self.keeper.protect(written, arrays, boxes)
         if self.keeper.is_over and not was_over:
             drop_copies(self.entries)
-
-    def run_call(self, entry: Entry, args: tuple[Any, ...]) -> Any:
-        """Run a kernel, watched if asked for."""
-        call = entry.call
-        if self.validation:
-            from vkchi.tape.validation import run_watched
-
-            return run_watched(call, self.flags, entry.drawing, entry.drawn)
-        if entry.drawing is not None:
-            return entry.drawing.run(call, entry.drawn)
-        return call.plan.launch(copied_where_read(call, args))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""

@@ -12,22 +12,19 @@ from vkchi.autodiff.watched import BROKEN, Watched, flag_type, watch
 from vkchi.compiler import build
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
-from vkchi.ir.core import Op
+from vkchi.ir.core import Func, Op
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
 from vkchi.tape.calls import Call, companion, whole
-from vkchi.tape.replay_log import Drawing
 from vkchi.tape.variants import Variant
 from vkchi.types import i32
 
 Read = tuple[str, Span | None]
 
 
-def run_watched(
-    call: Call, flags: dict[int, Storage], drawing: Drawing | None, drawn: Arrays
-) -> Any:
-    """Run a kernel; what it returns. `flags` are those of all calls so far, by array; `drawn` is
-    where what it draws is kept, if it is.
+def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) -> Any:
+    """Run a kernel in the form `func`, with arrays of its own; what it returns. `flags` are those
+    of all calls so far, by array.
 
     Raises DataAccessError where it overwrites an element that was read before.
     """
@@ -36,15 +33,15 @@ def run_watched(
     reads: list[Read] = plan.runtime.watched_reads  # by number, from 1
 
     def make() -> tuple[Watched, Variant]:
-        made = watch(plan.func if drawing is None else drawing.func, names, len(reads) + 1)
+        made = watch(func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
         artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
         return made, Variant(plan, artifact, call.args)
 
-    made, variant = plan.derived.watched.find((names, frozenset(drawn)), make)
+    made, variant = plan.derived.watched.find((names, func), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
-    own = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
-    result = variant.run(call, {**call.arrays, **drawn, **own, BROKEN: broken})
+    watching = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
+    result = variant.run(call, {**call.arrays, **own, **watching, BROKEN: broken})
     found = broken.to_numpy()
     for op, number in zip(made.ops, found):
         if number:

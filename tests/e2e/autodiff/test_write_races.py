@@ -618,31 +618,108 @@ def test_accesses_of_an_unrolled_loop_are_taken_together(
     assert sorted((len(m.first), len(m.second)) for m in found) == [(count, count)] * 2
 
 
-def test_without_memory_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+UNKNOWN = r"whether several iterations of one loop come to the same element of `\w+` is not known"
+
+
+def test_without_memory_it_counts_as_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Any, call: Any) -> int:
         raise DeviceError("out of memory")
 
     monkeypatch.setattr(races.Trial, "run", fail)
     loss, kernels = last_writer_wins()
-    with pytest.warns(ti.ad.GradientWarning, match=r"(?s)scatter.*`y`.*validation=True"):
-        with ti.ad.Tape(loss):
-            for kernel in kernels:
-                kernel()
+    refuse(UNKNOWN + ", for there is no memory", loss, *kernels)
+    with ti.ad.Tape(loss):
+        kernels[0]()  # no derivative flows through it
     with pytest.raises(DeviceError, match="out of memory"):
         with ti.ad.Tape(loss, validation=True):
             kernels[0]()
 
 
-def test_places_that_are_drawn_are_told_of() -> None:
-    x, y, loss = field(N, values=START), field(1 << 16), field()
+# --- where random numbers and counters decide: the run itself is looked at -----------------------
+
+
+def drawn_places(count: int) -> tuple[Any, Any, Any, list[Callable[[], Any]]]:
+    """Every iteration stores somewhere among so many."""
+    x, y, loss = field(N, values=START), field(count), field()
+
+    @ti.kernel
+    def scatter():
+        for i in x:
+            y[ti.cast(ti.random() * count, ti.i32)] = x[i] ** 2
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i]
+
+    return x, y, loss, [scatter, total]
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "1KiB"}, {"validation": True}])
+def test_places_that_are_drawn(options: dict[str, Any]) -> None:
+    ti.init(random_seed=3, log_level=ti.ERROR)
+    x, y, loss, kernels = drawn_places(1 << 22)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ti.ad.Tape(loss, **options):
+            for kernel in kernels:
+                kernel()
+    assert np.count_nonzero(y.to_numpy()) == N
+    is_near(x.grad, 2 * START)
+    x, y, loss, kernels = drawn_places(N // 2)
+    kind = ti.TaichiAssertionError if "validation" in options else ti.ad.GradientError
+    with pytest.raises(kind, match=STORES), ti.ad.Tape(loss, **options):
+        for kernel in kernels:
+            kernel()
+
+
+def elected(count: int) -> tuple[Any, Any, list[Callable[[], Any]]]:
+    """The first so many that come store."""
+    x, y, loss, done = field(N, values=START), field(), field(), integers([0])
+
+    @ti.kernel
+    def elect():
+        for i in x:
+            if x[i] > 0.3:
+                if ti.atomic_add(done[0], 1) < count:
+                    y[None] = x[i] ** 2
+        loss[None] += 3 * y[None]
+
+    return x, loss, [lambda: done.fill(0), elect]
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "1KiB"}, {"validation": True}])
+def test_who_comes_first_stores(options: dict[str, Any]) -> None:
+    """The gradient is that of the run's own winner."""
+    x, loss, kernels = elected(1)
+    with ti.ad.Tape(loss, **options):
+        for kernel in kernels:
+            kernel()
+    won = np.flatnonzero(x.grad.to_numpy())
+    assert len(won) == 1
+    is_near(x.grad[int(won[0])], 6 * START[won[0]])
+    is_near(loss[None], 3 * START[won[0]] ** 2)
+    x, loss, kernels = elected(2)
+    kind = ti.TaichiAssertionError if "validation" in options else ti.ad.GradientError
+    with pytest.raises(kind, match=STORES), ti.ad.Tape(loss, **options):
+        for kernel in kernels:
+            kernel()
+
+
+def test_what_decides_is_drawn_in_forward_mode_and_outside_tapes() -> None:
+    x, y = (ti.field(ti.f32, N, needs_dual=True, needs_grad=True) for _ in range(2))
 
     @ti.kernel
     def run():
         for i in x:
-            y[ti.cast(ti.random() * (1 << 16), ti.i32)] = x[i]
+            y[ti.cast(ti.random() * N, ti.i32)] = x[i]
 
-    with pytest.warns(ti.ad.GradientWarning, match="random numbers"), ti.ad.Tape(loss):
-        run()
+    with pytest.raises(ti.ad.GradientError, match=UNKNOWN):
+        with ti.ad.FwdMode(y, x, np.ones(N)):
+            run()
+    y.grad.fill(1)
+    with pytest.raises(ti.ad.GradientError, match="random numbers drawn here"):
+        run.grad()
 
 
 # --- flags that only rise ------------------------------------------------------------------------
