@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
-from vkchi.fields.snode import Content, SNode, Tree
+from vkchi.fields.snode import Content, Parent, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
@@ -86,6 +86,10 @@ class Field(Storage):
                 "this field has been placed already: fields made with shape= need no place(), "
                 "others one only"
             )
+
+    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+        """Be placed in each cell of a block."""
+        block.adopt("place").hold(self, origin)
 
     def put(self, node: SNode) -> None:
         """Take a place in a tree."""
@@ -258,10 +262,24 @@ class ComponentField(ScalarField):
         return copy.deepcopy(whole, memo).component_field(k)
 
     def check_placeable(self) -> None:
-        raise Unsupported(
-            "the components of a vector field cannot be placed apart: place the whole, or make it "
-            "with shape= and layout=ti.Layout.SOA"
-        )
+        whole, k = self.component_of
+        whole.check_placeable()
+        if k in whole.claims:
+            raise KernelRuntimeError(f"component {k} of this field has been placed already")
+
+    def enter(self, block: Parent, origin: tuple[int, ...]) -> None:
+        """Note where it is to be. When all components are, the whole takes the place of the first.
+        Raises Unsupported for cells of another shape."""
+        whole, k = self.component_of
+        first, at = next(iter(whole.claims.values()), (block, origin))
+        if first.extents != block.extents or at != origin:
+            raise Unsupported(
+                "the components of one field are placed in cells of one shape, not "
+                f"{tuple(first.extents.values())} and {tuple(block.extents.values())}"
+            )
+        whole.claims[k] = block, origin
+        if len(whole.claims) == whole.components:
+            whole.enter(first, origin)
 
     def _companion(self, kind: str) -> Field | None:
         whole, k = self.component_of
@@ -276,6 +294,7 @@ class MatrixField(Field):
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         super().__init__(runtime, elem, name)
         self._parts: dict[int, ComponentField] = {}
+        self.claims: dict[int, tuple[Parent, tuple[int, ...]]] = {}  # components placed apart
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
         made = super().duplicate(memo)

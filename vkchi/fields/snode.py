@@ -45,6 +45,8 @@ class Placeable(Protocol):
 
     def check_placeable(self) -> None: ...
 
+    def enter(self, block: Parent, origin: tuple[int, ...]) -> None: ...
+
     def put(self, node: SNode) -> None: ...
 
     def lacking(self, kind: str) -> Any: ...
@@ -90,7 +92,7 @@ class Parent:
             if field.runtime is not self.runtime:
                 raise KernelRuntimeError("the field was made before ti.init: make it again")
             field.check_placeable()
-            self.adopt("place").hold(field, origin)
+            field.enter(self, origin)
         return self
 
     def places(self) -> Iterator[SNode]:

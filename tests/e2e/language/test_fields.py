@@ -342,3 +342,34 @@ def test_dispatches_of_one_buffer_wait_for_each_other() -> None:
 
     k()
     same([x.to_numpy(), y.to_numpy()], [np.arange(64) * 2, 63 - np.arange(64)])
+
+
+def place_apart(field, blocks) -> None:
+    """Each component in a block of its own, or all in one."""
+    for i in range(field.n):
+        for j in range(field.m):
+            blocks().place(
+                field.get_scalar_field(i, j) if field.m > 1 else field.get_scalar_field(i)
+            )
+
+
+@pytest.mark.parametrize("is_one_block", [True, False])
+def test_components_placed_one_by_one(is_one_block) -> None:
+    v, m, x = ti.Vector.field(3, ti.f32), ti.Matrix.field(2, 2, ti.f32), ti.field(ti.f32)
+    block = ti.root.dense(ti.i, 4)
+    place_apart(v, lambda: block if is_one_block else ti.root.dense(ti.i, 4))
+    block.place(x)
+    place_apart(m, lambda: block if is_one_block else ti.root.dense(ti.i, 2).dense(ti.i, 2))
+    v[1] = [1, 2, 3]
+
+    @ti.kernel
+    def k():
+        for i in v:
+            v[i] += ti.Vector([i, i * 10, 1])
+            m[i] = ti.Matrix([[i, 1], [2, i * i]])
+            x[i] = v[i].z
+
+    k()
+    check(v, [[0.0, 0.0, 1.0], [2.0, 12.0, 4.0], [2.0, 20.0, 1.0], [3.0, 30.0, 1.0]])
+    check(m[3], [[3.0, 1.0], [2.0, 9.0]])
+    check(x, [1.0, 4.0, 1.0, 1.0])
