@@ -11,7 +11,7 @@
 `alias` says what may be the same place and what another invocation may do in between. Removing
 loads and stores between synchronisations is allowed: kernels promise nothing about races.
 
-Owns: the facts. Must not know: which op makes which pointer.
+Owns: what is done with what is known (`known_memory`). Must not know: which op makes which pointer.
 
     store %p, %a; %b = load %p; store %q, %b    ->    store %p, %a; store %q, %a
 """
@@ -19,19 +19,14 @@ Owns: the facts. Must not know: which op makes which pointer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.alias import (
     EXITS,
     SYNCS,
     Changes,
     ChangeTable,
-    Index,
     Place,
-    are_distinct,
-    is_visible,
     may_alias,
-    may_share,
     place_of,
 )
 from vkchi.ir.builder import Builder
@@ -39,47 +34,10 @@ from vkchi.ir.constants import is_same
 from vkchi.ir.core import Func, Op, Value
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.passes.known_memory import Component, Element, Known
 from vkchi.types import Ptr, Tensor, Type
 
-Component = int | Value | None
-
-
-class Element(NamedTuple):
-    """What is known of one element: a whole value, and components, which count more than it."""
-
-    whole: Value | None = None
-    parts: tuple[tuple[int | Value, Value], ...] = ()
-
-    def part(self, component: int | Value) -> Value | None:
-        """The value of a component that is known by itself."""
-        return next((v for k, v in self.parts if k == component), None)
-
-    def loaded(self, component: Component, v: Value) -> Element:
-        """After v was found there."""
-        if component is None:
-            return Element(v)
-        return Element(self.whole, (*self.parts, (component, v)))
-
-    def stored(self, component: Component, v: Value) -> Element:
-        """After v was put there."""
-        if component is None:
-            return Element(v)
-        if not isinstance(component, int):
-            return Element(None, ((component, v),))
-        return Element(self.whole, (*self.certain_parts(component), (component, v)))
-
-    def changed(self, component: Component) -> Element:
-        """After something unknown was put there."""
-        return Element(None, self.certain_parts(component) if isinstance(component, int) else ())
-
-    def certain_parts(self, changed: int) -> tuple[tuple[int | Value, Value], ...]:
-        """The parts that surely are not the changed component."""
-        return tuple([(k, v) for k, v in self.parts if isinstance(k, int) and k != changed])
-
-
-NOTHING = Element()
-MOST_KNOWN = 64  # elements of one base, and pending stores: large kernels stay linear
-Facts = dict[Value, dict[tuple[Index, ...], Element]]
+MOST_PENDING = 64  # stores: large kernels stay linear
 
 
 def forward_memory(fn: Func) -> Func:
@@ -89,14 +47,14 @@ def forward_memory(fn: Func) -> Func:
 
 
 class Forwarder:
-    """One run. `facts` hold where we stand; `pending` are stores that nothing has read yet."""
+    """One run. `known` holds where we stand; `pending` are stores that nothing has read yet."""
 
     def __init__(self) -> None:
         self.walk = Rebuilder(self.visit)
         self.b = self.walk.b
         self.changes = ChangeTable()
         self.places: dict[Value, Place] = {}
-        self.facts: Facts = {}
+        self.known = Known()
         self.pending: dict[Place, Op] = {}
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -111,42 +69,12 @@ class Forwarder:
             found = self.places[ptr] = place_of(ptr)
         return found
 
-    def element(self, place: Place) -> Element:
-        """What is known of the element that the place lies in."""
-        return self.facts.get(place.base, {}).get(place.indices, NOTHING)
-
-    def learn(self, place: Place, element: Element) -> None:
-        """This is known now of the element that the place lies in."""
-        elements = self.facts.setdefault(place.base, {})
-        elements[place.indices] = element
-        if len(elements) > MOST_KNOWN:
-            del elements[next(iter(elements))]
-
-    def forget(self, place: Place) -> None:
-        """Something unknown was written to the place, so to all places it may be."""
-        self.forget_others(place)
-        elements = self.facts.get(place.base)
-        if elements and place.indices in elements:
-            elements[place.indices] = elements[place.indices].changed(place.component)
-
-    def forget_others(self, place: Place) -> None:
-        """Something was written to the place, which other elements may be."""
-        for base, elements in self.facts.items():
-            if base is place.base:
-                met = [
-                    k for k in elements if k != place.indices and not are_distinct(k, place.indices)
-                ]
-                for index in met:
-                    del elements[index]
-            elif may_share(base, place.base):
-                elements.clear()
-
     def forget_changes(self, changes: Changes) -> None:
         """What other ops may change is not known any more."""
         for place in changes.writes:
-            self.forget(place)
+            self.known.forget(place)
         if changes.sync:
-            self.facts = {b: e for b, e in self.facts.items() if not is_visible(b)}
+            self.known.forget_visible()
 
     def changes_of(self, op: Op) -> Changes:
         """The changes that a control op makes, to the places that stand here for those it names: a
@@ -173,25 +101,25 @@ class Forwarder:
     def visit_load(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """The value that is known to stand there, or the load."""
         place = self.place(args[0])
-        v = self.known(place, args[0].type)
+        v = self.value_at(place, args[0].type)
         if v is None:
             v = self.walk.keep(op, args)
             self.read(place)
-            self.learn(place, self.element(place).loaded(place.component, v))
+            self.known.learn(place, self.known.element(place).loaded(place.component, v))
         return (v,)
 
-    def known(self, place: Place, t: Type) -> Value | None:
+    def value_at(self, place: Place, t: Type) -> Value | None:
         """The value at a place, made of what is known of the element."""
-        element = self.element(place)
+        element = self.known.element(place)
         if place.component is None:
             assert isinstance(t, Ptr)
-            return self.known_whole(element, t.elem)
+            return self.whole_value(element, t.elem)
         v = element.part(place.component)
         if v is None and element.whole is not None and isinstance(place.component, int):
             v = self.b.emit("extract", element.whole, attr=place.component)
         return v
 
-    def known_whole(self, element: Element, t: Type) -> Value | None:
+    def whole_value(self, element: Element, t: Type) -> Value | None:
         """The whole value of an element of type t."""
         if element.whole is not None:
             whole = element.whole
@@ -206,14 +134,14 @@ class Forwarder:
     def visit_store(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Nothing if the value stands there already; else the store, and what it covers goes."""
         place, v = self.place(args[0]), args[1]
-        element = self.element(place)
+        element = self.known.element(place)
         if stands_already(element, place.component, v):
             return ()
         self.drop_covered(place)
-        self.forget_others(place)
-        self.learn(place, element.stored(place.component, v))
+        self.known.forget_others(place)
+        self.known.learn(place, element.stored(place.component, v))
         self.pending[place] = self.walk.keep(op, args)
-        if len(self.pending) > MOST_KNOWN:
+        if len(self.pending) > MOST_PENDING:
             del self.pending[next(iter(self.pending))]
         return ()
 
@@ -225,19 +153,19 @@ class Forwarder:
         for p in covered:
             store = self.pending.pop(p, None)
             if store is not None:
-                self.b.ops.remove(store)
+                remove_last(self.b.ops, store)
 
     def visit_update(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """An atomic op reads the place, and leaves something unknown there."""
         place = self.place(args[0])
         self.read(place)
-        self.forget(place)
+        self.known.forget(place)
         return self.walk.keep(op, args).results
 
     def visit_local(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """A new place holds its first value."""
         new = self.walk.keep(op, args)
-        self.learn(self.place(new), Element(args[0]))
+        self.known.learn(self.place(new), Element(args[0]))
         return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
@@ -264,7 +192,7 @@ class Forwarder:
 
     def visit_parallel(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Nothing is known, inside and behind."""
-        self.facts = {}
+        self.known = Known()
         return self.visit_regions(op, args)
 
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
@@ -272,16 +200,22 @@ class Forwarder:
         region reads stay pending."""
         changes = self.changes_of(op)
         pending = {p: store for p, store in self.pending.items() if not changes.may_read(p)}
-        outside = self.facts
         regions = []
         for region in op.regions:
             self.pending = {}
-            self.facts = {base: dict(elements) for base, elements in outside.items()}
+            self.known.open()
             regions.append(self.walk.region(region))
-        self.facts, self.pending = outside, pending
+            self.known.close()
+        self.pending = pending
         unchanged = args == op.args and tuple(regions) == op.regions
         new = op if unchanged else self.walk.copy(op, args, tuple(regions))
         return self.b.insert(new).results
+
+
+def remove_last(ops: list[Op], op: Op) -> None:
+    """Take an op out of a list that it stands near the end of."""
+    at = next(k for k in range(len(ops) - 1, -1, -1) if ops[k] is op)
+    del ops[at]
 
 
 def stands_already(element: Element, component: Component, v: Value) -> bool:
