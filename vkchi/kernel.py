@@ -314,4 +314,5 @@ def checked_function(fn: Any, what: str) -> FunctionType:
 
 def data_oriented(cls: C) -> C:
     """Mark a class whose methods are kernels and funcs. Source: Taichi's `ti.data_oriented`."""
+    cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name: programs ask for it
     return cls

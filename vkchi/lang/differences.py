@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.lang.matrix import Matrix
+from vkchi.lang.matrix import Matrix, Vector
 
 
 class Differences(Matrix):
@@ -25,9 +25,15 @@ class Differences(Matrix):
         return bool(self.entries.any())
 
 
+class VectorDifferences(Differences, Vector):
+    """Those of vectors."""
+
+    __slots__ = ()
+
+
 def unequal(self: Matrix, other: Any) -> Any:
     """`v != w`."""
     found = self._apply(np.not_equal, self, other)
     if isinstance(found, Matrix):
-        found.__class__ = Differences
+        found.__class__ = VectorDifferences if found.ndim == 1 else Differences
     return found

@@ -291,6 +291,12 @@ class SelfParameter(TemplateParameter):
         return ById(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        if not isinstance(arg, type) and not getattr(arg, "_data_oriented", False):
+            name = type(arg).__name__
+            raise KernelSyntaxError(
+                f"{name} has kernels as methods and is not decorated",
+                help=f"write @ti.data_oriented before class {name}",
+            )
         return ArgSpec(self.name, "self", None, arg)
 
 
@@ -417,7 +423,7 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if note is ndarray or isinstance(note, ndarray):
         return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
     for annotation, parameter in ANNOTATIONS.items():
-        if isinstance(note, annotation) or note is annotation:
+        if isinstance(note, annotation):
             return parameter(name, note)
     t = cook(note)
     if isinstance(t, Scalar):

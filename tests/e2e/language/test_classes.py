@@ -284,7 +284,6 @@ def test_do_kernel_attr() -> None:
     check(A().run(), 4)
 
 
-@pytest.mark.ours("undecorated-classes")
 def test_do_plain_class() -> None:
     class A:
         def __init__(self):
@@ -294,9 +293,8 @@ def test_do_plain_class() -> None:
         def run(self):
             self.x[0] = 1
 
-    a = A()
-    a.run()
-    check(a.x, [1, 0])
+    with pytest.raises(ti.TaichiSyntaxError, match="data_oriented"):
+        A().run()
 
 
 def test_do_plain_class_func() -> None:
