@@ -14,6 +14,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
+from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -137,11 +138,14 @@ class Kernel:
         if runtime.options.debug:
             from vkchi.races.watch import WatchedPlan as make  # 0.1 s
 
+        began = perf_counter()
         specs = signer.specs(args, key)
         fn = self.__vkchi_func__
         with compiling(fn.__name__):
             compiled = compile_kernel(fn, specs, runtime.options, runtime.device.caps)
-            return make(runtime, compiled, signer.parameters, args, show_element)
+            plan = make(runtime, compiled, signer.parameters, args, show_element)
+        runtime.compiled.append((fn.__name__, perf_counter() - began))
+        return plan
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, as functions are

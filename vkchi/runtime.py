@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vkchi.device import Device
     from vkchi.fields.builder import GlobalRoot
     from vkchi.launch.executable import Executable
+    from vkchi.profiler import KernelProfiler
     from vkchi.reports.delivery import Reports
     from vkchi.span import Span
     from vkchi.types import Array
@@ -84,6 +85,8 @@ class Runtime:
     movers: dict[tuple[Array, bool], Executable] = field(default_factory=dict)
     watched_reads: list[tuple[str, Span | None]] = field(default_factory=list)
     _reports: Reports | None = None
+    profiler: KernelProfiler | None = None
+    compiled: list[tuple[str, float]] = field(default_factory=list)  # kernels, and seconds
     recording: Any = None  # what was last to record kernel calls: `tape`, where it still does
     gradients: WeakGroup[Any] = field(default_factory=WeakGroup)
     duals: WeakGroup[Any] = field(default_factory=WeakGroup)
@@ -215,6 +218,10 @@ def init(
         "default_up": SCALARS[f"u{options.default_ip.bits}"],
     }
     install(Runtime(opened, options, Config(config)))
+    if config.get("kernel_profiler"):
+        from vkchi.profiler import start  # few programs ask for it
+
+        start(current())
     logger().info("vkchi runs on %s", opened.info.name)
     tell_idle(config)
 

@@ -22,7 +22,13 @@ SAID = re.compile(r"^print\(.*\)  # (.*)$", re.M)
 def snippets() -> list[tuple[str, str]]:
     """(name, code) of every snippet."""
     found = []
-    for path in [INDEX, *CHAPTERS, DOCS / "autodiff.md", DOCS / "interop.md"]:
+    for path in [
+        INDEX,
+        *CHAPTERS,
+        DOCS / "autodiff.md",
+        DOCS / "interop.md",
+        DOCS / "profiling.md",
+    ]:
         codes = SNIPPET.findall(path.read_text())
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]
     return found

@@ -111,7 +111,7 @@ def test_imports(statement: str) -> None:
         "from vkchi.types.quant import fixed",
         "from vkchi.graph import GraphBuilder",
         "import vkchi; vkchi.ui.Window('a', (3, 3))",
-        "import vkchi; vkchi.profiler.print_kernel_profiler_info()",
+        "import vkchi; vkchi.profiler.collect_kernel_profiler_metrics()",
         "import vkchi; vkchi.types.quant.int(4)",
     ],
 )

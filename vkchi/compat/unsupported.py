@@ -24,9 +24,16 @@ class UnsupportedName(Unsupported, AttributeError):
 _SPARSE = "sparse fields are not there; keep dense fields and a mask"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _DRAW = "draw with ti.GUI, or x.to_numpy() with another library"
-_METRICS = "set VKCHI_TIME=1 for compile times; time kernels around ti.sync()"
+_METRICS = "there are times only: print_kernel_profiler_info()"
 _MESH = "use index arrays"
 _PADDLE = "use to_numpy() and from_numpy()"
+
+CUPTI = (
+    "profiler.CuptiMetric",
+    "profiler.get_predefined_cupti_metrics",
+    "profiler.collect_kernel_profiler_metrics",
+    "profiler.set_kernel_profiler_metrics",
+)
 
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
@@ -39,13 +46,13 @@ TABLE: dict[str, str] = {
     **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
     "DeviceCapability": "read vkchi.runtime.current().device.caps",
-    "profiler": _METRICS,
+    **dict.fromkeys(CUPTI, _METRICS),
     "graph": "call the kernels in a Python function: launches are batched anyway",
     "aot": "kernels are compiled when they are first called",
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("aot", "graph", "profiler", "sparse", "types.quant", "ui"))
+MODULES = frozenset(("aot", "graph", "sparse", "types.quant", "ui"))
 
 
 def reason_for(path: str) -> str | None:

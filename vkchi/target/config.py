@@ -25,7 +25,7 @@ _ON = """
 """
 _OFF = """
     _test_mode debug_mode experimental_auto_mesh_local experimental_features flatten_if
-    force_scalarize_matrix gdb_trigger half2_vectorization kernel_profiler
+    force_scalarize_matrix gdb_trigger half2_vectorization
     mesh_localize_all_attr_mappings mesh_localize_from_end_mapping move_loop_invariant_outside_if
     packed print_accessor_ir print_full_traceback print_ir print_ir_dbg_info
     print_kernel_amdgcn print_kernel_asm print_kernel_llvm_ir print_kernel_llvm_ir_optimized
@@ -59,6 +59,7 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "default_fp": 32,
     "default_ip": 32,
     "fast_math": False,
+    "kernel_profiler": False,
     "log_level": "info",
     "missing_gradient": "error",
     "offline_cache": True,
@@ -73,7 +74,6 @@ DEFAULTS = {**WITHOUT_EFFECT, **WITH_EFFECT}
 # What to do instead.
 INSTEAD = {
     "debug_mode": "debug=True",
-    "kernel_profiler": "time kernels around ti.sync()",
     "print_ir": "set VKCHI_PRINT=ir",
     "print_preprocessed_ir": "set VKCHI_PRINT=ir",
     "verbose_kernel_launches": "set VKCHI_TIME=1 for compile times",

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from threading import Condition, RLock, get_ident
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from vkchi.compiling import tell
 from vkchi.errors import DeviceError
@@ -44,6 +44,19 @@ COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
 COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
+class Measurement(Protocol):
+    """What dispatches are measured for."""
+
+    timer: Timer | None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it has ended."""
+
+    def collect(self) -> None:
+        """Take what the timer measured; the device is idle."""
+
+
 class Timing(Block):
     """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
 
@@ -64,7 +77,7 @@ class Timing(Block):
     def collect(self) -> None:
         """Add what the timer measured; the device must be idle."""
         if self.timer is not None:
-            self.dispatches += self.timer.collect()
+            self.dispatches += [(t.name, t.seconds) for t in self.timer.collect()]
 
 
 class Recorder:
@@ -85,7 +98,7 @@ class Recorder:
         self._read: set[int] = set()
         self._written: set[int] = set()
         self._batch = self._left = FIRST_BATCH
-        self._timing: Timing | None = None
+        self._timing: Measurement | None = None
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -317,7 +330,12 @@ class Recorder:
         """
         return Timing(self)
 
-    def start_timing(self, timing: Timing) -> None:
+    @property
+    def can_time(self) -> bool:
+        """Whether the device can measure time on its queue."""
+        return bool(self._logical.physical.timestamp_bits)
+
+    def start_timing(self, timing: Measurement) -> None:
         """Measure from now on. Raises DeviceError while something else does."""
         with restoring(self._lock), self._lock:
             self.wait()
@@ -326,7 +344,7 @@ class Recorder:
             timing.timer = Timer(self._logical, TIMED_DISPATCHES)
             self._timing = timing
 
-    def stop_timing(self, timing: Timing) -> None:
+    def stop_timing(self, timing: Measurement) -> None:
         """Measure no more; waits."""
         with restoring(self._lock), self._lock:
             if self._timing is timing:

@@ -4,15 +4,23 @@ Owns: one query pool, reset by the host. Must not know: who wants to know, what 
 
     timer = Timer(logical, capacity=256)
     timer.start(commands, "saxpy"); ...; timer.stop(commands)
-    timer.collect()     # after the submission is done: [("saxpy", 0.0012)]
+    timer.collect()     # after the submission is done: [Timed("saxpy", 0.0012, 7.3)]
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from vkchi.errors import DeviceError
 from vkchi.vk.logical import Logical
+
+
+class Timed(NamedTuple):
+    """What a dispatch took, in seconds, and when it began, on the device's clock."""
+
+    name: str
+    seconds: float
+    began_s: float
 
 
 class Timer:
@@ -49,8 +57,8 @@ class Timer:
         """Record the time after it."""
         self._write(commands, 2 * len(self._names) - 1)
 
-    def collect(self) -> list[tuple[str, float]]:
-        """(name, seconds) of every dispatch since the last call, but for those that an exception
+    def collect(self) -> list[Timed]:
+        """Every dispatch since the last call, but for those that an exception
         kept from being recorded whole; the device must be idle."""
         names, self._names = self._names, []
         if not names:
@@ -66,7 +74,7 @@ class Timer:
         mask = (1 << logical.physical.timestamp_bits) - 1
         second = logical.physical.timestamp_ns * 1e-9
         return [
-            (name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second)
+            Timed(name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second, ticks[4 * i] * second)
             for i, name in enumerate(names)
             if ticks[4 * i + 1] and ticks[4 * i + 3]
         ]

@@ -1,0 +1,235 @@
+"""`ti.profiler`: what kernels took on the device, and what their compiling took.
+
+Owns: the sums, the tables printed, the file of a trace. Must not know: how times are measured
+(`vk.timing`). Source: Taichi's profiler, https://docs.taichi-lang.org/docs/profiler.
+
+    ti.init(kernel_profiler=True)
+    step()
+    ti.profiler.print_kernel_profiler_info()
+
+Every dispatch is measured alone, so nothing runs beside anything: sums are of the work, not of the
+time a program takes. A kernel of several loops is several dispatches: `step.0`, `step.1`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from vkchi.compat.unsupported import refuse
+from vkchi.errors import ArgumentError
+from vkchi.runtime import Runtime, current, logger
+from vkchi.vk.timing import Timed, Timer
+
+MOST_TRACED = 100_000  # dispatches whose own times are kept; sums are of all
+OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
+
+
+class KernelProfilerQueryResult(NamedTuple):
+    """What the dispatches of a kernel took, in milliseconds."""
+
+    counter: int
+    min: float
+    max: float
+    avg: float
+
+
+class Total:
+    """The sum of the dispatches of one name; seconds."""
+
+    __slots__ = ("count", "least", "most", "seconds")
+
+    def __init__(self) -> None:
+        self.count, self.seconds, self.least, self.most = 0, 0.0, float("inf"), 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one more."""
+        self.count += 1
+        self.seconds += seconds
+        self.least, self.most = min(self.least, seconds), max(self.most, seconds)
+
+
+class KernelProfiler:
+    """The measurement of all dispatches of a runtime, from its beginning on."""
+
+    is_left = False
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.device = runtime.device
+        self.timer: Timer | None = None
+        self.clear()
+        self.device.start_timing(self)
+
+    def clear(self) -> None:
+        """Forget what was measured."""
+        self.totals: dict[str, Total] = {}
+        self.trace: list[Timed] = []
+
+    def collect(self) -> None:
+        """Take what the timer measured; the device is idle."""
+        found = self.timer.collect() if self.timer is not None else []
+        for timed in found:
+            self.totals.setdefault(timed.name, Total()).add(timed.seconds)
+        self.trace += found[: MOST_TRACED - len(self.trace)]
+
+    def update(self) -> None:
+        """Wait for what was launched, and take it in."""
+        self.device.wait()
+        self.collect()
+
+    @property
+    def seconds(self) -> float:
+        """All that was measured."""
+        return sum(total.seconds for total in self.totals.values())
+
+
+def start(runtime: Runtime) -> None:
+    """Measure all that a runtime launches from now on; a line in the log where that cannot be."""
+    if not runtime.device.can_time:
+        logger().warning("%s cannot measure time: no kernel_profiler", runtime.device.name)
+        return
+    runtime.profiler = KernelProfiler(runtime)
+
+
+def _profiler() -> KernelProfiler | None:
+    """The profiler, up to date; None, and a line in the log, without one."""
+    found = current().profiler
+    if found is None:
+        logger().warning(OFF)
+        return None
+    found.update()
+    return found
+
+
+# --- what kernels took ---------------------------------------------------------------------------
+
+
+def print_kernel_profiler_info(mode: str = "count") -> None:
+    """Print what kernels took: "count", a line for each; "trace", a line for each launch.
+
+    Raises ArgumentError for another mode.
+    """
+    if mode not in ("count", "trace"):
+        raise ArgumentError(f'print_kernel_profiler_info: "count" or "trace", not {mode!r}')
+    found = _profiler()
+    if found is not None:
+        lines = count_lines(found) if mode == "count" else trace_lines(found)
+        print_table(f"Kernel Profiler({mode}, default) @ VULKAN on {found.device.name}", lines)
+
+
+def count_lines(found: KernelProfiler) -> list[str]:
+    """The table of sums: the longest first."""
+    whole = found.seconds
+    lines = ["[      %     total   count |      min       avg       max   ] Kernel name", "-"]
+    for name, t in sorted(found.totals.items(), key=lambda row: -row[1].seconds):
+        share = 100 * t.seconds / whole if whole else 0.0
+        least, mean, most = (1e3 * s for s in (t.least, t.seconds / t.count, t.most))
+        lines.append(
+            f"[{share:6.2f}% {t.seconds:7.3f} s {t.count:6}x "
+            f"|{least:9.3f} {mean:9.3f} {most:9.3f} ms] {name}"
+        )
+    lines += ["-", f"[100.00%] Total execution time: {whole:7.3f} s   "
+                   f"number of results: {len(found.totals)}"]  # fmt: skip
+    return lines
+
+
+def trace_lines(found: KernelProfiler) -> list[str]:
+    """The table of launches, in order; times from the first one's beginning."""
+    lines = ["[  start.time | kernel.time ] Kernel name", "-"]
+    first = found.trace[0].began_s if found.trace else 0.0
+    for name, seconds, began in found.trace:
+        lines.append(f"[{1e3 * (began - first):9.3f} ms |{1e3 * seconds:9.3f} ms ] {name}")
+    return [*lines, "-", f"Number of records:  {len(found.trace)}"]
+
+
+def print_table(title: str, lines: Iterable[str]) -> None:
+    """Print lines between rules; "-" is a rule among them."""
+    texts = [title, "=", *lines]
+    width = max(len(text) for text in texts)
+    for text in ("=", *texts, "="):
+        print(text * width if text in ("=", "-") else text)
+
+
+def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
+    """What the dispatches of a kernel took, all of its loops together; None without a profiler."""
+    found = _profiler()
+    if found is None:
+        return None
+    rows = [t for key, t in found.totals.items() if key == name or key.rpartition(".")[0] == name]
+    count = sum(t.count for t in rows)
+    if not count:
+        return KernelProfilerQueryResult(0, 0.0, 0.0, 0.0)
+    return KernelProfilerQueryResult(
+        count,
+        1e3 * min(t.least for t in rows),
+        1e3 * max(t.most for t in rows),
+        1e3 * sum(t.seconds for t in rows) / count,
+    )
+
+
+def get_kernel_profiler_total_time() -> float:
+    """Seconds that all kernels took; 0 without a profiler."""
+    found = _profiler()
+    return 0.0 if found is None else found.seconds
+
+
+def clear_kernel_profiler_info() -> None:
+    """Forget what was measured up to now."""
+    found = _profiler()
+    if found is not None:
+        found.clear()
+
+
+def set_kernel_profiler_toolkit(toolkit_name: str = "default") -> bool:
+    """Whether times are measured by this: by "default" they are, where they are at all."""
+    return toolkit_name == "default" and current().profiler is not None
+
+
+def export_trace(path: str | os.PathLike[str]) -> None:
+    """Write what was measured as a trace that Perfetto and Chrome (`chrome://tracing`) show.
+
+    Source: "Trace Event Format", complete events; times in microseconds.
+    """
+    found = _profiler()
+    events: list[dict[str, Any]] = []
+    if found is not None:
+        first = found.trace[0].began_s if found.trace else 0.0
+        place = {"ph": "X", "pid": found.device.name, "tid": "queue"}
+        events = [
+            {"name": name, "ts": 1e6 * (began - first), "dur": 1e6 * seconds, **place}
+            for name, seconds, began in found.trace
+        ]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+
+# --- what the rest took --------------------------------------------------------------------------
+
+
+def print_scoped_profiler_info() -> None:
+    """Print what the compiling of kernels took: a line for each, the longest first."""
+    totals: dict[str, Total] = {}
+    for name, seconds in current().compiled:
+        totals.setdefault(name, Total()).add(seconds)
+    rows = sorted(totals.items(), key=lambda row: -row[1].seconds)
+    lines = [f"{1e3 * t.seconds:9.3f} ms {t.count:4} x  {name}" for name, t in rows]
+    whole = sum(t.seconds for t in totals.values())
+    print_table("Compiling", [*lines, "-", f"{1e3 * whole:9.3f} ms in all"])
+
+
+def clear_scoped_profiler_info() -> None:
+    """Forget what compiling took up to now."""
+    current().compiled.clear()
+
+
+def print_memory_profiler_info() -> None:
+    """Print how much of the device's memory is in use."""
+    device = current().device
+    lines = [f"{device.heap.used_bytes:15,} bytes in use", f"{device.free_bytes():15,} bytes free"]
+    print_table(f"Memory of {device.name}", lines)
+
+
+def __getattr__(name: str) -> Any:
+    raise refuse(f"profiler.{name}")
