@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vkchi.analysis.dataflow import largest
 from vkchi.autodiff.primal import Activity, Primal
 from vkchi.autodiff.rules import is_smooth
 from vkchi.ir.constants import constant_int
@@ -66,18 +67,7 @@ def find_counting(primal: Primal) -> set[Value]:
         for v, slots in links_in(region, primal.owner.get(region)):
             if primal.home.get(v) is region:
                 links.setdefault(v, []).append(slots)
-    users: dict[Value, list[Value]] = {}
-    for v, ways in links.items():
-        for slots in ways:
-            for slot in slots:
-                users.setdefault(slot, []).append(v)
-    counting, todo = set(links), list(links)
-    while todo:
-        v = todo.pop()
-        if v in counting and not any(counting.issuperset(slots) for slots in links[v]):
-            counting.remove(v)
-            todo += users.get(v, ())
-    return counting
+    return largest(links)
 
 
 def regions_of(region: Region) -> Iterator[Region]:

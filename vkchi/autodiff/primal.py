@@ -14,11 +14,12 @@ Must not know: how adjoints are built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
+from vkchi.analysis.dataflow import Flow, is_memory
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
-from vkchi.ir.control import control_of, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
@@ -144,13 +145,13 @@ def find_late_in(ops: Sequence[Op], dirty: set[Value], late: set[Op]) -> None:
             dirty |= arm
 
 
-class Activity:
-    """Which values and roots are active; by the fixed point of forward propagation.
+class Activity(Flow):
+    """Which values and roots are active.
 
     `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
     active value is put into all the same, to the op that does so; `stores` those with one. Besides
     what stands in `sources`, but for those that hold what is `constant`, the values `seeds` are
-    active from the start.
+    active from the start. Of arrays without gradient `readers` says which reads see a write.
     """
 
     def __init__(
@@ -159,29 +160,40 @@ class Activity:
         sources: frozenset[str],
         seeds: frozenset[Value] = frozenset(),
         constant: frozenset[str] = frozenset(),
+        readers: Callable[[Op], Iterable[Value]] = lambda op: (),
     ) -> None:
-        self.values: set[Value] = set(seeds)
         given = [p for p in fn.params if p.name in sources and is_smooth_array(p)]
         self.sources: frozenset[Value] = frozenset(given)
-        self.roots: set[Value] = {p for p in given if p.name not in constant}
+        self.readers = readers
+        super().__init__(fn.body, {*seeds, *(p for p in given if p.name not in constant)})
+        self.roots = set(filter(is_memory, self.found))
+        self.values = self.found - self.roots
         self.escapes: dict[str, Op] = {}
         self.stores: dict[str, Op] = {}
-        before = -1
-        while before != len(self.values) + len(self.roots):
-            before = len(self.values) + len(self.roots)
-            self._spread(fn.body)
+        for op in walk(fn.body):
+            root = base_of(op.args[0]) if op.kind in WRITES else None
+            if isinstance(root, Param) and not self.values.isdisjoint(op.args[1:]):
+                found = self.stores if root in self.sources else self.escapes
+                found.setdefault(root.name, op)
 
     def __contains__(self, v: object) -> bool:
         return v in self.values
 
-    def _spread(self, region: Region) -> None:
-        for op in region.ops:
-            if op.regions:
-                self._control(op)
-            elif op.kind in ("load", *WRITES, "local"):
-                self._memory(op)
-            elif self._may_be_active(op) and not self.values.isdisjoint(op.args):
-                self.values.add(op)
+    def take(self, op: Op, v: Value) -> Iterable[Value]:
+        """What of an active operand goes on."""
+        if op.kind == "local":
+            return (op,)
+        if op.kind not in MEMORY_OPS:
+            is_passed = op.kind == "yield" or op.regions or self._may_be_active(op)
+            return super().take(op, v) if is_passed else ()
+        if v not in op.args[1:]:
+            return ()
+        root = base_of(op.args[0])
+        return (root,) if isinstance(root, Op) or root in self.sources else self.readers(op)
+
+    def give(self, op: Op) -> Iterable[Value]:
+        """What is read of active memory."""
+        return op.results if op.results and self._is_kind(op) else ()
 
     def _is_kind(self, v: Value) -> bool:
         """Whether a value is of the kind that is followed."""
@@ -189,43 +201,6 @@ class Activity:
 
     def _may_be_active(self, op: Op) -> bool:
         return bool(op.results) and self._is_kind(op) and rule_of(op) not in (NONDIFF, MEMORY)
-
-    def _memory(self, op: Op) -> None:
-        if op.kind == "local":
-            if op.args[0] in self.values:
-                self.roots.add(op)
-            return
-        root = base_of(op.args[0])
-        if not self.values.isdisjoint(op.args[1:]):
-            if isinstance(root, Op) or root in self.sources:
-                self.roots.add(root)
-            if isinstance(root, Param):
-                found = self.stores if root in self.sources else self.escapes
-                found.setdefault(root.name, op)
-        if root in self.roots and op.results and self._is_kind(op):
-            self.values.add(op)
-
-    def _control(self, op: Op) -> None:
-        if op.kind in LOOPS:
-            self._carry(op, first_values(op))
-        for inner in op.regions:
-            self._spread(inner)
-        if op.kind == "if":
-            self._results(op, [r.yielded for r in op.regions])
-        elif op.kind in LOOPS:
-            self._carry(op, op.regions[-1].yielded)
-
-    def _carry(self, op: Op, values: Sequence[Value]) -> None:
-        """What a loop carries is active from the start if it becomes so."""
-        skip = control_of(op).index_params
-        for k, v in enumerate(values):
-            if v in self.values:
-                self.values.add(op.results[k])
-                self.values.update(r.params[skip + k] for r in op.regions)
-
-    def _results(self, op: Op, yields: Sequence[Sequence[Value]]) -> None:
-        for values in yields:
-            self.values.update(r for r, v in zip(op.results, values) if v in self.values)
 
 
 class Bits(Activity):

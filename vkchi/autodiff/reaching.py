@@ -130,15 +130,11 @@ class Reach:
 
     def _spread(self, seeds: frozenset[Value], kind: type[Activity]) -> Spread:
         found: dict[str, Op] = {}
-        seen, before = seeds, None
-        while seen != before:
-            before = seen
-            active = kind(self.fn, frozenset(), seen)
-            for op in self.writes(active):
-                name = name_under(op)
-                if name not in found or (self.stays(op) and not self.stays(found[name])):
-                    found[name] = op
-                seen |= self.readers(op)
+        active = kind(self.fn, frozenset(), seeds, readers=self.readers)
+        for op in self.writes(active):
+            name = name_under(op)
+            if name not in found or (self.stays(op) and not self.stays(found[name])):
+                found[name] = op
         return found, active.values
 
     def writes(self, active: Activity) -> list[Op]:

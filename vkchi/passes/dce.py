@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.analysis.dataflow import closure
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values, is_loop
 from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
@@ -60,25 +61,18 @@ def sweep(fn: Func, needs: Needs) -> Func:
 
 
 class Needs:
-    """What is needed in a Func: `ops`, and `values` of results and region parameters."""
+    """What is needed in a Func: `values`, ops among them."""
 
     def __init__(
         self, fn: Func, hidden: frozenset[Value] = frozenset(), roots: frozenset[str] = ROOTS
     ) -> None:
         self.hidden, self.roots = hidden, roots
-        self.ops: set[Op] = set()
-        self.values: set[Value] = set()
         self.parents: dict[Op, Op | None] = {}
         self.owners: dict[Value, tuple[Op, int]] = {}  # region parameter -> loop, slot (-1: index)
-        self.writers: dict[Value, list[Op]] = {}  # private place -> what only writes it
-        self.work: list[Op] = []
-        self.wanted: list[tuple[Op, int]] = []  # control ops, and which results of them
+        self.writers: dict[Value, list[Value]] = {}  # private place -> what only writes it
+        self.needed: list[Value] = []
         self.scan(fn.body, None)
-        while self.work or self.wanted:
-            if self.wanted:
-                self.spread_result(*self.wanted.pop())
-            else:
-                self.spread(self.work.pop())
+        self.values = closure(self.needed, self.follow)
 
     def scan(self, region: Region, parent: Op | None) -> None:
         """Note where ops and parameters stand, and what is needed for itself."""
@@ -107,61 +101,32 @@ class Needs:
             assert base is not None
             self.writers.setdefault(base, []).append(op)
         else:
-            self.need_op(op)
+            self.needed.append(op)
 
-    def need_op(self, op: Op) -> None:
-        """The op must stay."""
-        if op not in self.ops:
-            self.ops.add(op)
-            self.work.append(op)
+    def follow(self, v: Value) -> list[Value]:
+        """What an op or value that is needed makes needed."""
+        if isinstance(v, Op):
+            return self.follow_op(v)
+        if isinstance(v, Result):
+            found: list[Value] = [v.op, *[r.yielded[v.index] for r in bodies_of(v.op)]]
+            return [*found, first_values(v.op)[v.index]] if is_loop(v.op) else found
+        if v in self.hidden:
+            return list(self.writers.get(v, ()))
+        op, slot = self.owners.get(v, (None, -1))
+        return [] if op is None else [op, op.results[slot]] if slot >= 0 else [op]
 
-    def spread(self, op: Op) -> None:
+    def follow_op(self, op: Op) -> list[Value]:
         """What a needed op makes needed."""
+        found = list(deciding_values(op) if op.regions else op.args)
         parent = self.parents[op]
         if parent is not None:
-            self.need_op(parent)
-        for v in deciding_values(op) if op.regions else op.args:
-            self.need(v)
-        if op.kind in PRIVATE:
-            for writer in self.writers.get(op, ()):
-                self.need_op(writer)
-
-    def need(self, v: Value) -> None:
-        """The value must be there."""
-        if isinstance(v, Op):
-            self.need_op(v)
-        elif isinstance(v, Result):
-            self.need_result(v.op, v.index)
-        elif v in self.hidden and v not in self.values:
-            self.values.add(v)
-            for writer in self.writers.get(v, ()):
-                self.need_op(writer)
-        elif v in self.owners and v not in self.values:
-            self.values.add(v)
-            op, slot = self.owners[v]
-            self.need_op(op)
-            if slot >= 0:
-                self.need_result(op, slot)
-
-    def need_result(self, op: Op, k: int) -> None:
-        """A result of an `if`, or a carried value of a loop."""
-        if op.results[k] not in self.values:
-            self.values.add(op.results[k])
-            self.need_op(op)
-            self.wanted.append((op, k))
-
-    def spread_result(self, op: Op, k: int) -> None:
-        """What a needed result makes needed."""
-        if is_loop(op):
-            self.need(first_values(op)[k])
-        for region in bodies_of(op):
-            self.need(region.yielded[k])
+            found.append(parent)
+        return found + self.writers.get(op, []) if op.kind in PRIVATE else found
 
     def all_needed(self) -> bool:
         """Whether nothing can go."""
-        if len(self.ops) != len(self.parents):
-            return False
-        return all(r in self.values for op in self.ops if op.regions for r in op.results)
+        needed = self.values
+        return all(op in needed and needed.issuperset(op.results) for op in self.parents)
 
 
 class Sweeper(Rebuilder):
@@ -173,7 +138,7 @@ class Sweeper(Rebuilder):
 
     def ops(self, ops: Sequence[Op]) -> None:
         """Only the needed ones."""
-        needed = self.needs.ops
+        needed = self.needs.values
         super().ops([op for op in ops if op in needed or op.kind == "yield"])
 
     def visit_control(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

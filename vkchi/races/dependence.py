@@ -1,7 +1,6 @@
-"""What depends on some values, by what is computed from them and by what they decide.
+"""Reads of parallel loops that do not matter, though what they find depends on the order.
 
-Owns: `Depending`; `only_raises_flag`, which sees that a read does not matter. Must not know:
-gradients.
+Owns: `only_raises_flag`. Must not know: gradients.
 """
 
 from __future__ import annotations
@@ -9,37 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vkchi.analysis.alias import place_of
+from vkchi.analysis.dataflow import Dependence
 from vkchi.ir.core import Op, Region, Value, base_of, constant_array, walk
 from vkchi.ir.ops import LOOPS, WRITES, Effect, effect_of
 
 STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})
-
-
-class Depending:
-    """What depends on some values: other values, and `writes`. Memory is not followed."""
-
-    def __init__(self, region: Region, seeds: Iterable[Value]) -> None:
-        self.values: set[Value] = set(seeds)
-        self.writes: set[Op] = set()
-        before = -1
-        while before != len(self.values):
-            before = len(self.values)
-            self._visit(region, is_decided=False)
-
-    def _visit(self, region: Region, *, is_decided: bool) -> None:
-        for op in region.ops:
-            inner = [v for r in op.regions for v in r.yielded]
-            is_used = not self.values.isdisjoint((*op.args, *inner))
-            if op.kind in WRITES and (is_decided or is_used):
-                self.writes.add(op)
-            if is_used or (is_decided and (op.kind in WRITES or op.regions)):
-                self.values.update(op.results)
-                if op.kind in LOOPS:
-                    self.values.update(p for r in op.regions for p in r.params)
-            tests = op.regions[0].yielded if op.kind == "while" else op.args[:2]
-            for inner_region in op.regions:
-                decided = is_decided or not self.values.isdisjoint(tests)
-                self._visit(inner_region, is_decided=decided)
 
 
 def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
@@ -62,7 +35,7 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
     has_state = any(effect_of(op.kind) in STATE and op.kind not in WRITES for op in walk(region))
     if not is_one or has_state or not moving.isdisjoint(told):
         return False
-    decided = Depending(region, [read]).writes
+    decided = Dependence(region, [read], lambda op: ()).writes()
     root = base_of(read.args[0])
     return all(base_of(op.args[0]) is root and place_of(op.args[0]) == place for op in decided)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from vkchi.analysis.dataflow import Dependence
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.refusals import is_adjoint
@@ -27,7 +28,6 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
-from vkchi.races.dependence import Depending
 from vkchi.races.meetings import Meeting, find_meetings
 from vkchi.races.nearby import Nearby
 from vkchi.races.noted import Group, Style, grouped, note, slimmed
@@ -108,15 +108,8 @@ class Matters:
 def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
     """The arrays that something is put into which depends on these values in whatever way: that, or
     whether, or where."""
-    found: set[str] = set()
-    before: frozenset[Value] | None = None
-    while seeds != before:
-        before, walker = seeds, Depending(fn.body, seeds)
-        for op in walker.writes:
-            if isinstance(base_of(op.args[0]), Param):
-                found.add(name_under(op))
-            seeds |= reach.readers(op)
-    return found
+    writes = Dependence(fn.body, seeds, reach.readers).writes()
+    return {name_under(op) for op in writes if isinstance(base_of(op.args[0]), Param)}
 
 
 def is_again(root: Value, op: Op) -> bool:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from vkchi.analysis.alias import place_of
+from vkchi.analysis.dataflow import Dependence
 from vkchi.autodiff.primal import find_late
 from vkchi.autodiff.refusals import INVOCATIONS
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, base_of, constant_array, walk
-from vkchi.ir.ops import TABLE, WRITES, Effect
+from vkchi.ir.core import Func, Op, Value, constant_array, walk
+from vkchi.ir.ops import TABLE, Effect
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is
@@ -50,28 +51,10 @@ class Influence:
         for op in ops:
             for v in op.args:
                 self.uses.setdefault(v, []).append(op)
-        self.unsteady = self._spread(set(unsteady), ops)
+        self.unsteady = Dependence(fn.body, unsteady).found
         own: set[Value] = {op.regions[0].params[0] for op in ops if op.kind == "parallel"}
-        self.varying = self._spread(own | {op for op in ops if op.kind in INVOCATIONS}, ops)
-
-    def _spread(self, found: set[Value], ops: list[Op]) -> set[Value]:
-        """What may depend on these values."""
-        memory: set[Value] = set()
-        before = -1
-        while before != len(found) + len(memory):
-            before = len(found) + len(memory)
-            for op in ops:
-                inner = {v for r in op.regions for v in r.yielded}
-                is_late = op.kind == "load" and base_of(op.args[0]) in memory
-                if is_late or not found.isdisjoint(op.args) or not found.isdisjoint(inner):
-                    found.update(op.results)
-                    found.update(p for r in op.regions for p in r.params)
-                    found.update(v for r in op.regions for x in walk(r) for v in x.results)
-                    if op.kind in WRITES:
-                        memory.add(base_of(op.args[0]))
-                    memory |= {base_of(x.args[0]) for r in op.regions for x in walk(r)
-                               if x.kind in WRITES}  # fmt: skip
-        return found
+        own |= {op for op in ops if op.kind in INVOCATIONS}
+        self.varying = Dependence(fn.body, own).found
 
     # --- reads
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
 from vkchi.autodiff.memory import kinds_at
 from vkchi.autodiff.minmax import EXTREMES
@@ -31,8 +32,7 @@ from vkchi.autodiff.watched import flag_type
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
-from vkchi.ir.control import bodies_of, control_of, deciding_values, first_values
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import MARKS
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild
@@ -137,55 +137,18 @@ def find_settled(fn: Func, names: frozenset[str]) -> frozenset[str]:
         if all((op.kind == "atomic_add" or op in repeatable) and op not in used for op in ops)
     )  # fmt: skip
     while True:
-        depends = Dependence(fn, found)
-        left = frozenset(n for n in found if depends.moved.isdisjoint(writes[n]))
+        moved = moved_by(fn, found)
+        left = frozenset(n for n in found if moved.isdisjoint(writes[n]))
         if left == found:
             return found
         found = left
 
 
-class Dependence:
-    """What depends on what is read in the arrays of these names: `values`, memory (`roots`), and
-    `moved`, the writes of which that decides whether or where they happen."""
-
-    def __init__(self, fn: Func, names: frozenset[str]) -> None:
-        self.values: set[Value] = set()
-        self.roots: set[Value] = {p for p in fn.params if p.name in names}
-        self.moved: set[Op] = set()
-        before = -1
-        while before != len(self.values) + len(self.roots) + len(self.moved):
-            before = len(self.values) + len(self.roots) + len(self.moved)
-            self._visit(fn.body, is_decided=False)
-
-    def _visit(self, region: Region, *, is_decided: bool) -> None:
-        for op in region.ops:
-            is_used = not self.values.isdisjoint(op.args)
-            if op.regions:
-                self._control(op, is_decided=is_decided)
-            elif op.kind in WRITES:
-                root = base_of(op.args[0])
-                if is_decided or op.args[0] in self.values:
-                    self.moved.add(op)
-                if is_decided or is_used:
-                    self.roots.add(root)
-                if root in self.roots:
-                    self.values.update(op.results)
-            elif is_used or (op.kind == "load" and base_of(op.args[0]) in self.roots):
-                self.values.update(op.results)
-
-    def _control(self, op: Op, *, is_decided: bool) -> None:
-        """What decides a loop's or branch's course decides all that happens in it."""
-        is_decided = is_decided or not self.values.isdisjoint(deciding_values(op))
-        yields = [v for region in bodies_of(op) for v in region.yielded]
-        flows = (*first_values(op), *yields)
-        if is_decided or not self.values.isdisjoint(flows):
-            self.values.update(op.results)
-            index = control_of(op).index_params
-            self.values.update(p for region in op.regions for p in region.params[index:])
-        if is_decided:
-            self.values.update(p for region in op.regions for p in region.params)
-        for region in op.regions:
-            self._visit(region, is_decided=is_decided)
+def moved_by(fn: Func, names: frozenset[str]) -> set[Op]:
+    """The writes of which it depends on what is read in the arrays of these names whether or where
+    they happen."""
+    depends = Dependence(fn.body, [p for p in fn.params if p.name in names])
+    return {op for op in depends.writes() if op in depends.decided or op.args[0] in depends.found}
 
 
 def find_stale(
