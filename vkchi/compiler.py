@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
+from vkchi.cache.compiled import Compiled
 from vkchi.cache.content import kept
 from vkchi.compiling import compiling
 from vkchi.frontend.argspec import ArgSpec
@@ -42,16 +43,6 @@ TOO_MANY_HERE = (
 )
 
 
-class Compiled(NamedTuple):
-    """A kernel for one signature: what was built, what launches bind to it, the Func it was built
-    of, and the fields among what is bound, by parameter name."""
-
-    artifact: Artifact
-    interface: Interface
-    func: Func
-    fields: dict[str, Any]
-
-
 def compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
@@ -72,7 +63,14 @@ def _compile_kernel(
     artifact = build(lowered.func, options, caps)
     clock.tick("optimise, emit")
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
-    return Compiled(artifact, interface_of(lowered, artifact), lowered.func, fields)
+    interface = interface_of(lowered, artifact)
+    return Compiled(
+        artifact, interface, partial(_itself, lowered.func), fields, lowered.dependencies
+    )
+
+
+def _itself(fn: Func) -> Func:
+    return fn
 
 
 def interface_of(lowered: Lowered, artifact: Artifact) -> Interface:

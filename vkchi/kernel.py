@@ -18,6 +18,7 @@ from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vkchi import env
 from vkchi.compiling import compiling
 from vkchi.errors import (
     ArgumentError,
@@ -33,7 +34,11 @@ from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.static_args import identities, is_stale
 
 if TYPE_CHECKING:
+    from vkchi.cache.compiled import Compiled
+    from vkchi.frontend.argspec import ArgSpec
     from vkchi.launch import Plan
+    from vkchi.target.caps import Caps
+    from vkchi.target.options import Options
 
 C = TypeVar("C")
 
@@ -131,8 +136,7 @@ class Kernel:
         args: tuple[Any, ...],
         key: tuple[Any, ...],
     ) -> Plan:
-        from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
-        from vkchi.launch import Plan
+        from vkchi.launch import Plan  # not before a kernel is called
 
         make = Plan
         if runtime.options.debug:
@@ -142,7 +146,7 @@ class Kernel:
         specs = signer.specs(args, key)
         fn = self.__vkchi_func__
         with compiling(fn.__name__):
-            compiled = compile_kernel(fn, specs, runtime.options, runtime.device.caps)
+            compiled = find_compiled(fn, specs, runtime.options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
         runtime.compiled.append((fn.__name__, perf_counter() - began))
         return plan
@@ -164,6 +168,26 @@ class Kernel:
             raise ArgumentListError(f"{self.__vkchi_func__.__name__}({takes}): {e}") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+
+def find_compiled(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
+) -> Compiled:
+    """A kernel as the cache has it, or compiled. Raises CompilationError, DeviceError."""
+    if options.cache is None or env.shows_stages():
+        return compile_anew(fn, args, options, caps)
+    from vkchi.cache.manifest import kept
+
+    return kept(fn, args, options, caps, options.cache, compile_anew)
+
+
+def compile_anew(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
+) -> Compiled:
+    """A kernel, lowered and compiled. Raises CompilationError, DeviceError."""
+    from vkchi.compiler import compile_kernel  # not before a kernel is compiled: 0.1 s
+
+    return compile_kernel(fn, args, options, caps)
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:

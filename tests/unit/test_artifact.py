@@ -7,10 +7,10 @@ import pickle
 import pytest
 
 from vkchi.cache.codec import Malformed, decode, encode, is_plain_test
-from vkchi.cache.content import anchored, ir_text, released
+from vkchi.cache.content import anchored, released
 from vkchi.compiler import build
 from vkchi.ir.core import walk
-from vkchi.ir.text import parse_func, print_func
+from vkchi.ir.text import ir_text, parse_func
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
@@ -60,7 +60,7 @@ def test_spans_are_of_the_func_at_hand(artifact):
 
 def test_text_has_the_places_of_ops():
     fn = parse_func(SUM, "here.chi")
-    made = ir_text(fn, print_func(fn))
+    made = ir_text(fn)
     found = [made.spans[k] for k in made.places]
     assert found == [*(op.span for op in walk(fn.body)), fn.span]
     assert parse_func(made.text).name == "total"

@@ -20,7 +20,7 @@ from vkchi.reports.sites import Shown, Site
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface, IrText
 from vkchi.target.shader import Check, Grid, Shader, Slot
-from vkchi.types import Type
+from vkchi.types import Array, Ptr, Scalar, Tensor
 
 RECORDS: dict[str, Callable[..., Any]] = {
     cls.__name__: cls
@@ -66,7 +66,7 @@ def _tree(value: Any, blobs: list[bytes]) -> Any:
     if isinstance(value, bytes):
         blobs.append(value)
         return {"bytes": len(blobs) - 1}
-    if isinstance(value, Type):
+    if isinstance(value, Scalar | Tensor | Array | Ptr):
         return {"type": repr(value)}
     if RECORDS.get(type(value).__name__) is type(value):
         fields = value if isinstance(value, tuple) else vars(value).values()

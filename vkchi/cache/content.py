@@ -17,9 +17,9 @@ from typing import Any
 from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.store import digest
 from vkchi.ir.core import Func, Op, walk
-from vkchi.ir.text import print_func
+from vkchi.ir.text import ir_text, print_func
 from vkchi.span import Span
-from vkchi.target.artifact import Artifact, IrText
+from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options, Shelf
 from vkchi.target.shader import Check
@@ -42,7 +42,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
     made = make(fn, options, caps)
     seconds = time.perf_counter() - begin
     try:
-        body = encode(anchored(made._replace(ir=ir_text(fn, text)), fn))
+        body = encode(anchored(made._replace(ir=ir_text(fn)), fn))
     except (TypeError, ValueError):  # a part without a form: it is made anew each time
         return made
     shelf.put(key, header_of(fn, made, parts, seconds, shelf.version), body)
@@ -118,11 +118,3 @@ def released(made: Artifact, fn: Func) -> Artifact:
 
 def _moved(check: Check, span: Span | None) -> Check:
     return check._replace(span=span)
-
-
-def ir_text(fn: Func, text: str) -> IrText:
-    """A Func's text, with where its ops come from."""
-    numbers: dict[Any, int] = {}
-    ops = [numbers.setdefault(op.span, len(numbers)) for op in walk(fn.body)]
-    last = numbers.setdefault(fn.span, len(numbers))
-    return IrText(text, tuple(numbers), (*ops, last))

@@ -75,6 +75,11 @@ def source_of(fn: FunctionType) -> Source:
     return parsed.source
 
 
+def read_block(fn: FunctionType) -> list[str]:
+    """The lines of a function's definition, decorators first. Raises KernelSyntaxError."""
+    return _read_block(fn, fn.__code__)[0]
+
+
 def keep_source(fn: FunctionType) -> None:
     """Read the syntax of a function that stands in no file now, while Python surely has its text:
     the next thing typed may have the same name. What goes wrong is told where it is needed."""

@@ -24,12 +24,24 @@ Owns: names and the shape of lines. Must not know: any op but `const`.
 
 from __future__ import annotations
 
-from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value
+from collections.abc import Iterator
+
+from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
 from vkchi.ir.literal import attr_text, constant_text, name_text
 from vkchi.ir.parse import parse, parse_func
+from vkchi.span import Span
+from vkchi.target.artifact import IrText
 from vkchi.types import Scalar
 
-__all__ = ["parse", "parse_func", "print_func", "print_op", "print_program"]
+__all__ = [
+    "func_of",
+    "ir_text",
+    "parse",
+    "parse_func",
+    "print_func",
+    "print_op",
+    "print_program",
+]
 
 _INDENT = "  "
 _LONG_CONSTANT = 8  # a constant of more characters is not named after its number
@@ -47,6 +59,35 @@ def print_func(fn: Func) -> str:
     p.lines.append(f"func @{name_text(fn.name)}({params}) {{")
     p.region(fn.body, _INDENT)
     return "\n".join([*p.lines, "}\n"])
+
+
+def ir_text(fn: Func) -> IrText:
+    """A Func as plain data, nothing left out: its text, the spans of its ops, its values' hints."""
+    numbers: dict[Span | None, int] = {}
+    ops = list(walk(fn.body))
+    places = [numbers.setdefault(op.span, len(numbers)) for op in ops]
+    places.append(numbers.setdefault(fn.span, len(numbers)))
+    hints = tuple(v.name for v in hinted(fn))
+    return IrText(print_func(fn), tuple(numbers), tuple(places), hints)
+
+
+def func_of(text: IrText) -> Func:
+    """The Func of a text; the inverse of `ir_text`. Raises ValueError, CompilationError."""
+    fn = parse_func(text.text)
+    *places, own = text.places
+    for op, place in zip(walk(fn.body), places, strict=True):
+        op.span = text.spans[place]
+    for v, name in zip(hinted(fn), text.hints, strict=True):
+        v.name = name
+    return Func(fn.name, fn.params, fn.body, text.spans[own])
+
+
+def hinted(fn: Func) -> Iterator[Value]:
+    """The values inside a Func whose names are hints."""
+    for op in walk(fn.body):
+        yield from op.results
+        for region in op.regions:
+            yield from region.params
 
 
 def print_op(op: Op, fn: Func | None = None) -> str:

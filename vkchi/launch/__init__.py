@@ -21,7 +21,8 @@ from vkchi.signature.bound import Bound, tell_owners
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
-    from vkchi.compiler import Compiled
+    from vkchi.cache.compiled import Compiled
+    from vkchi.ir.core import Func
     from vkchi.reports.delivery import Reports
     from vkchi.tape.derived import Derived
     from vkchi.target.artifact import Interface
@@ -64,7 +65,7 @@ class Plan:
     ) -> None:
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.parameters, self.show = runtime, parameters, show
-        self.func = compiled.func  # what is derived of the kernel is made of
+        self._read_func = compiled.read_func
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
         self.known_sites = interface.sites
@@ -87,6 +88,11 @@ class Plan:
         }
         self.passed = {name: passed[id(a)] for name, a in arrays.items() if id(a) in passed}
         self.arrays = {name: a for name, a in arrays.items() if name not in self.passed}
+
+    @cached_property
+    def func(self) -> Func:
+        """The kernel as IR, of which what is derived of it is made."""
+        return self._read_func()
 
     @cached_property
     def derived(self) -> Derived:
@@ -128,11 +134,11 @@ class Plan:
                     bind_gradient(bound, name, argument)
                 imports = bound.imports
                 if imports:
-                    bound.check_written(self.written, self.func)
+                    bound.check_written(self)
                 for check in self.checks:
                     check(bound.flat)
                 if imports:
-                    tell_owners(imports, self.written, self.func, is_taped=self.runtime.is_taped)
+                    tell_owners(imports, self, is_taped=self.runtime.is_taped)
                 if self.sites:
                     self.runtime.reports.expect()
                 seeds = self.runtime.seeds(again) if self.draws else None

@@ -9,7 +9,7 @@ A bound array contributes its address, its number of scalars and its extents.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,6 +33,16 @@ class Import(NamedTuple):
     owner: Any
 
 
+class Writer(Protocol):
+    """A kernel that writes to arrays of these names."""
+
+    written: set[str]
+
+    @property
+    def func(self) -> Func:
+        """As IR, which it may take long to read."""
+
+
 class Bound:
     """What binding the arguments of one call yields: numbers, arrays, and which of those are copies
     of host memory."""
@@ -52,27 +62,27 @@ class Bound:
         self.flat.append(array.layout.size)
         self.flat.extend(array.shape)
 
-    def check_written(self, written: set[str], fn: Func) -> None:
-        """Raises ArgumentError where copying back what the kernel, lowered as `fn`, writes would go
-        wrong."""
+    def check_written(self, plan: Writer) -> None:
+        """Raises ArgumentError where copying back what the kernel writes would go wrong."""
+        written = plan.written
         for one in self.imports:
             if one.name not in written:
                 continue
             if not one.view.flags.writeable:
                 raise ArgumentError(
-                    f"argument `{one.name}`: the kernel writes to it{place_of_write(fn, one.name)},"
+                    f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     " and this numpy array is read-only: pass a copy"
                 )
             if host.overlaps_itself(one.view):
                 raise ArgumentError(
-                    f"argument `{one.name}`: the kernel writes to it{place_of_write(fn, one.name)},"
+                    f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     " and several of its elements are the same memory: pass a copy"
                 )
             for other in self.imports:
                 if other.array is not one.array and host.may_overlap(one.view, other.view):
                     raise ArgumentError(
                         f"arguments `{one.name}` and `{other.name}` overlap in memory, and the "
-                        f"kernel writes to `{one.name}`{place_of_write(fn, one.name)}: pass a copy "
+                        f"kernel writes to `{one.name}`{written_at(plan, one.name)}: pass a copy "
                         "of one of them"
                     )
 
@@ -96,18 +106,18 @@ class Bound:
         return array
 
 
-def place_of_write(fn: Func, name: str) -> str:
+def written_at(plan: Writer, name: str) -> str:
     """Where in the user's files a kernel first writes to an argument, for messages."""
     from vkchi.compiler import first_write  # slow to load, and seldom needed
 
-    span = first_write(fn, name)
+    span = first_write(plan.func, name)
     return f" at {span.place}" if span is not None else ""
 
 
-def tell_owners(imports: Sequence[Import], written: set[str], fn: Func, *, is_taped: bool) -> None:
+def tell_owners(imports: Sequence[Import], plan: Writer, *, is_taped: bool) -> None:
     """Tell torch which tensors a kernel is about to write; a tape knows of leaves itself. Raises
     ArgumentError where torch does not allow that."""
-    changed = {id(one.array) for one in imports if one.name in written}
+    changed = {id(one.array) for one in imports if one.name in plan.written}
     tensors = [one for one in imports if id(one.array) in changed and host.is_torch(one.owner)]
     if not tensors:
         return
@@ -116,4 +126,4 @@ def tell_owners(imports: Sequence[Import], written: set[str], fn: Func, *, is_ta
     for one in tensors if not is_taped else ():
         check_leaf(one.name, one.owner)
     for one in tensors:
-        tell_torch(one.name, one.owner, f"{fn.name}()", fn.span)
+        tell_torch(one.name, one.owner, f"{plan.func.name}()", plan.func.span)

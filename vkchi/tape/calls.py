@@ -54,7 +54,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
         parameter.bind(arg, bound)
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
-    bound.check_written(plan.written, plan.func)
+    bound.check_written(plan)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]

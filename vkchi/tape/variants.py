@@ -39,7 +39,7 @@ class Variant:
         with restoring(runtime.lock), runtime.lock:
             bound = self.executable.bind(call.args, arrays)
             if call.hosts:
-                tell_owners(call.imports, plan.written, plan.func, is_taped=runtime.is_taped)
+                tell_owners(call.imports, plan, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
             self.executable.launch(bound, runtime.seeds(again) if plan.draws else None)

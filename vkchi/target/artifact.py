@@ -28,11 +28,13 @@ class Dispatch(NamedTuple):
 
 class IrText(NamedTuple):
     """IR as text; `places[k]` is the index in `spans` of the k-th op's, in the order of the text;
-    the last place is that of the Func."""
+    the last place is that of the Func. `hints` are the names that values have as hints, those of
+    each op's results, then of its regions' parameters, in that order."""
 
     text: str
     spans: tuple[Any, ...]
     places: tuple[int, ...]
+    hints: tuple[str, ...]
 
 
 class Artifact(NamedTuple):

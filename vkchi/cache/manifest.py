@@ -1,0 +1,214 @@
+"""The cache around lowering: a kernel whose source and surroundings are as before is not lowered.
+
+Owns: the key of a kernel for one signature, what is kept under it, and how what is kept is put to
+use in another process: fields by number in the order of `survey`, spans by function and line of
+that. Must not know: how kernels are compiled, files.
+
+A kernel that depends on what has no digest has no entry here; its shaders still have (`content`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from vkchi.cache.codec import Malformed, decode, encode
+from vkchi.cache.compiled import Compiled
+from vkchi.cache.content import IN_CODE
+from vkchi.cache.store import digest
+from vkchi.cache.survey import Survey, Unknown, is_ours
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.span import PACKAGE, Span
+from vkchi.target.artifact import Artifact, Interface, IrText
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options, Shelf
+
+Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
+OWN_FILE = "<vkchi>"
+
+
+class Found(NamedTuple):
+    """A kernel's surroundings, and the key that they give."""
+
+    survey: Survey
+    key: str
+    parts: dict[str, str]
+
+
+def kept(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf,
+    make: Make,
+) -> Compiled:  # fmt: skip
+    """The kernel, compiled, or as the cache has it. Raises what `make` raises."""
+    found = look_around(fn, args, options, caps, shelf.version)
+    if found is not None:
+        entry = shelf.get(found.key)
+        compiled = None if entry is None else read(entry[1], found, shelf)
+        if compiled is not None:
+            return compiled
+    made = make(fn, args, options, caps)
+    if found is not None:
+        try:
+            body = write(made, found)
+        except (Unknown, TypeError, ValueError):
+            return made
+        shelf.put(found.key, header_of(fn, args, made, found.parts, shelf.version), body)
+    return made
+
+
+def look_around(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, version: str
+) -> Found | None:
+    """The key of a kernel; None where it depends on what has no digest."""
+    try:
+        survey = Survey(fn, args)
+    except (Unknown, RecursionError):
+        return None
+    parts = {
+        "kind": "kernel",
+        "compiler": version,
+        **survey.parts,
+        "option default_fp": repr(options.default_fp),
+        "option default_ip": repr(options.default_ip),
+        **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
+        **{f"device {name}": repr(value) for name, value in asdict(caps).items()},
+    }
+    return Found(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
+
+
+# --- what is kept --------------------------------------------------------------------------------
+
+
+def write(made: Compiled, found: Found) -> bytes:
+    """The bytes of an entry. Raises Unknown for what the survey did not meet, and TypeError for
+    what has no form."""
+    survey = found.survey
+    check_reached(made, survey)
+    numbers = {id(field): k for k, field in enumerate(survey.fields)}
+    try:
+        fields = {name: numbers[id(field)] for name, field in made.fields.items()}
+    except KeyError:
+        raise Unknown("a field that no name leads to") from None
+    fn = made.func
+    from vkchi.ir.text import ir_text  # not before something is compiled
+
+    text = ir_text(fn)
+    move = partial(relative, places=places_of(survey))
+    whole = (made.artifact._replace(ir=text), made.interface)
+    return encode((*moved(whole, move), fields))
+
+
+def check_reached(made: Compiled, survey: Survey) -> None:
+    """Raises Unknown where lowering read what the survey did not meet."""
+    known = made.dependencies
+    if known is None or known.opaque:
+        raise Unknown("code that Python cannot look into was run")
+    for fn in known.functions:
+        if fn not in survey.functions and (fn.__closure__ or not is_ours(fn.__module__)):
+            raise Unknown(f"{fn.__qualname__} was reached by no name")
+
+
+def read(body: bytes, found: Found, shelf: Shelf) -> Compiled | None:
+    """The kernel of an entry; None, and the entry is gone, where that is none."""
+    try:
+        artifact, interface, fields = decode(body)
+        if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
+            raise Malformed("no kernel")
+        move = partial(absolute, places=places_of(found.survey))
+        text = artifact.ir
+        if not isinstance(text, IrText):
+            raise Malformed("no text")
+        limits, sites, checks = moved((artifact.limits, interface.sites, interface.checks), move)
+        arrays = {name: found.survey.fields[k] for name, k in fields.items()}
+        for name, field in arrays.items():
+            if field.__vkchi_array__() is not artifact.arrays[name]:
+                raise Malformed(f"{name} is another field")
+    except (ValueError, TypeError, LookupError, AttributeError) as e:
+        shelf.warn(f"the entry {found.key[:12]} cannot be read ({e}): it is made anew")
+        shelf.remove(found.key)
+        return None
+    return Compiled(
+        artifact._replace(limits=limits, ir=None),
+        interface._replace(sites=sites, checks=checks),
+        partial(read_func, text, move),
+        arrays,
+    )
+
+
+def read_func(text: IrText, move: Callable[[Span], Span]) -> Any:
+    """The Func of a text, with its spans."""
+    from vkchi.ir.text import func_of  # not before something is derived of the kernel
+
+    return func_of(text._replace(spans=moved(text.spans, move)))
+
+
+def header_of(
+    fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str],
+    version: str,
+) -> dict[str, Any]:  # fmt: skip
+    """What is shown of an entry without reading it whole."""
+    code = fn.__code__
+    shaders = [d.shader for d in made.artifact.dispatches]
+    return {
+        "kind": "kernel",
+        "name": fn.__qualname__,
+        "place": f"{code.co_filename}:{code.co_firstlineno}",
+        "signature": ", ".join(f"{a.name}: {a.type or a.kind}" for a in args),
+        "dispatches": len(shaders),
+        "spirv_bytes": sum(len(s.words) for s in shaders),
+        "version": version,
+        "parts": parts,
+    }
+
+
+# --- spans ---------------------------------------------------------------------------------------
+
+Places = list[tuple[str, int, int]]  # file, first line, last line, of each function
+
+
+def places_of(survey: Survey) -> Places:
+    """Where the functions stand now."""
+    found = []
+    for fn in survey.functions:
+        code = fn.__code__
+        length = survey.texts[fn].count("\n") + 1 if fn in survey.texts else 0
+        found.append((code.co_filename, code.co_firstlineno, code.co_firstlineno + length))
+    return found
+
+
+def relative(span: Span, places: Places) -> Span:
+    """A span by the number of its function, and the lines from the first of that. Raises Unknown
+    where that is none."""
+    if span.file.startswith(PACKAGE):
+        return span._replace(file=OWN_FILE + span.file[len(PACKAGE) :])
+    for k, (file, first, end) in enumerate(places):
+        if span.file == file and first <= span.line < end:
+            lines = (span.line - first, span.end_line - first)
+            return span._replace(file=str(k), line=lines[0], end_line=lines[1])
+    raise Unknown(f"{span.place} is in no function that was met")
+
+
+def absolute(span: Span, places: Places) -> Span:
+    """The inverse. Raises IndexError, ValueError."""
+    if span.file.startswith(OWN_FILE):
+        return span._replace(file=PACKAGE + span.file[len(OWN_FILE) :])
+    file, first, _ = places[int(span.file)]
+    return span._replace(file=file, line=span.line + first, end_line=span.end_line + first)
+
+
+def moved(value: Any, move: Callable[[Span], Span]) -> Any:
+    """A record of records with every span, and its callers, moved."""
+    if isinstance(value, Span):
+        new = move(value)
+        return new._replace(caller=None if new.caller is None else moved(new.caller, move))
+    if isinstance(value, dict):
+        return {k: moved(v, move) for k, v in value.items()}
+    if isinstance(value, tuple) and value and not isinstance(value[0], bytes | str | int):
+        parts = [moved(v, move) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if hasattr(value, "_fields"):
+        return type(value)(*[moved(v, move) for v in value])
+    return value

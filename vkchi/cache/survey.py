@@ -1,0 +1,381 @@
+"""What a kernel's code can depend on, found without lowering it: all that it could read in Python.
+
+Owns: the walk over Python objects from a kernel's function on, and a digest of each. Must not know:
+syntax trees, the IR, files but those of sources.
+
+From a function the walk goes to every global and closure variable whose name stands in its text,
+and into objects, classes and modules by those attributes whose names stand in any text that was
+met. So it finds more than lowering reads, never less; and what has no digest (a generator of random
+numbers, a file, a class of C code) makes the kernel one that is lowered every time. Digests are
+over content: `id` only tells that two paths lead to one object, which is said by its number.
+
+    survey = Survey(kernel.__vkchi_func__); survey.parts      # {"global n_grid": "int 128", ...}
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import math
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable
+from copy import copy
+from inspect import getattr_static
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from vkchi.cache.store import digest
+from vkchi.errors import VkchiError
+from vkchi.fields.storage import Storage
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.source import read_block
+from vkchi.lang.matrix import Matrix
+from vkchi.ndarray import Ndarray
+from vkchi.types import Following, Type, ndarray, ref, template
+from vkchi.types.structs import StructType
+
+WORD = re.compile(r"[^\W\d]\w*")
+MANGLED = re.compile(r"_\w+?(__\w+)")
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+OWN = "vkchi"
+MOST_BYTES = 16 << 20  # of an array that is looked at
+MOST_OBJECTS = 20_000
+# Words by which a text may reach what is not found by names.
+_REACHING = "getattr setattr vars eval exec globals locals __import__ __dict__ import"
+# Names of what gives something else each time, or is to be seen each time.
+_CHANGING = "dir open input id hash static_print cfg current_cfg get_runtime impl snode parent"
+# Methods that Python calls by itself, which tell nothing of how an object acts in a kernel.
+_SILENT = """
+    __init__ __new__ __repr__ __str__ __hash__ __del__ __reduce__ __reduce_ex__ __getstate__
+    __setstate__ __init_subclass__ __class_getitem__ __post_init__ __copy__ __deepcopy__
+    __replace__ __format__ __sizeof__ __dir__ __subclasshook__
+"""
+REACHING, CHANGING, SILENT = (frozenset(t.split()) for t in (_REACHING, _CHANGING, _SILENT))
+
+
+class Unknown(Exception):
+    """Something that a kernel may read has no digest."""
+
+
+class Survey:
+    """`parts` say by name what was found; `functions` and `fields` are in the order in which they
+    were met, which is the same for the same parts. Raises Unknown."""
+
+    def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
+        self.fn, self.args = fn, tuple(args)
+        self.texts: dict[FunctionType, str] = {}
+        self.names: frozenset[str] = frozenset()
+        while True:  # until no text says a name that was not looked for
+            before = self.names
+            self._start()
+            self.names |= {name for text in self.texts.values() for name in words_of(text)}
+            if self.names == before:
+                return
+
+    def _start(self) -> None:
+        self.parts: dict[str, str] = {}
+        self.functions: dict[FunctionType, int] = {}
+        self.fields: list[Storage] = []
+        self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
+        self._function(self.fn, "kernel")
+        for arg in self.args:
+            self._argument(arg)
+
+    def _argument(self, arg: ArgSpec) -> None:
+        name = f"argument {arg.name}"
+        self.parts[name] = f"{arg.kind} {self.see(arg.type, name)}"
+        if arg.kind in ("struct", "structs", "pack"):
+            for member in arg.value:
+                self._argument(member)
+        elif arg.value is not None:
+            self.parts[f"value of {name}"] = self.see(arg.value, name)
+
+    # --- functions
+
+    def _function(self, fn: FunctionType, path: str) -> str:
+        number = self.functions.get(fn)
+        if number is not None:
+            return f"function {number}"
+        number = self.functions[fn] = len(self.functions)
+        where = f"{fn.__module__}.{fn.__qualname__}"
+        is_own = is_ours(fn.__module__)
+        if not is_own or number == 0:
+            text = self._text(fn)
+            self.parts[f"source of {fn.__qualname__}"] = digest([text.encode(), code_of(fn)])
+            self._globals(fn, text)
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            self._part(f"{name} of {fn.__qualname__}", value)
+        for k, value in enumerate((*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())):
+            self._part(f"default {k} of {fn.__qualname__}", value)
+        for name, note in fn.__annotations__.items():
+            if number or name == "return":  # a kernel's arguments are what they are called with
+                self._part(f"annotation {name} of {fn.__qualname__}", note)
+        return f"function {number} {where if is_own else ''}"
+
+    def _text(self, fn: FunctionType) -> str:
+        text = self.texts.get(fn)
+        if text is None:
+            if fn.__code__.co_filename.startswith("<") or fn.__name__ == "<lambda>":
+                if fn is self.fn:
+                    raise Unknown(f"{fn.__qualname__} stands in no file")
+                return ""  # Python runs it: its code says all
+            try:
+                text = "".join(read_block(fn))
+            except VkchiError as e:
+                raise Unknown(str(e)) from None
+            names = names_in(fn.__code__)
+            odd = REACHING.intersection(words_of(text)) | CHANGING.intersection(names)
+            if odd:
+                raise Unknown(f"{fn.__qualname__} says {min(odd)}")
+            self.texts[fn] = text
+        return text
+
+    def _globals(self, fn: FunctionType, text: str) -> None:
+        needed = names_in(fn.__code__)
+        for name in sorted(needed.union(words_of(text))):
+            if name in fn.__globals__:
+                part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
+                if name in needed:
+                    self._part(part, value)
+                else:
+                    self._try_part(part, value)
+
+    def _try_part(self, name: str, value: Any) -> None:
+        """A global that only a comment, a text or an annotation of a variable says: types have
+        digests, and nothing else can be such an annotation. As if not met, where it has none."""
+        held = (self.parts, self.functions, self.fields, self.seen, self.texts)
+        copies = [copy(table) for table in held]
+        try:
+            self._part(name, value)
+        except Unknown:
+            self.parts, self.functions, self.fields, self.seen, self.texts = copies  # type: ignore[assignment]
+
+    def _part(self, name: str, value: Any) -> None:
+        if name not in self.parts:
+            self.parts[name] = ""
+            try:
+                self.parts[name] = self.see(value, name)
+            except BaseException:
+                del self.parts[name]
+                raise
+
+    # --- values
+
+    def see(self, value: Any, path: str) -> str:
+        """The digest of a value, or its text where that is short. Raises Unknown."""
+        if type(value) in PLAIN:
+            text = f"{type(value).__name__} {value!r}"
+            return text if len(text) < 80 else digest([text.encode()])
+        if isinstance(value, Type) and not isinstance(value, StructType):
+            return f"type {value}"
+        found = self.seen.get(id(value))
+        if found is not None:
+            return f"as {found[0]}"
+        if len(self.seen) > MOST_OBJECTS:
+            raise Unknown("too many objects")
+        self.seen[id(value)] = (len(self.seen), value)
+        for kinds, look in LOOKS:
+            if isinstance(value, kinds):
+                return look(self, value, path)
+        return self._object(value, path)
+
+    def _several(self, values: Iterable[Any], path: str) -> str:
+        return digest(self.see(v, path).encode() for v in values)
+
+    def _numpy(self, value: Any, path: str) -> str:
+        if value.nbytes > MOST_BYTES or value.dtype.hasobject:
+            raise Unknown(f"{path} is an array of {value.nbytes} bytes")
+        return f"numpy {value.dtype.str} {value.shape} {digest([value.tobytes()])}"
+
+    def _field(self, value: Storage, path: str) -> str:
+        if isinstance(value, Ndarray):
+            raise Unknown(f"{path} is an ndarray")
+        try:
+            text = f"field {type(value).__name__} {value.__vkchi_array__()}"  # type: ignore[attr-defined]
+        except VkchiError as e:
+            raise Unknown(f"{path}: {e}") from None
+        self.fields.append(value)
+        part = getattr(value, "component_of", None)
+        if part is not None:
+            text += f" component {part[1]} of {self.see(part[0], path)}"
+        for kind in ("grad", "dual"):
+            companion = getattr(value, kind, None)
+            if companion is not None and getattr(companion, "has_place", True):
+                text += f" {kind} {self.see(companion, path)}"
+        return text
+
+    def _struct_type(self, value: StructType, path: str) -> str:
+        members = self._several(value.members.items(), path)
+        return f"struct {value} {members} {self._several(value.methods.items(), path)}"
+
+    def _struct_arrays(self, value: Any, path: str) -> str:
+        arrays = self._several(value.__vkchi_arrays__.items(), path)
+        return f"structs {self.see(value.__vkchi_type__, path)} {arrays}"
+
+    def _matrix(self, value: Matrix, path: str) -> str:
+        return f"matrix {value.dt} {value.shape} {self._several(value.entries, path)}"
+
+    def _sequence(self, value: Any, path: str) -> str:
+        if type(value) not in (list, tuple, dict):
+            raise Unknown(f"{path} is a {type(value).__name__}")
+        items = value.items() if isinstance(value, dict) else value
+        return f"{type(value).__name__} {len(value)} {self._several(items, path)}"
+
+    def _enum(self, value: enum.Enum, path: str) -> str:
+        return f"enum {type(value).__qualname__} {value.name} {self.see(value.value, path)}"
+
+    def _module(self, value: ModuleType, path: str) -> str:
+        name = value.__name__
+        if is_ours(name) or name in ("math", "numpy", "builtins"):
+            if name == "numpy" and "random" in self.names:
+                raise Unknown("numpy.random")
+            return f"module {name} {getattr(value, '__version__', '')}"
+        return f"module {name} {self._attributes(vars(value), path)}"
+
+    def _attributes(self, held: Any, path: str) -> str:
+        """Of those attributes whose names stand in a text."""
+        found = []
+        for name in sorted(held, key=str):
+            mangled = MANGLED.fullmatch(name) if isinstance(name, str) else None
+            if name in self.names or (mangled and mangled[1] in self.names):
+                found.append(f"{name} {self.see(held[name], f'{path}.{name}')}".encode())
+        return digest(found)
+
+    def _callable(self, value: Any, path: str) -> str:
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return f"partial {self._several(parts, path)}"
+        if isinstance(value, MethodType):
+            return f"method {self._several((value.__func__, value.__self__), path)}"
+        if isinstance(value, property):
+            return f"property {self.see(value.fget, path)}"
+        if isinstance(value, staticmethod | classmethod):
+            return f"{type(value).__name__} {self.see(value.__func__, path)}"
+        return f"cached {self.see(value.func, path)}"
+
+    def _builtin(self, value: Any, path: str) -> str:
+        module = getattr(value, "__module__", None) or ""
+        name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+        is_known = isinstance(value, np.ufunc) or any(
+            getattr(m, name, None) is value for m in (math, builtins)
+        )
+        if not is_known or name in CHANGING | REACHING:
+            raise Unknown(f"{path} is {value!r}")
+        return f"builtin {module}.{name}"
+
+    def _class(self, value: type, path: str) -> str:
+        name = f"class {value.__module__}.{value.__qualname__}"
+        if is_ours(value.__module__) or value.__module__ in ("builtins", "numpy"):
+            return name
+        return f"{name} {self._members_of(value, path)}"
+
+    def _members_of(self, cls: type, path: str) -> str:
+        """What a class of Python code has under names that a text says, or that Python calls."""
+        found = []
+        for base in cls.__mro__:
+            if base is object or is_ours(base.__module__):
+                continue
+            file = getattr(sys.modules.get(base.__module__), "__file__", None) or ""
+            if not file.endswith(".py"):
+                raise Unknown(f"{path} is a {cls.__qualname__}, which is not Python's")
+            special = {
+                name: member for name, member in vars(base).items()
+                if isinstance(member, FunctionType) and name[:2] == name[-2:] == "__"
+                and name not in SILENT
+            }  # fmt: skip
+            for name in sorted(special):
+                found.append(f"{name} {self.see(special[name], f'{path}.{name}')}".encode())
+            found.append(self._attributes(vars(base), path).encode())
+        return digest(found)
+
+    def _kernel_function(self, value: Any, path: str) -> str:
+        held = getattr(value, "__self__", None)
+        owner = "" if held is None else self.see(held, path)
+        return f"{value.__vkchi_kind__} {self._function(value.__vkchi_func__, path)} {owner}"
+
+    def _object(self, value: Any, path: str) -> str:
+        kind = getattr_static(type(value), "__vkchi_kind__", None)
+        if isinstance(getattr(value, "__vkchi_func__", None), FunctionType) and (
+            kind is not None or is_ours(type(value).__module__)
+        ):
+            return self._kernel_function(value, path)
+        if hasattr(type(value), "__vkchi_struct__") and hasattr(value, "__vkchi_arrays__"):
+            return self._struct_arrays(value, path)
+        if isinstance(value, template | ndarray | ref):
+            return f"{type(value).__name__} {self._several(vars(value).items(), path)}"
+        if isinstance(value, Following):
+            return f"type {value.type}"
+        if is_ours(type(value).__module__) or type(value).__module__ == "builtins":
+            raise Unknown(f"{path} is a {type(value).__qualname__}")
+        held = dict(getattr(value, "__dict__", {}))
+        for base in type(value).__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if hasattr(value, name):
+                    held[name] = getattr(value, name)
+        return f"object {self.see(type(value), path)} {self._attributes(held, path)}"
+
+
+Look = Callable[[Survey, Any, str], str]
+LOOKS: tuple[tuple[Any, Look], ...] = (
+    (enum.Enum, Survey._enum),
+    (np.generic, Survey._numpy),
+    (StructType, Survey._struct_type),
+    (Matrix, Survey._matrix),
+    (np.ndarray, Survey._numpy),
+    (Storage, Survey._field),
+    (list | tuple | dict, Survey._sequence),
+    (FunctionType, Survey._function),
+    (ModuleType, Survey._module),
+    (type, Survey._class),
+    (MethodType | property | staticmethod | classmethod | functools.partial, Survey._callable),
+    (functools.cached_property, Survey._callable),
+    (BuiltinFunctionType | np.ufunc, Survey._builtin),
+)
+
+
+def is_ours(module: str | None) -> bool:
+    """Whether a module is of this package, whose sources are the compiler's version."""
+    return (module or "").partition(".")[0] == OWN
+
+
+def words_of(text: str) -> set[str]:
+    """The names that a text may say, in comments and strings too."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return set(WORD.findall(text))
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The globals and attributes that code names, and the functions inside it."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= names_in(constant)
+    return found
+
+
+def code_of(fn: FunctionType) -> bytes:
+    """What a function's code does, wherever it stands."""
+
+    def parts(code: CodeType) -> Iterable[bytes]:
+        yield code.co_code
+        yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode()
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from parts(constant)
+            elif isinstance(constant, frozenset):
+                yield repr(sorted(map(repr, constant))).encode()
+            else:
+                yield repr(constant).encode()
+
+    return digest(parts(fn.__code__)).encode()
