@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +84,17 @@ def need(caps: Any) -> Callable[..., None]:
 def is_fast() -> bool:
     """False on SwiftShader, where large problems take too long."""
     return "swiftshader" not in current().device.info.name.lower()
+
+
+@pytest.fixture(scope="session")
+def cache_environment() -> Callable[[Path], dict[str, str]]:
+    """What a process needs so that its cache is the folder given; the session's own tests have
+    none."""
+
+    def environment(folder: Path) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
+        root = str(Path(__file__).parents[2])
+        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**kept, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder), "PYTHONPATH": paths}
+
+    return environment

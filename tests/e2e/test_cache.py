@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -12,9 +11,6 @@ from pathlib import Path
 import pytest
 
 from vkchi.cache.store import Store
-from vkchi.env import flag
-
-ROOT = Path(__file__).parents[2]
 
 # Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
 # random numbers, what is returned: prints one line of results.
@@ -24,9 +20,9 @@ import numpy as np
 import vkchi as ti
 if "strict" in sys.argv:
     import vkchi.compiler
-    def refuse(fn, options, caps):
-        raise SystemExit(f"{fn.name} was compiled anew")
-    vkchi.compiler._build = refuse
+    def refuse(fn, *rest):
+        raise SystemExit(f"{getattr(fn, 'name', fn)} was compiled anew")
+    vkchi.compiler._build = sys.modules["vkchi.kernel"].compile_anew = refuse
 ti.init(arch=ti.vulkan, random_seed=3, log_level="error")
 n = 64
 x = ti.field(ti.f32, n, needs_grad=True)
@@ -106,25 +102,22 @@ def program(tmp_path):
     return path
 
 
-def environment(cache: Path | str) -> dict[str, str]:
-    """What a process needs so that its cache is this folder."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    chosen = {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(cache), "PYTHONPATH": paths}
-    return {**kept, **chosen, "VKCHI_DEVICE": flag("VKCHI_DEVICE")}
+@pytest.fixture
+def run(cache_environment):
+    """Runs a program with a cache: what it prints, and says on stderr."""
+
+    def run_one(path: Path, cache: Path, *args: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, str(path), *args], capture_output=True, text=True, check=False,
+            env=cache_environment(cache),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout, done.stderr
+
+    return run_one
 
 
-def run(path: Path, cache: Path, *args: str) -> tuple[str, str]:
-    """What a program prints, and says on stderr."""
-    done = subprocess.run(
-        [sys.executable, str(path), *args], capture_output=True, text=True, check=False,
-        env=environment(cache),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, done.stderr
-
-
-def test_another_process_compiles_nothing(program, tmp_path):
+def test_another_process_compiles_nothing(program, run, tmp_path):
     first, _ = run(program, tmp_path / "cache")
     store = Store(str(tmp_path / "cache"))
     names = {entry.header["name"] for entry in store.entries()}
@@ -134,7 +127,7 @@ def test_another_process_compiles_nothing(program, tmp_path):
     assert "iteration 1" in second
 
 
-def test_broken_entries_are_made_anew(program, tmp_path):
+def test_broken_entries_are_made_anew(program, run, tmp_path):
     """Every entry in another way, each time; and then all is whole again."""
     first, _ = run(program, tmp_path / "cache")
     store, rng = Store(str(tmp_path / "cache")), random.Random(1)
@@ -155,7 +148,7 @@ def test_broken_entries_are_made_anew(program, tmp_path):
     assert run(program, tmp_path / "cache", "strict")[0] == first
 
 
-def test_a_cache_that_is_no_folder(program, tmp_path):
+def test_a_cache_that_is_no_folder(program, run, tmp_path):
     (tmp_path / "cache").write_text("")
     _, said = run(program, tmp_path / "cache")
     assert said.count("CacheWarning") == 1
@@ -179,14 +172,14 @@ print(wrong)
 """
 
 
-def test_many_processes_on_one_folder(tmp_path):
+def test_many_processes_on_one_folder(cache_environment, tmp_path):
     """While they write and read, files are broken, and one writer after the other is killed."""
     path, cache = tmp_path / "many.py", tmp_path / "cache"
     path.write_text(MANY)
     command = [sys.executable, "-W", "ignore", str(path), "40"]
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(cache))
+        return subprocess.Popen(command, stdout=subprocess.PIPE, env=cache_environment(cache))
 
     workers, victims = [start() for _ in range(3)], [start()]
     rng, store = random.Random(5), Store(str(cache))
@@ -212,14 +205,14 @@ def test_many_processes_on_one_folder(tmp_path):
     assert all(w.returncode == 0 for w in workers)
 
 
-def test_no_cache_where_it_is_switched_off(program, tmp_path, monkeypatch):
+def test_no_cache_where_it_is_switched_off(run, tmp_path):
     path = tmp_path / "off.py"
     path.write_text(MANY.replace('log_level="error"', 'log_level="error", offline_cache=False'))
     run(path, tmp_path / "cache", "1")
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_folder_is_chosen(tmp_path):
+def test_the_folder_is_chosen(run, tmp_path):
     path = tmp_path / "chosen.py"
     path.write_text(MANY.replace('log_level="error"', f"cache_dir={str(tmp_path / 'mine')!r}"))
     run(path, tmp_path / "cache", "1")

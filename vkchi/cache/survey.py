@@ -146,7 +146,7 @@ class Survey:
                 part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
                 if name in needed:
                     self._part(part, value)
-                else:
+                elif name not in fn.__code__.co_varnames or isinstance(value, (*PLAIN, Type)):
                     self._try_part(part, value)
 
     def _try_part(self, name: str, value: Any) -> None:
@@ -157,7 +157,7 @@ class Survey:
         try:
             self._part(name, value)
         except Unknown:
-            self.parts, self.functions, self.fields, self.seen, self.texts = copies  # type: ignore[assignment]
+            self.parts, self.functions, self.fields, self.seen, self.texts = copies  # type: ignore
 
     def _part(self, name: str, value: Any) -> None:
         if name not in self.parts:
@@ -200,9 +200,10 @@ class Survey:
         if isinstance(value, Ndarray):
             raise Unknown(f"{path} is an ndarray")
         try:
-            text = f"field {type(value).__name__} {value.__vkchi_array__()}"  # type: ignore[attr-defined]
+            array = value.__vkchi_array__()  # type: ignore[attr-defined]
         except VkchiError as e:
             raise Unknown(f"{path}: {e}") from None
+        text = f"field {type(value).__name__} {array}"
         self.fields.append(value)
         part = getattr(value, "component_of", None)
         if part is not None:
