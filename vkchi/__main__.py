@@ -1,4 +1,4 @@
-"""`python -m vkchi COMMAND ...`: hands the rest of the line to the command's own module.
+"""`vkchi COMMAND ...`, `python -m vkchi COMMAND ...`: hands the rest to the command's module.
 
 Owns: which commands there are; how one ends that is interrupted, or whose output nobody takes.
 
@@ -32,7 +32,17 @@ def find_pass(name: str) -> Callable[..., Any]:
     return PASSES[name]
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"ir": run_ir}
+def run_cache(argv: Sequence[str]) -> int:
+    """List, explain, check and clear the compiled kernels on disk."""
+    try:
+        from vkchi.cache.cli import main as cache_main
+    except ImportError as e:
+        print(f"vkchi cache needs {e.name}: pip install 'vkchi[cli]'", file=sys.stderr)
+        return 2
+    return cache_main(argv)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"ir": run_ir, "cache": run_cache}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,7 +51,10 @@ def main(argv: Sequence[str]) -> int:
     if command is not None:
         return _run(command, argv[1:])
     lines = [f"  {name:8} {run.__doc__}" for name, run in COMMANDS.items()]
-    print("\n".join(["usage: python -m vkchi COMMAND ...", *lines]), file=sys.stderr)
+    print(
+        "\n".join(["usage: vkchi COMMAND ..., or python -m vkchi COMMAND ...", *lines]),
+        file=sys.stderr,
+    )
     return 0 if argv and argv[0] in ("-h", "--help") else 2
 
 
@@ -63,5 +76,10 @@ def _run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     return status
 
 
-if __name__ == "__main__":
+def entry() -> None:
+    """The console script `vkchi`."""
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    entry()

@@ -68,8 +68,8 @@ THIRD_PARTY = {
     "imageio_ffmpeg": "tools",
     "pygame": "gui",
     "IPython": "tools gui",
-    "rich": "__main__",
-    "typer": "__main__",
+    "rich": "cache",
+    "typer": "cache",
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 

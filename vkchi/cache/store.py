@@ -319,7 +319,7 @@ def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
     """An entry's header, and what is known of its file. Raises OSError, Damaged."""
     fd = open_entry(path)
     try:
-        data, info = os.read(fd, 4096), os.fstat(fd)
+        data, info = os.read(fd, 8192), os.fstat(fd)
         size = sizes_of(data, info.st_size)[0]
         if HEAD.size + size > len(data):
             data += os.read(fd, HEAD.size + size - len(data))

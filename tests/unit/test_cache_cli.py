@@ -1,0 +1,237 @@
+"""`vkchi cache`: every verb, on a small cache."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from vkchi.__main__ import main
+from vkchi.cache.content import kept
+from vkchi.cache.store import Store
+from vkchi.compiler import _build
+from vkchi.ir.text import parse_func
+from vkchi.target.caps import FULL
+from vkchi.target.options import Options
+
+TEXT = """
+func @{name}(%x: array<f32[?]>) {{
+  %c0 = const 0 : i32
+  %n = shape %x [0] : i32
+  %two = const {value} : f32
+  parallel %c0, %n {{
+    ^(%i: i32)
+    %p = elem %x, %i : ptr<f32 global>
+    %v = load %p : f32
+    %w = mul %v, %two : f32
+    store %p, %w
+    yield
+  }}
+  yield
+}}
+"""
+
+
+def add(store, name, value="2.0", options=Options(), caps=FULL):
+    fn = parse_func(TEXT.format(name=name, value=value), f"/home/me/{name}.py")
+    kept(fn, options, caps, store, _build)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(str(tmp_path / "cache"), version="v1")
+    add(made, "scale")
+    add(made, "scale", "3.0")
+    add(made, "shift", "3.0")
+    add(made, "shift", "3.0")  # found
+    return made
+
+
+@pytest.fixture
+def run(store, capsys):
+    """Runs a verb on the cache: its exit status and what it prints."""
+
+    def run_verb(*words, status=0):
+        assert main(["cache", "--folder", store.root, *words]) == status, capsys.readouterr()
+        return capsys.readouterr().out
+
+    return run_verb
+
+
+def keys_of(run, name):
+    return [row["key"] for row in json.loads(run("ls", name, "--json"))]
+
+
+def test_ls(run):
+    head, *lines = run("ls").splitlines()
+    assert head.split() == "key kind kernel size hits age place signature".split()
+    assert [line.split()[2] for line in lines] == ["scale", "scale", "shift"]
+    assert len(run("ls", "sh*").splitlines()) == 2
+    assert run("ls", "--sort", "hits").splitlines()[1].split()[2] == "shift"
+    assert len(run("ls", "--kind", "kernel").splitlines()) == 1
+
+
+def test_ls_as_json(run):
+    rows = json.loads(run("ls", "--json"))
+    assert [row["hits"] for row in rows] == [0, 0, 1]
+    assert all(row["version"] == "v1" and row["place"].startswith("/home/me/") for row in rows)
+
+
+def test_show(run):
+    (key,) = keys_of(run, "shift")
+    text = run("show", key[:8])
+    assert "func @shift(%x: array<f32[?]>)" in text and "OpEntryPoint" in text
+    assert "device float64 = True" in text and "option fast_math = False" in text
+
+
+def test_why(run):
+    a, b = keys_of(run, "scale")
+    text = run("why", a, b)
+    assert text.splitlines()[1].strip().startswith("ir: ") and len(text.splitlines()) == 2
+    assert "nothing differs" in run("why", a, a)
+
+
+@pytest.mark.parametrize(
+    "change, part",
+    [
+        ({"options": Options(fast_math=True)}, "option fast_math: False -> True"),
+        ({"caps": FULL.__class__(subgroup_size=8)}, "device subgroup_size: 32 -> 8"),
+    ],
+)
+def test_why_options_and_devices(run, store, change, part):
+    before = set(store.keys())
+    add(store, "shift", "3.0", **change)
+    (new,) = set(store.keys()) - before
+    (old,) = before & set(keys_of(run, "shift"))
+    assert part in run("why", old, new)
+
+
+def test_why_versions(run, store):
+    add(Store(store.root, version="v2"), "shift", "3.0")
+    old, new = sorted(keys_of(run, "shift"), key=lambda k: store.entry(k).header["version"])
+    assert "compiler: v1 -> v2" in run("why", old, new)
+
+
+def test_diff(run):
+    text = run("diff", *keys_of(run, "scale"))
+    assert "= const 2.0 : f32" in text and "= const 3.0 : f32" in text
+    assert {line[0] for line in text.splitlines()[2:]} <= set(" +-@")
+
+
+def test_stats(run):
+    text = run("stats")
+    assert "entries  3" in text and "hits     1" in text
+
+
+def test_verify(run, store):
+    assert "3 entries, 0 damaged" in run("verify")
+    path = store.path_of(store.keys()[0])
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) - 9)
+        file.write(b"???")
+    shutil.copy(store.path_of(store.keys()[1]), store.path_of(store.keys()[2]))
+    text = run("verify", status=1)
+    assert "3 entries, 2 damaged" in text and "its sum is wrong" in text
+    assert "another entry under its name" in text
+    assert "is damaged" in run("show", store.keys()[0], status=1)
+
+
+@pytest.mark.skipif(not shutil.which("spirv-val"), reason="no spirv-val here")
+def test_verify_validates_spirv(run, store):
+    from dataclasses import replace
+
+    from vkchi.cache.codec import decode, encode
+
+    key = store.keys()[0]
+    header, body = store.get(key)
+    made = decode(body)
+    (dispatch,) = made.dispatches
+    bad = replace(dispatch.shader, words=dispatch.shader.words[:-8])
+    store.put(key, header, encode(made._replace(dispatches=(dispatch._replace(shader=bad),))))
+    assert "spirv-val: " in run("verify", status=1)
+
+
+def test_prune(run, store):
+    size = max(os.path.getsize(store.path_of(k)) for k in store.keys())
+    assert "0 entries dropped" in run("prune")
+    assert "2 entries dropped" in run("prune", "--most", str(size + 10))
+    assert keys_of(run, "shift")  # used last
+
+
+def test_clear(run, store):
+    assert "3 entries dropped" in run("clear", "--yes")
+    assert store.keys() == [] and os.listdir(store.folder) == []
+
+
+def test_clear_asks(run, store, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    run("clear", status=1)  # nobody answers
+    assert len(store.keys()) == 3
+
+
+def test_pack_and_unpack(run, store, tmp_path):
+    file = str(tmp_path / "kernels.tar.gz")
+    assert "3 entries written" in run("pack", file)
+    before = {key: store.get(key) for key in store.keys()}
+    run("clear", "--yes")
+    assert "3 entries taken, 0 refused" in run("unpack", file)
+    assert {key: store.get(key) for key in store.keys()} == before
+    assert "1 entries written" in run("pack", file, "shift")
+
+
+def test_an_archive_of_other_things(run, store, tmp_path):
+    file, good = tmp_path / "odd.tar", store.keys()[0]
+    data = open(store.path_of(good), "rb").read()
+    run("clear", "--yes")
+    with tarfile.open(file, "w") as archive:
+        for name, kind, text in [
+            ("../../escaped", tarfile.REGTYPE, data), (good, tarfile.SYMTYPE, b""),
+            (good[::-1], tarfile.REGTYPE, data), (good, tarfile.REGTYPE, data[:-1]),
+            ("f" * 64, tarfile.REGTYPE, os.urandom(500)),
+        ]:  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.type, info.size, info.linkname = kind, len(text), "/etc/passwd"
+            archive.addfile(info, io.BytesIO(text))
+    assert "0 entries taken, 5 refused" in run("unpack", str(file), status=1)
+    assert store.keys() == []
+    assert "cannot be read" in run("unpack", str(tmp_path / "none.tar"), status=1)
+
+
+def test_what_is_not_there(run):
+    assert "no entries have a key" in run("show", "ff" * 32, status=1)
+    assert "3 entries have a key" not in run("show", "", status=1)
+    assert "the cache has no kernel step" in run("why", "program.py:step", status=1)
+
+
+@pytest.mark.parametrize(
+    "words", [("ls", "--sort", "colour"), ("burn",), ("prune", "--most", "much"), ("why", "x")]
+)
+def test_wrong_command_lines(store, words, capsys):
+    assert main(["cache", "--folder", store.root, *words]) == 2
+
+
+def test_ls_needs_no_compiler(store):
+    code = (
+        "import sys, vkchi.__main__ as m; status = m.main(sys.argv[1:]);"
+        "slow = [n for n in sys.modules if n.startswith(('vkchi.ir', 'vkchi.passes', 'vkchi.spirv',"
+        " 'vkchi.frontend', 'vkchi.compiler', 'vulkan'))]; print(slow, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "cache", "--folder", store.root, "ls"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 4 and "\x1b" not in done.stdout
+    assert "vkchi.ir.core" not in done.stderr and "vkchi.compiler" not in done.stderr, done.stderr
+
+
+def test_a_pipe_that_closes(store):
+    command = [sys.executable, "-m", "vkchi", "cache", "--folder", store.root, "ls", "--json"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.close()
+    assert run.wait() in (0, 1) and b"Traceback" not in run.stderr.read()
