@@ -8,10 +8,14 @@ programs do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
+from vkchi.analysis.alias import ChangeTable, may_alias, place_of
 from vkchi.analysis.lattice import Extent, Fact, Product, top
-from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.analysis.uniformity import Checker
+from vkchi.ir.core import Func, Op, Region, Value, walk
+from vkchi.ir.ops import PLACES
 from vkchi.passes.bounds import Prover, is_integer
 
 INDENT = "  "
@@ -84,4 +88,44 @@ def ranges(fn: Func) -> Iterator[str]:
     yield from lines(fn.body, 0)
 
 
-ANALYSES: dict[str, Callable[[Func], Iterator[str]]] = {"ranges": ranges}
+def alias(fn: Func) -> Iterator[str]:
+    """Which places may be the same, and what control ops may change."""
+    found = {op: place_of(op) for op in walk(fn.body) if op.kind in PLACES or op.kind == "local"}
+    pairs = combinations(found.items(), 2)
+    yield from (
+        f"%{p.name} %{q.name}: {'may be one' if may_alias(a, b) else 'apart'}"
+        for (p, a), (q, b) in pairs
+    )
+    changes = ChangeTable()
+    for op in walk(fn.body):
+        if op.regions:
+            made = changes.of(op.regions)
+            names = [f"%{p.name}" for p, place in found.items() if made.may_change(place)]
+            yield f"{op.kind} may change {' '.join(names) or 'nothing'}"
+
+
+def uniformity(fn: Func) -> Iterator[str]:
+    """How values differ within a workgroup, and which branches and loops surely do."""
+    for op in fn.body.ops:
+        if op.kind == "parallel":
+            checker = Checker(op)
+            checker.inner.update(
+                p for x in walk(op.regions[0]) for r in x.regions for p in r.params
+            )
+            yield from spreads(checker, op.regions[0], 0)
+
+
+def spreads(checker: Checker, region: Region, depth: int) -> Iterator[str]:
+    for op in region.ops:
+        if op.results and op.type is not None and op.kind != "const":
+            yield f"{INDENT * depth}%{op.name}: {checker.spread(op).name.lower()}"
+        for inner, truth in zip(op.regions, (True, False)):
+            cause = checker.cause(op, truth)
+            why = f", where %{cause.name or op.kind} surely differs" if cause is not None else ""
+            yield f"{INDENT * depth}{op.kind}{why}"
+            yield from spreads(checker, inner, depth + 1)
+
+
+ANALYSES: dict[str, Callable[[Func], Iterator[str]]] = {
+    "ranges": ranges, "alias": alias, "uniformity": uniformity,
+}  # fmt: skip

@@ -11,7 +11,22 @@ import numpy as np
 import pytest
 
 from vkchi.autodiff.rules import RULES
-from vkchi.ir.ops import COMPARISONS, DIVISIONS, ELEMENTWISE, TABLE, Effect, Row, Trait, kinds_with
+from vkchi.ir.ops import (
+    ATOMICS,
+    COMPARISONS,
+    DIVISIONS,
+    ELEMENTWISE,
+    EXTREMES,
+    MIRRORED,
+    NEGATED,
+    TABLE,
+    VARYING,
+    WRITES,
+    Effect,
+    Row,
+    Trait,
+    kinds_with,
+)  # fmt: skip
 from vkchi.spirv.lower import ROWS
 from vkchi.types import i32
 
@@ -156,6 +171,30 @@ def test_rings_may_wrap_last(kind: str) -> None:
     for operands in product(far, repeat=TABLE[kind].sig.split("->")[0].count("T")):
         first = meaning(*[np.array([x]).astype(np.int8) for x in operands])
         assert meaning(*[np.array([x]) for x in operands]).astype(np.int8) == first
+
+
+def test_comparisons_have_an_opposite_and_a_mirror() -> None:
+    assert NEGATED.keys() == MIRRORED.keys() == COMPARISONS
+    for kind in COMPARISONS:
+        found = results(TABLE[kind], NUMBERS, np.int32)
+        opposite, mirror = (results(TABLE[k[kind]], NUMBERS, np.int32) for k in (NEGATED, MIRRORED))
+        assert all(opposite[pair] != v for pair, v in found.items())
+        assert all(mirror[pair[::-1]] == v for pair, v in found.items())
+
+
+def test_extremes_are_the_atomics_that_keep_one_of_two() -> None:
+    keep = {k for k, row in ATOMICS.items() if set(np.unique(row.numpy(NUMBERS, 2))) <= {*NUMBERS}}
+    assert EXTREMES == keep
+
+
+def test_what_replaces_writes_and_asks_for_nothing() -> None:
+    assert kinds_with(Trait.REPLACES) == WRITES - ATOMICS.keys() - {"atomic_cas"}
+
+
+def test_what_varies_is_not_the_same_in_a_dispatch() -> None:
+    """An invocation's own places and streams; what is the same in every one is not among them."""
+    own = kinds_with(Trait.PER_INVOCATION)
+    assert VARYING - {"random"} == {k for k in own if k.endswith("_index")}
 
 
 def test_control_ops_say_how_they_are_made() -> None:

@@ -37,7 +37,7 @@ from vkchi.analysis.lattice import (
 from vkchi.analysis.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
 from vkchi.ir.intervals import type_range
-from vkchi.ir.ops import ELEMENTWISE, TABLE
+from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, MIRRORED, NEGATED, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
 DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
@@ -173,14 +173,14 @@ class Facts:
         if not isinstance(condition, Value):
             return
         for v, is_true in conjuncts(condition, truth, DEEPEST_CONDITION):
-            if isinstance(v, Op) and v.kind in COMPARED:
+            if isinstance(v, Op) and v.kind in COMPARISONS:
                 self._compare(v.kind if is_true else NEGATED[v.kind], *v.args)
 
     def _compare(self, kind: str, a: Value, b: Value) -> None:
         if scalar_of(a.type).kind not in "iu":
             return
         if kind in ("gt", "ge"):
-            kind, a, b = COMPARED[kind], b, a
+            kind, a, b = MIRRORED[kind], b, a
         fa, fb = self.of(a), self.of(b)
         if kind == "eq":
             self.limit(a, fb)
@@ -277,9 +277,6 @@ def operands(key: Key) -> list[Key]:
 
 
 # --- transfer functions --------------------------------------------------------------------------
-
-COMPARED = {"lt": "", "le": "", "gt": "lt", "ge": "le", "eq": "", "ne": ""}
-NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def _shape(f: Facts, op: Op, args: list[Key]) -> Fact:

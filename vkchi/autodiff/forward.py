@@ -33,7 +33,7 @@ from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
 from vkchi.ir.names import DUAL
-from vkchi.ir.ops import WRITES
+from vkchi.ir.ops import TABLE, WRITES, Trait
 from vkchi.types import Ptr, Scalar, Tensor
 
 Tangent = "Value | None"
@@ -187,7 +187,7 @@ class Forward:
             self.map[op] = new
         if dual is None:
             return
-        if op.kind not in ("store", "atomic_add", "atomic_exchange"):
+        if op.kind != "atomic_add" and not TABLE[op.kind].traits & Trait.REPLACES:
             raise refuse(op, "forward mode has no derivative for this operation")
         t = self.b.emit(op.kind, dual, self.tangent(op.args[1]))
         if op.results:

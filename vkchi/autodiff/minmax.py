@@ -18,10 +18,9 @@ from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import is_adjoint
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
-from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.ops import EXTREMES, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 
-EXTREMES = frozenset({"atomic_min", "atomic_max"})
 LATE = EXTREMES | {"atomic_mul"}  # operations whose derivative is known when the loop is over
 ONCE = (Effect.SYNC, Effect.WRITE)  # besides writes to memory: what is done once
 

@@ -16,7 +16,7 @@ from vkchi.autodiff.primal import Activity, Bits, Segment, find_late, find_segme
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.whole import Whole
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
-from vkchi.ir.ops import READS, UPDATES, WRITES
+from vkchi.ir.ops import CONVERSIONS, READS, UPDATES, WRITES
 from vkchi.types import Array
 
 Spread = tuple[dict[str, Op], set[Value]]
@@ -114,7 +114,7 @@ class Reach:
         return [
             op
             for op in walk(self.fn.body)
-            if op.kind in ("cast", "bitcast") and is_smooth(op) and op.args[0] in bits
+            if op.kind in CONVERSIONS and is_smooth(op) and op.args[0] in bits
         ]
 
     def taken_bits(self, active: Container[Value]) -> list[Op]:

@@ -20,7 +20,6 @@ from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
 
 WORDS = {"grad": "gradient", "dual": "derivative"}
-INVOCATIONS = frozenset({"random", "thread_index", "local_index", "group_index"})  # differ in each
 
 
 def lost_in(primal: Primal) -> Iterator[GradientError]:

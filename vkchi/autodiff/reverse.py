@@ -40,7 +40,6 @@ from typing import NamedTuple
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
-from vkchi.autodiff.minmax import EXTREMES
 from vkchi.autodiff.nonfinite import Wild
 from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal, Segment
@@ -61,7 +60,7 @@ from vkchi.autodiff.sweep import (
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
-from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
 from vkchi.types import Array, Ptr, Scalar, Tensor, i32
 
 

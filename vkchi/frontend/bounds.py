@@ -19,14 +19,14 @@ from vkchi.frontend.context import Demand, Lowering
 from vkchi.frontend.operands import name_of
 from vkchi.frontend.texts import Part, Piece
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.ops import Trait, kinds_with
+from vkchi.ir.ops import FIXED, Trait, kinds_with
 from vkchi.types import SCALARS, Scalar, i32, i64
 
 Bound = int | Value
 INT32 = range(-(1 << 31), 1 << 31)
 INT64 = range(-(1 << 63), 1 << 63)
 INDICES = {i32: INT32, i64: INT64}
-GIVEN, ROOTS = kinds_with(Trait.COUNTS), kinds_with(Trait.FIXED)
+GIVEN, ROOTS = kinds_with(Trait.COUNTS), FIXED
 MOST_GIVEN = 48  # values; the host gives up at 100 ops, of which it makes two at most of each
 
 

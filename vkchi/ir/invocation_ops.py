@@ -8,15 +8,16 @@ from __future__ import annotations
 from vkchi.ir.intervals import natural
 from vkchi.ir.table import Effect, Trait, add_row
 
-_OWN, _SAME, _APART = Trait.PER_INVOCATION, Trait.UNIFORM, Trait.DISTINCT
+_OWN, _SAME = Trait.PER_INVOCATION, Trait.UNIFORM
+_APART, _VARIES = Trait.DISTINCT, Trait.VARIES
 for _name, _doc, _traits in (
-    ("thread_index", "index of this invocation in the dispatch", _OWN),
-    ("local_index", "index of this invocation in its workgroup", _OWN | _APART),
-    ("group_index", "index of this workgroup in the dispatch", _OWN | _SAME),
+    ("thread_index", "index of this invocation in the dispatch", _OWN | _VARIES),
+    ("local_index", "index of this invocation in its workgroup", _OWN | _APART | _VARIES),
+    ("group_index", "index of this workgroup in the dispatch", _OWN | _SAME | _VARIES),
     ("group_size", "invocations of a workgroup", _OWN | _SAME),
     ("grid_size", "invocations of the dispatch", _OWN | _SAME),
     ("subgroup_size", "invocations of a subgroup", _OWN | _SAME),
-    ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART),
+    ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART | _VARIES),
 ):
     add_row(_name, " -> i32", None, _doc, traits=_traits, interval=natural)
 add_row(
@@ -25,7 +26,7 @@ add_row(
     None,
     "32 fresh random bits of this invocation's stream",
     Effect.WRITE,
-    traits=Trait.LOWERED,
+    traits=Trait.LOWERED | Trait.VARIES,
 )
 add_row("leave", "", None, "the invocation ends here", Effect.SYNC)
 add_row(

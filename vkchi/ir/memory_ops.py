@@ -171,7 +171,7 @@ add_row(
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
 add_row("load", _load, None, "the value at a place", Effect.READ)
-add_row("store", _store, None, "put a value at a place", Effect.WRITE)
+add_row("store", _store, None, "put a value at a place", Effect.WRITE, traits=Trait.REPLACES)
 
 
 class Atomic(NamedTuple):
@@ -211,9 +211,15 @@ for _name, _row in ATOMICS.items():
         _row.numpy,
         f"{_row.combine} into a place, per component; gives the old value",
         Effect.ATOMIC,
+        traits=Trait.EXTREME if _row.combine in ("min", "max") else Trait.NONE,
     )
 add_row(
-    "atomic_exchange", _atomic, lambda old, new: new, "put a value, get the old one", Effect.WRITE
+    "atomic_exchange",
+    _atomic,
+    lambda old, new: new,
+    "put a value, get the old one",
+    Effect.WRITE,
+    traits=Trait.REPLACES,
 )
 add_row(
     "atomic_cas",

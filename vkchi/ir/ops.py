@@ -36,9 +36,11 @@ from vkchi.ir.table import (
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, with_shape
 
 __all__ = [
-    "ATOMICS", "COMMUTATIVE", "COMPARISONS", "COUNTED", "DIVISIONS", "ELEMENTWISE", "LOOPS",
-    "PER_INVOCATION", "PLACES", "READS", "REMAINDERS", "TABLE", "UPDATES", "WRITES", "Control",
-    "Effect", "Row", "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
+    "ATOMICS", "COMMUTATIVE", "COMPARISONS", "CONVERSIONS", "COUNTED", "DIVISIONS",
+    "ELEMENTWISE", "EXTREMES", "FIXED", "LOOPS", "MIRRORED", "NEGATED", "PER_INVOCATION",
+    "PLACES", "READS", "REMAINDERS", "TABLE", "TRUTHS", "UPDATES", "VARYING", "WRITES",
+    "Control", "Effect", "Row", "Trait", "effect_of", "invocation_ops", "kinds_with",
+    "report_ops",
 ]  # fmt: skip
 
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
@@ -275,7 +277,7 @@ add_row(
     _cast,
     meaning.cast,
     "numeric conversion",
-    traits=COUNTS,
+    traits=COUNTS | Trait.CONVERTS,
     interval=intervals.first,
 )
 add_row(
@@ -283,7 +285,7 @@ add_row(
     _bitcast,
     lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
     "same bits, other type",
-    traits=COUNTS,
+    traits=COUNTS | Trait.CONVERTS,
     interval=intervals.first,
 )
 add_row(
@@ -383,6 +385,14 @@ COMPARISONS = kinds_with(Trait.COMPARES)
 DIVISIONS = kinds_with(Trait.DIVIDES)
 REMAINDERS = kinds_with(Trait.REMAINDER)
 PLACES = kinds_with(Trait.PLACE)
+CONVERSIONS = kinds_with(Trait.CONVERTS)
+EXTREMES = kinds_with(Trait.EXTREME)
+FIXED = kinds_with(Trait.FIXED)
+VARYING = kinds_with(Trait.VARIES)
+TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))
+# Comparisons that say the opposite, and the same with the operands exchanged.
+NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 PER_INVOCATION = kinds_with(Trait.PER_INVOCATION)
 LOOPS = frozenset(k for k, row in TABLE.items() if row.control and row.control.order == "serial")
 COUNTED = frozenset(k for k, row in TABLE.items() if row.control and row.control.index_params)

@@ -44,6 +44,10 @@ class Trait(enum.Flag):
     UNIFORM = enum.auto()  # known without operands, and the same in a whole workgroup
     DISTINCT = enum.auto()  # known without operands, and different within a workgroup
     LOWERED = enum.auto()  # written in other ops before code is emitted (`pipeline.LOWERING`)
+    VARIES = enum.auto()  # known without operands, but not the same in a whole dispatch
+    CONVERTS = enum.auto()  # one operand, in another type
+    REPLACES = enum.auto()  # a write that leaves nothing of what stood there
+    EXTREME = enum.auto()  # an atomic that keeps the least, or the greatest
     FIXED = enum.auto()  # a constant, or known at launch without operands: costs nothing to repeat
     COUNTS = enum.auto()  # of integers: a launch can compute it (the counts of `target.shader`)
     RING = enum.auto()  # wrapping operands first or the result at last gives the same

@@ -29,7 +29,7 @@ from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_same
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
-from vkchi.ir.ops import LOOPS, TABLE, UPDATES, WRITES, Effect
+from vkchi.ir.ops import FIXED, LOOPS, TABLE, UPDATES, WRITES, Effect
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.legalize import combined
 from vkchi.passes.structure import holds_all
@@ -135,7 +135,7 @@ class Survey:
 
     def is_steady(self, v: Value) -> bool:
         """Whether v is the same in all invocations, and all through one."""
-        return v not in self.loops or (isinstance(v, Op) and v.kind in ("const", "shape"))
+        return v not in self.loops or (isinstance(v, Op) and v.kind in FIXED)
 
     def is_fixed(self, write: Write) -> bool:
         """Whether the innermost serial loop around a write always comes to the same place."""

@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from vkchi.analysis.alias import Changes, ChangeTable, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind
-from vkchi.ir.ops import LOOPS, TABLE, Effect
+from vkchi.ir.ops import FIXED, LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Array
 
-FREE = frozenset({"const", "shape"})
 PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PURE)
 
 
@@ -68,7 +67,7 @@ def find_invariants(region: Region, changes: Changes) -> dict[Op, None]:
     free: set[Value] = set()
     moved: dict[Op, None] = {}
     for op in region.ops:
-        if op.kind in FREE:
+        if op.kind in FIXED:
             free.add(op)
         elif is_invariant(op, inside, changes):
             moved.update((v, None) for v in op.args if v in free and isinstance(v, Op))

@@ -16,10 +16,9 @@ from typing import NamedTuple
 from vkchi.analysis.alias import place_of
 from vkchi.analysis.dataflow import Dependence
 from vkchi.autodiff.primal import find_late
-from vkchi.autodiff.refusals import INVOCATIONS
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, constant_array, walk
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import TABLE, VARYING, Effect
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is
@@ -53,7 +52,7 @@ class Influence:
                 self.uses.setdefault(v, []).append(op)
         self.unsteady = Dependence(fn.body, unsteady).found
         own: set[Value] = {op.regions[0].params[0] for op in ops if op.kind == "parallel"}
-        own |= {op for op in ops if op.kind in INVOCATIONS}
+        own |= {op for op in ops if op.kind in VARYING}
         self.varying = Dependence(fn.body, own).found
 
     # --- reads

@@ -22,11 +22,10 @@ from typing import NamedTuple
 
 from vkchi.analysis.alias import Index, Place, are_distinct, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
-from vkchi.autodiff.minmax import EXTREMES
-from vkchi.autodiff.refusals import INVOCATIONS, runs_once
+from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
-from vkchi.ir.ops import TABLE, UPDATES, Effect
+from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
 from vkchi.passes.demote import Survey, is_alike, is_same_index
 from vkchi.races.dependence import only_raises_flag
 from vkchi.types import Array
@@ -240,4 +239,4 @@ class Sites(Survey):
         if op.kind == "load":
             return not any(may_share(base_of(op.args[0]), other) for other in self.writes)
         is_pure_value = op.type is not None and is_pure(op)
-        return is_pure_value and op.kind not in INVOCATIONS
+        return is_pure_value and op.kind not in VARYING

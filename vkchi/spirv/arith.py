@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import value_of
+from vkchi.ir.ops import TRUTHS
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Decoration, Glsl
 from vkchi.types import Scalar, f64, i32, scalar_named, u1, u32, u64
@@ -67,7 +68,6 @@ EXTENDED: dict[str, tuple[int, int, int]] = {
 # fmt: on
 SIMPLE = {(k, c): code for k, row in OPCODES.items() for c, code in zip("iufb", row) if code}
 GLSL = {(k, c): code for k, row in EXTENDED.items() for c, code in zip("iuf", row) if code}
-TRUTHS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
 IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLSL, for f64
 
 Formula = Callable[["Emitter", Scalar, "tuple[int, ...]"], int]

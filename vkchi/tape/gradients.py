@@ -12,7 +12,7 @@ from typing import NamedTuple
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
 from vkchi.autodiff.forward import forward
-from vkchi.autodiff.minmax import EXTREMES, serialise
+from vkchi.autodiff.minmax import serialise
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.replay import Draw, find_draws, known
@@ -23,7 +23,7 @@ from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.names import DUAL
-from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.ops import EXTREMES, PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass

@@ -26,7 +26,6 @@ import numpy as np
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
 from vkchi.autodiff.memory import kinds_at
-from vkchi.autodiff.minmax import EXTREMES
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.autodiff.watched import flag_type
 from vkchi.compiler import build
@@ -34,14 +33,14 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import MARKS
-from vkchi.ir.ops import WRITES, Effect, effect_of
+from vkchi.ir.ops import EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.launch.executable import Executable
 from vkchi.tape.calls import Call, copy_of
 from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
 
 STALE = ".stale"  # a number of an op
-STORES = {"store", "atomic_exchange"}
+STORES = kinds_with(Trait.REPLACES)
 
 
 class Marked(NamedTuple):
@@ -74,7 +73,7 @@ def mark(fn: Func, names: frozenset[str], settled: frozenset[str]) -> Marked:
         if is_write if is_settled else op in reading:
             ops.append(op)
             report(b, place, stale, len(ops), marked=is_settled)
-        if op.kind in (("load",) if is_settled else STORES):
+        if op.kind in ({"load"} if is_settled else STORES):
             b.emit("store", place, b.const(1, place.type.elem))
         if is_settled and is_write:
             assert op.type is not None
@@ -91,7 +90,7 @@ def find_reading(fn: Func) -> set[Op]:
     """The ops whose effect depends on what they find in memory."""
     used = used_in(fn.body)
     found = {op for op in walk(fn.body) if op.kind == "load" or (op.kind in WRITES and op in used)}
-    plain = {"store", "atomic_exchange", "atomic_add"}
+    plain = STORES | {"atomic_add"}
     found |= {op for op in walk(fn.body) if op.kind in WRITES and op.kind not in plain}
     return found - find_repeatable(fn)
 
