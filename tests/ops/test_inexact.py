@@ -4,6 +4,7 @@ test_quotients.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.unit.kernels import Field, run
 from vkchi.ir import interp
 from vkchi.ir.evaluate import evaluate
 from vkchi.lang.texture import decode
+from vkchi.target.caps import FULL, Caps
 from vkchi.types.formats import Format, texel_of
 
 COUNT = 100
@@ -104,6 +106,38 @@ def test_quotients_near_whole_numbers() -> None:
         np.testing.assert_array_equal(found.data[seen], np.floor(exact)[seen])
 
 
+def test_quotients_that_are_chosen(device: Inexact) -> None:
+    """By selects, branches, as components of vectors."""
+
+    def divide(x: ti.template()) -> None:
+        for i in range(1, COUNT):
+            a = 41.0 * i
+            q = a / i if i > 50 else a / -i
+            if i == 7:
+                q = 2 * a / i
+            v = ti.Vector([a / i, q])
+            x[i, 0] = int(q)
+            x[i, 1] = ti.floor(v[0])
+            x[i, 2] = ti.floor(ti.max(a / i, 0.5))
+
+    x = Field(np.zeros((COUNT, 3), np.float32))
+    run(divide, x, device=device)
+    i = np.arange(1, COUNT)
+    first = np.where(i == 7, 82, np.where(i > 50, 41, -41))
+    np.testing.assert_array_equal(x.data[1:], np.stack([first, i * 0 + 41, i * 0 + 41], 1))
+
+
+def test_logarithms_of_powers_of_two(device: Inexact) -> None:
+    def logarithms(x: ti.template()) -> None:
+        for i in range(-126, 128):
+            x[i] = int(ti.math.log2(x[i]))
+
+    n = np.arange(-126, 128)
+    x = Field(np.ldexp(np.float32(1), n), offset=(-126,))
+    run(logarithms, x, device=device)
+    np.testing.assert_array_equal(x.data, n)
+
+
 def test_special_quotients(device: Inexact) -> None:
     def divide(a: ti.template(), b: ti.template(), c: ti.template()) -> None:
         for i in range(8):
@@ -144,6 +178,59 @@ def test_special_roots(device: Inexact) -> None:
     run(roots, x, device=device)
     np.testing.assert_array_equal(x.data, np.float32([0, 0, np.inf, np.nan, np.nan, 0]))
     assert np.signbit(x.data).tolist()[:2] == [False, True]
+
+
+@pytest.mark.parametrize("caps", [FULL, replace(FULL, float64=False)], ids=["f64", "no f64"])
+def test_whole_powers(device: Inexact, caps: Caps) -> None:
+    """By integers, and of 2 by whole numbers: exact where the result is an f32."""
+
+    def powers(x: ti.template(), y: ti.template()) -> None:
+        for i in range(-126, 128):
+            x[i, 0] = 2.0**i
+            x[i, 1] = 2.0 ** ti.f32(i)
+            x[i, 2] = ti.math.exp2(ti.f32(i)) * ti.Vector([0.5, 0.5])[0]
+            x[i, 3] = ti.f32(-0.5) ** i
+        for i in range(8):
+            y[i] = ti.Vector([3.0, -7.0, 10.0]) ** i
+
+    x, y = (
+        Field(np.zeros((254, 4), np.float32), offset=(-126, 0)),
+        Field(np.zeros((8, 3), np.float32), element_axes=1),
+    )
+    run(powers, x, y, device=device, caps=caps)
+    n, k = np.arange(-126, 128), np.arange(8).reshape(-1, 1)
+    want = [np.ldexp(1.0, n), np.ldexp(1.0, n), np.ldexp(0.5, n), (-0.5) ** n.astype(float)]
+    want = np.stack(want, 1).astype(np.float32)
+    is_normal = np.abs(want) >= 2.0**-126
+    np.testing.assert_array_equal(x.data[is_normal], want[is_normal])
+    if caps is FULL or device.mode not in ("truncated", "contracted"):
+        np.testing.assert_array_equal(y.data, np.float32([3, -7, 10]).astype(float) ** k)
+
+
+def test_special_powers(device: Inexact) -> None:
+    def powers(x: ti.template(), n: ti.template()) -> None:
+        for i in range(12):
+            x[i] = x[i] ** n[i]
+
+    inf, nan = np.inf, np.nan
+    x = Field(np.float32([0, -0.0, -0.0, inf, -inf, nan, nan, 1, -1, 2, 0.5, -2]))
+    n = Field(np.int32([-1, -1, 3, -2, 3, 0, 1, -(2**31), 2**31 - 1, 2000, -2000, -(2**31)]))
+    run(powers, x, n, device=device)
+    want = np.float32([inf, -inf, -0.0, 0, -inf, 1, nan, 1, -1, inf, inf, 0])
+    np.testing.assert_array_equal(x.data, want)
+
+
+def test_large_powers_are_near() -> None:
+    """To a unit in the last place, where f64 is there."""
+
+    def powers(x: ti.template(), n: ti.template()) -> None:
+        for i in range(4):
+            x[i] = x[i] ** n[i]
+
+    base, n = np.float32([1.0001, 0.999, 1.5, 3.0]), np.int32([500000, 20000, -200, 80])
+    x = Field(base.copy())
+    run(powers, x, Field(n), device=Inexact("scattered"))
+    np.testing.assert_allclose(x.data, base.astype(np.float64) ** n, rtol=2.0**-22)
 
 
 def test_random_numbers(device: Inexact) -> None:

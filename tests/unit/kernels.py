@@ -24,7 +24,7 @@ from vkchi.ir import interp
 from vkchi.ir.verify import verify
 from vkchi.passes.bounds import bounds
 from vkchi.passes.legalize import legalize
-from vkchi.target.caps import FULL
+from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
 from vkchi.types import (
     Array,
@@ -131,9 +131,11 @@ def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
     return lowered
 
 
-def run(fn: Any, *args: Any, device: interp.Compute | None = None, **options: Any) -> Any:
+def run(
+    fn: Any, *args: Any, device: interp.Compute | None = None, caps: Caps = FULL, **options: Any
+) -> Any:
     """Lower and interpret; arrays change in place. What the kernel returns, as Python values. With
-    `device`, what a device with all capabilities is given, as that one computes."""
+    `device`, what a device of these capabilities is given, as that one computes."""
     lowered = lower(fn, *args, **options)
     given = dict(zip(inspect.signature(fn).parameters, args))
     bound: dict[str, Any] = {}
@@ -152,7 +154,7 @@ def run(fn: Any, *args: Any, device: interp.Compute | None = None, **options: An
     if device is None:
         interp.run(lowered.func, bound)
     else:
-        interp.run(legalize(bounds(lowered.func), FULL), bound, compute=device)
+        interp.run(legalize(bounds(lowered.func), caps), bound, compute=device)
     values = [bound[f"return.{k}"] for k in range(len(lowered.returns))]
     shown = [v.item() if v.ndim == 0 else v for v in values]
     return tuple(shown) if lowered.returns_tuple else shown[0] if shown else None

@@ -29,7 +29,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes import f32_math, quotient, subgroups
+from vkchi.passes import f32_math, powers, quotient, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import Num, where
 from vkchi.span import Span
@@ -42,6 +42,7 @@ from vkchi.types import (
     Tensor,
     Type,
     f32,
+    f64,
     scalar_of,
     u1,
     u32,
@@ -105,15 +106,22 @@ MAY_BE_WHOLE = frozenset({"div", "sqrt"})
 ROUNDING = frozenset({"floor", "ceil", "trunc", "round", "eq", "ne"})
 
 
+PASSED_ON = frozenset({"neg", "abs", "select", "min", "max", "splat", "pack", "extract", "insert"})
+
+
 def values_seen_whole(fn: Func) -> set[Value]:
-    """Values that are rounded, turned into integers or compared for equality, also of the other
-    sign."""
+    """Values that are rounded, turned into integers or compared for equality, also after a choice,
+    with the other sign, or as components. What goes through memory is not followed."""
     seen: set[Value] = set()
-    for op in reversed(list(walk(fn.body))):
+    ops = list(walk(fn.body))
+    owner = {r.ops[-1]: op for op in ops if op.results for r in op.regions if r.ops}
+    for op in reversed(ops):
         is_number = op.kind == "cast" and scalar_of(op.type).kind in "iu"
-        passes_on = op.kind in ("neg", "abs") and op in seen
-        if op.kind in ROUNDING or is_number or passes_on:
+        if op.kind in ROUNDING or is_number or (op.kind in PASSED_ON and op in seen):
             seen.update(op.args)
+        elif op in owner and op.kind == "yield":
+            pairs = zip(owner[op].results, op.args, strict=False)
+            seen.update(v for result, v in pairs if result in seen)
     return seen
 
 
@@ -329,6 +337,26 @@ def expand_f32(b: Builder, op: Op, args: Args) -> Value:
     return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
+def expand_power(b: Builder, op: Op, args: Args) -> Value:
+    """A power of f32, where the device has f64."""
+    return powers.power(Num(b, args[0]), Num(b, args[1]), f64).v
+
+
+def expand_power_f32(b: Builder, op: Op, args: Args) -> Value:
+    """A power of f32, where it has not."""
+    return powers.power(Num(b, args[0]), Num(b, args[1]), f32).v
+
+
+def expand_exp2(b: Builder, op: Op, args: Args) -> Value:
+    """A power of 2 of f32."""
+    return powers.exp2(Num(b, args[0])).v
+
+
+def expand_log2(b: Builder, op: Op, args: Args) -> Value:
+    """A logarithm to base 2 of f32."""
+    return powers.log2(Num(b, args[0])).v
+
+
 def expand_exact_f16(b: Builder, op: Op, args: Args) -> Value:
     """The same for f16 by way of f32."""
     wide = [Num(b, v).cast(f32) for v in args]
@@ -412,6 +440,10 @@ ROWS: tuple[Row, ...] = (
     Row(NAMES, "f64", "int64", refuse_function),
     Row(NAMES, "f64", "never", expand_f64),
     Row(ROUGH, "f32", "never", expand_f32),
+    Row("pow", "f32", "float64", expand_power_f32),
+    Row("pow", "f32", "never", expand_power),
+    Row("exp2", "f32", "never", expand_exp2),
+    Row("log2", "f32", "never", expand_log2),
     Row("div sqrt", "f16", "never", expand_exact_f16),
     Row(NAMES, "f16", "never", expand_f16),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
