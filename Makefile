@@ -5,7 +5,7 @@ PY := .venv/bin/python
 .PHONY: help demo driver test check conformance bench format clean
 
 help:
-	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run both examples"
+	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators and a fluid that moves"
 	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make check   lint and types alone"
@@ -18,6 +18,7 @@ demo:
 	@scripts/vulkan-driver
 	$(PY) examples/padding.py --out out
 	$(PY) examples/depthwise_conv.py
+	$(PY) examples/mpm88.py --demo
 
 driver:
 	@scripts/vulkan-driver --newest

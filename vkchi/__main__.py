@@ -42,7 +42,18 @@ def run_cache(argv: Sequence[str]) -> int:
     return cache_main(argv)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"ir": run_ir, "cache": run_cache}
+def run_example(argv: Sequence[str]) -> int:
+    """Run an example of the source checkout, or list them."""
+    from vkchi.cli.example import main as example_main
+
+    return example_main(argv)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "ir": run_ir,
+    "cache": run_cache,
+    "example": run_example,
+}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races ad texture tools experimental operators",)
 ALGORITHMS = ("algorithms linalg gui",)
-L7 = ("__init__ __main__ compat",)
+L7 = ("__init__ __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

@@ -178,4 +178,6 @@ def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> Shapes:
 
 def join(parts: list[Shapes]) -> Shapes:
     """Several lots as one."""
+    if len(parts) == 1:
+        return parts[0]
     return Shapes(*(np.concatenate(arrays) for arrays in zip(*parts)))

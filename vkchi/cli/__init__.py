@@ -1,0 +1,1 @@
+"""Commands of `python -m vkchi` that have a module of their own."""

@@ -1,0 +1,66 @@
+"""`python -m vkchi example [NAME ...]`: the examples, by name.
+
+Owns: where they are, the list of them. Must not know: what they do.
+
+    $ python -m vkchi example mpm88 --headless --frames 30 --save out/mpm88
+"""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import vkchi
+
+FOLDER = Path(vkchi.__file__).parents[1] / "examples"
+NO_EXAMPLES = {"viewer"}  # what they share
+
+
+def list_examples() -> dict[str, Path]:
+    """The examples of a source checkout, by name; none of a package that was installed."""
+    found = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+    return {name: path for name, path in found.items() if name not in NO_EXAMPLES}
+
+
+def title_of(path: Path) -> str:
+    """The first line of an example's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n")[0]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the example that argv names, with the arguments after its name; without any, list them.
+    The exit status: 2 for a name that there is not."""
+    examples = list_examples()
+    if not examples:
+        print(f"no examples in {FOLDER}: they are in the source checkout", file=sys.stderr)
+        return 2
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: python -m vkchi example NAME [--headless] [--frames N] [--save DIR] ...")
+        for name, path in examples.items():
+            print(f"  {name:15} {title_of(path)}")
+        return 0
+    if argv[0] not in examples:
+        print(f"there is no example {argv[0]!r}; there are {', '.join(examples)}", file=sys.stderr)
+        return 2
+    return run(examples[argv[0]], argv[1:])
+
+
+def run(path: Path, arguments: Sequence[str]) -> int:
+    """Run an example as `python PATH ARGUMENTS` does; the exit status."""
+    before, folder = sys.argv, str(path.parent)
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, folder)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+        return e.code if isinstance(e.code, int) else int(e.code is not None)
+    finally:
+        sys.argv = before
+        sys.path.remove(folder)
+    return 0
