@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 
+T = TypeVar("T")
+
+
 class Kernel:
     """A compiled-on-demand kernel. Calling it launches on the current device.
 
@@ -74,6 +77,11 @@ class Kernel:
         from vkchi.tape.calls import run_gradient  # most programs have no gradients
 
         self._run(args, kwargs, run_gradient)
+
+    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+        """What `look` says of the plan for a call and of its arguments; nothing is run."""
+        found: T = self._run(args, {}, lambda name, plan, given: look(plan, given))
+        return found
 
     def _run(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], act: Callable[[str, Plan, Any], Any]
@@ -203,6 +211,11 @@ class BoundKernel(functools.partial[Any]):
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """The kernel's gradient for this object."""
         self.func.grad(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
+
+    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+        """The same of the kernel for this object."""
+        found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
+        return found
 
 
 def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:

@@ -67,8 +67,8 @@ def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
         raise ArgumentError(f"{who}: `{name}` must have {ndim} axis, not {len(x.shape)}")
 
 
-def make_like(x: Field | Ndarray) -> Any:
+def make_like(x: Field | Ndarray, *, needs_grad: bool = False) -> Any:
     """A new array of x's kind, number type, shape and first indices, zero."""
     if isinstance(x, Ndarray):
-        return ndarray(x.dtype, x.shape)
-    return field(x.dtype, x.shape, offset=x.origin)
+        return ndarray(x.dtype, x.shape, needs_grad)
+    return field(x.dtype, x.shape, offset=x.origin, needs_grad=needs_grad)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vkchi.errors import KernelRuntimeError, Unsupported
+from vkchi.errors import GradientError, KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
-from vkchi.tape.hosted import compute, computed
+from vkchi.span import user_span
+from vkchi.tape.hosted import compute, show
 from vkchi.types import cook, f32
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class SparseSolver:
         inputs = (b, self._solution.numbers)
         if isinstance(b, Ndarray):
             return compute(self._solution, inputs, self.matrix.dtype)
-        return computed(self._solution, inputs)
+        return show(self._solution, inputs)
 
     def info(self) -> bool:
         """Whether the last `factorize` succeeded."""
@@ -217,7 +218,7 @@ class SparseCG:
     def solve(self) -> tuple[Any, bool]:
         """x in numpy, and whether it converged."""
         search = Search(self)
-        x = computed(search, (self.b, self.A.entries[2], self.x0))
+        x = show(search, (self.b, self.A.entries[2], self.x0))
         return x, search.is_done
 
 
@@ -225,7 +226,7 @@ def right_side(b: Any, n: int) -> Any:
     """A copy of the n numbers of b in numpy."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
-    return computed(Weighted("SparseCG", every, 1, every, n, np.float64), (b,))
+    return show(Weighted("SparseCG", every, 1, every, n, np.float64), (b,))
 
 
 class Search:
@@ -235,12 +236,31 @@ class Search:
     is_done = False  # whether it converged
 
     def __init__(self, given: SparseCG) -> None:
-        self.given = given
+        self.given, self.span = given, user_span()
 
     def value(self, *inputs: Any) -> Any:
         """x."""
+        b, numbers, x = inputs
+        x, self.is_done = self.search(b, numbers, x)
+        return x.astype(self.given.A.dtype.dtype)
+
+    def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """By b it is s, found in the same way from the slope, by A the matrix -s x^T; where the
+        search began has no influence. Raises GradientError if either did not converge."""
+        _, numbers, x0 = inputs
+        s, is_done = self.search(slope, numbers, np.zeros(len(x0)))
+        if not (is_done and self.is_done):
+            raise GradientError(
+                "the gradient flows through SparseCG.solve(), which did not converge: what it gave "
+                "is no solution", self.span, help="give it a greater max_iter, or atol",
+            )  # fmt: skip
+        rows, columns, _ = self.given.A.entries
+        return s, -s[rows] * result.astype(np.float64)[columns], np.zeros(len(x0))
+
+    def search(self, b: Any, numbers: Any, x: Any) -> tuple[Any, bool]:
+        """x, and whether it converged."""
         A, max_iter, atol = self.given.A, self.given.max_iter, self.given.atol
-        b, numbers, x = (v.astype(np.float64) for v in inputs)
+        b, numbers, x = (v.astype(np.float64) for v in (b, numbers, x))
         rows, columns, _ = A.entries
 
         def multiply(v: Any) -> Any:
@@ -258,5 +278,4 @@ class Search:
             r -= alpha * Ap
             square, before = r @ r, square
             p = r + (square / before) * p
-        self.is_done = bool(square <= limit)
-        return x.astype(A.dtype.dtype)
+        return x, bool(square <= limit)

@@ -16,12 +16,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
 from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
+from vkchi.kernel import BoundKernel, Kernel
 from vkchi.lang.ndrange import grouped
+from vkchi.linalg.adjoint import Operator, Solve, System, solved
+from vkchi.runtime import current
 from vkchi.span import user_span
+from vkchi.tape.calls import whole
 from vkchi.types import Scalar, f32, f64
 
 
@@ -38,6 +42,12 @@ class LinearOperator:
                 f"LinearOperator: x has the shape {x.shape}, and Ax {Ax.shape}"
             )
         self._matvec(x, Ax)
+
+    @property
+    def kernel(self) -> Kernel | BoundKernel | None:
+        """The matrix, if it is a single kernel."""
+        found = self._matvec
+        return found if isinstance(found, Kernel | BoundKernel) else None
 
 
 # --- vectors -------------------------------------------------------------------------------------
@@ -88,7 +98,7 @@ def _check(who: str, b: Any, x: Any) -> Vectors:
     return vectors_of(b.elem)
 
 
-def _set_residual(r: Any, v: Vectors, A: LinearOperator, b: Any, x: Any, Ax: Any) -> None:
+def _set_residual(r: Any, v: Vectors, A: Operator, b: Any, x: Any, Ax: Any) -> None:
     """Set r to b - A x; Ax is to work in. The first indices of b may be others than x has."""
     r.copy_from(b)
     A.matvec(x, Ax)
@@ -109,32 +119,31 @@ class _Log:
         self(f"iteration {k}, residual {residual:e}")
 
 
-S = TypeVar("S", bound=Callable[..., bool])
-
-
-def refusing_gradients(solve: S) -> S:
-    """The solver; where a derivative would have to flow through its iterations, the error says
-    so."""
-
-    @functools.wraps(solve)
-    def run(*args: Any, **kwargs: Any) -> bool:
-        try:
-            return solve(*args, **kwargs)
-        except GradientError as e:
-            raise GradientError(
-                f"a derivative flows through {solve.__name__}(), whose iterations have none",
-                user_span(), notes=e.notes,
-                help="solve the transposed system in a gradient of its own, as in docs/autodiff.md,"
-                ' "Gradients of your own", or use ti.linalg.SparseSolver, which has one',
-            ) from None  # fmt: skip
-
-    return cast(S, run)
+def solve_with_gradient(
+    title: str, solve: Solve, A: LinearOperator, b: Any, x: Any, tol: float, *, is_symmetric: bool
+) -> bool:
+    """Solve a system; in a tape, so that x has its derivative, if A is a kernel. Where a derivative
+    would have to flow through the iterations themselves, the error says so."""
+    tape, product = current().tape, A.kernel
+    if tape is None or tape.is_paused:
+        return solve(A, b, x, tol)
+    if tape.records_functions and product is not None and whole(b) is not whole(x):
+        return solved(System(title, solve, product, A, is_symmetric), b, x, tol)
+    try:
+        return solve(A, b, x, tol)
+    except GradientError as e:
+        raise GradientError(
+            f"a derivative flows through {title}(), whose iterations have none",
+            user_span(), notes=e.notes,
+            help="let the operator be a single kernel, in a tape (not in forward mode), or solve "
+            "the transposed system in a gradient of its own, as in docs/autodiff.md, \"Gradients "
+            'of your own"',
+        ) from None  # fmt: skip
 
 
 # --- the solvers ---------------------------------------------------------------------------------
 
 
-@refusing_gradients
 def MatrixFreeCG(
     A: LinearOperator,
     b: Any,
@@ -150,6 +159,17 @@ def MatrixFreeCG(
     and E. Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
     v, log = _check("MatrixFreeCG", b, x), _Log("MatrixFreeCG", quiet)
+
+    def solve(A: Operator, b: Any, x: Any, tol: float) -> bool:
+        return conjugate_gradients(A, b, x, tol, maxiter, v, log)
+
+    return solve_with_gradient("MatrixFreeCG", solve, A, b, x, tol, is_symmetric=True)
+
+
+def conjugate_gradients(
+    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
+) -> bool:
+    """The iterations; whether they converged."""
     r, p, Ap = make_like(x), make_like(x), make_like(x)
     _set_residual(r, v, A, b, x, Ap)
     p.copy_from(r)
@@ -172,7 +192,6 @@ def MatrixFreeCG(
     return bool(math.sqrt(square) < tol)
 
 
-@refusing_gradients
 def MatrixFreeBICGSTAB(
     A: LinearOperator,
     b: Any,
@@ -188,6 +207,17 @@ def MatrixFreeBICGSTAB(
     Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
     """
     v, log = _check("MatrixFreeBICGSTAB", b, x), _Log("MatrixFreeBICGSTAB", quiet)
+
+    def solve(A: Operator, b: Any, x: Any, tol: float) -> bool:
+        return biconjugate_gradients(A, b, x, tol, maxiter, v, log)
+
+    return solve_with_gradient("MatrixFreeBICGSTAB", solve, A, b, x, tol, is_symmetric=False)
+
+
+def biconjugate_gradients(
+    A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: Vectors, log: _Log
+) -> bool:
+    """The iterations; whether they converged."""
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
     _set_residual(r, v, A, b, x, Ap)
     shadow.copy_from(r)

@@ -17,7 +17,7 @@ from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
-from vkchi.tape.hosted import compute, computed
+from vkchi.tape.hosted import compute, show
 from vkchi.types import Scalar, cook, f32
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class SparseMatrix:
         product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)
         if isinstance(x, Ndarray):
             return compute(product, (numbers, x), self.dtype)
-        return computed(product, (numbers, x))
+        return show(product, (numbers, x))
 
     def _multiply(self, other: SparseMatrix) -> SparseMatrix:
         if self.m != other.n:

@@ -128,6 +128,10 @@ class Overwrites:
             self.lost.pop(id(array), None)
         return True
 
+    def forget(self, array: Storage) -> None:
+        """All of an array is overwritten with something known."""
+        self.lost.pop(id(array), None)
+
     def note_launch(self, plan: Plan, arrays: dict[str, Storage], who: str) -> None:
         """The same of a kernel that is not differentiated. What it adds is constant."""
         found = kinds_of_writes(plan.func.body.ops)

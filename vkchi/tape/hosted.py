@@ -46,22 +46,36 @@ class Function(Computed, Protocol):
 
 
 class Numbers:
-    """A numpy array in a tape: the entries of a matrix that depend on arrays."""
+    """A numpy array in a tape that depends on arrays: the entries of a matrix, a solution. `known`
+    is what it held when it was made."""
 
-    def __init__(self, values: Values) -> None:
-        self.values, self.slope = values, np.zeros(values.shape)
+    def __init__(self, values: Values, known: Values) -> None:
+        self.values, self.known, self.slope = values, known, np.zeros(values.shape)
 
 
 class Hosted:
-    """What the host computes in one tape; `numbers` are by the numpy array that they are."""
+    """What the host computes in one tape; `numbers` are by the numpy array that they are. Of what
+    the user was shown, `shown` says that the derivative is lost, unless all of it is put into an
+    array."""
 
     def __init__(self) -> None:
         self.numbers: dict[int, Numbers] = {}
+        self.shown: list[object] = []
+
+    def is_shown(self, array: Input, taint: object) -> bool:
+        """Whether something only says so, of an array that is what the user was shown."""
+        is_it = not isinstance(array, Storage) and self.is_known(array)
+        return is_it and any(taint is one for one in self.shown)
+
+    def is_known(self, values: Values) -> bool:
+        """Whether numbers are what the host computed, and nobody has changed them."""
+        found = self.numbers.get(id(values))
+        return found is not None and np.array_equal(found.known, values, equal_nan=True)
 
     def has_slopes(self, inputs: Sequence[Input]) -> bool:
         """Whether any of these has."""
         return any(
-            id(x) in self.numbers or (isinstance(x, Storage) and companion(x, "grad") is not None)
+            companion(x, "grad") is not None if isinstance(x, Storage) else self.is_known(x)
             for x in inputs
         )
 
@@ -75,10 +89,13 @@ class Hosted:
         result: Values, output: Input,
     ) -> Step:  # fmt: skip
         """What was computed, as a step."""
-        known = [x if isinstance(x, Storage) else self.numbers.get(id(x), x) for x in inputs]
+        known = [
+            self.numbers[id(x)] if not isinstance(x, Storage) and self.is_known(x) else x
+            for x in inputs
+        ]
         if isinstance(output, Storage):
             return Step(function, known, found, result, output)
-        target = self.numbers[id(output)] = Numbers(output)
+        target = self.numbers[id(output)] = Numbers(output, np.array(result))
         return Step(function, known, found, result, target)
 
 
@@ -157,12 +174,43 @@ def compute(function: Function, inputs: Sequence[Input], elem: Scalar | None = N
     return output
 
 
-def computed(function: Computed, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
-    """The same; it is not recorded, and tapes and forward mode are told that derivatives get
-    lost."""
+def show(function: Function, inputs: Sequence[Input]) -> Any:
+    """The function's result in numpy, for users: what of it is put into an array as it is has its
+    derivative."""
+    tape = current_tape()
+    if tape is None or not tape.may_record(inputs):
+        return computed(function, inputs)
+    tell_read(inputs)
+    output = compute(function, inputs)
+    tape.note_shown(inputs, output, f"{function.who} took it from there here")
+    return output
+
+
+def tell_read(inputs: Sequence[Input]) -> None:
+    """Say that Python reads these."""
     for x in inputs:
         if isinstance(x, Storage):
             x.tell(Access("read"))
+
+
+class Copied:
+    """What Python put into an array as it was."""
+
+    who = "from_numpy()"
+
+    def value(self, *inputs: Values) -> Values:
+        """The same."""
+        return inputs[0]
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """The same."""
+        return (slope.reshape(inputs[0].shape),)
+
+
+def computed(function: Computed, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
+    """The same; it is not recorded, and tapes and forward mode are told that derivatives get
+    lost."""
+    tell_read(inputs)
     result = function.value(*map(values_of, inputs))
     output = result if elem is None else in_ndarray(result, elem, needs_grad=False)
     tape = current_tape()

@@ -32,6 +32,7 @@ class Recording(Block):
 
     title: str  # what users call it
     kind = "grad"
+    records_functions = False  # whether functions with gradients of their own are single calls
     is_paused = False  # whether calls and copies are done as they are
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
@@ -115,6 +116,10 @@ class Recording(Block):
             found = [*found, Taint(whole(array), repr(array), origin, ())]
         return found
 
+    def lost_in(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds whose derivative is lost."""
+        return self.taints.of(array)
+
     def let_go(
         self, inputs: Sequence[Storage | Values], output: Storage | Values, way: str, *,
         is_all: bool = True,
@@ -122,7 +127,7 @@ class Recording(Block):
         """Note that Python computed something from arrays, which has lost their derivatives, or
         (not `is_all`) those that were lost before."""
         if self.is_following:
-            find = self.holding if is_all else self.taints.of
+            find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
             for array in self.taints.pass_on(found, output, way):
                 self.keeper.watch(array)

@@ -54,7 +54,7 @@ from vkchi.tape.constants import Constants, flows_of, plan_where_known, stores_c
 from vkchi.tape.copies import copy_tensor, put_back
 from vkchi.tape.escapes import Taint, Values
 from vkchi.tape.gradcheck import check_inputs, check_tape
-from vkchi.tape.hosted import Function, Hosted, Step
+from vkchi.tape.hosted import Copied, Function, Hosted, Step
 from vkchi.tape.leftovers import Leftovers
 from vkchi.tape.mutation_log import History
 from vkchi.tape.recording import Recording
@@ -88,7 +88,7 @@ class Tape(Recording):
     wrong. Source: Taichi's `ti.ad.Tape`; `memory` is ours.
     """
 
-    title = "ti.ad.Tape"
+    title, records_functions = "ti.ad.Tape", True
 
     def __init__(
         self,
@@ -442,6 +442,27 @@ class Tape(Recording):
             origins = [*self.tensors.origins(array), *self.hosted.origins(array)]
             found = [*found, *(Taint(array, "", origin, ()) for origin in origins)]
         return found
+
+    def lost_in(self, array: Storage | Values) -> list[Taint]:
+        """What an array holds whose derivative is lost, wherever it is put."""
+        return [t for t in super().lost_in(array) if not self.hosted.is_shown(array, t)]
+
+    def note_shown(self, inputs: Sequence[Storage | Values], output: Values, way: str) -> None:
+        """The user gets a numpy array that the tape has recorded: other uses of it lose the
+        derivative than to put it into an array (`filled`)."""
+        before = len(self.taints.hosts)
+        self.let_go(inputs, output, way)
+        self.hosted.shown += self.taints.hosts[before:]
+
+    def filled(self, array: Storage, values: Values) -> None:
+        """Python puts these numbers into an array: what the host computed has its derivative."""
+        has_place = array.dtype.kind == "f" and companion(array, "grad") is not None
+        if not (self.is_following and has_place and self.hosted.is_known(values)):
+            super().filled(array, values)
+            return
+        self.overwrites.forget(array)
+        self.constants.drop((array,))
+        self.record(Copied(), [values], [values], values, array)
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy of a torch tensor that wants a gradient; of one of another shape than the

@@ -403,13 +403,32 @@ def of_field(y: Any) -> Any:
 
 REFUSED = {
     "solution in numpy": lambda y: solver(A, "LU").solve(of_field(y)),
-    "solution in numpy, put back": lambda y: put_back(solver(A, "LU").solve(of_field(y))),
-    "product in numpy": lambda y: put_back(sparse(A) @ of_field(y)),
+    "solution in numpy, computed with": lambda y: put_back(
+        changed(solver(A, "LU").solve(of_field(y)))
+    ),
+    "solution, changed and solved again": lambda y: put_back(
+        solver(A, "LU").solve(changed(solver(A, "LU").solve(of_field(y))))
+    ),
+    "part of a solution": lambda y: put_back(solver(A, "LU").solve(of_field(y))[::-1]),
+    "solution put where no gradient is": lambda y: bare(solver(A, "LU").solve(of_field(y))),
+    "product in numpy": lambda y: sparse(A) @ of_field(y),
     "conjugate gradients": lambda y: ti.linalg.SparseCG(sparse(SYMMETRIC), y).solve()[0],
     "kernel's numpy array": lambda y: put_back(in_numpy(y)),
     "solution of a numpy array": lambda y: solver(A, "LU").solve(in_numpy(y)),
     "array without gradient": lambda y: sparse(A) @ without_gradient(y),
 }
+
+
+def changed(numbers: Any) -> Any:
+    """In place."""
+    numbers *= 2
+    return numbers
+
+
+def bare(numbers: Any) -> Any:
+    made = array(needs_grad=False)
+    made.from_numpy(numbers)
+    return made
 
 
 def without_gradient(y: Any) -> Any:
@@ -424,7 +443,7 @@ def test_refused(name: str) -> None:
 
 
 def test_both_lines_are_told() -> None:
-    text = str(refuses(REFUSED["solution in numpy, put back"]).value)
+    text = str(refuses(REFUSED["part of a solution"]).value)
     assert "SparseSolver.solve() took it from there here" in text
     assert "Python put it into an array here" in text
     assert "made.copy_from(y)" in text  # where a value with a derivative was written
@@ -457,14 +476,53 @@ def doubled(v: ti.types.ndarray(), Av: ti.types.ndarray()):
         Av[i] = 2 * v[i]
 
 
-@pytest.mark.parametrize("solve", [ti.linalg.MatrixFreeCG, ti.linalg.MatrixFreeBICGSTAB])
-def test_matrix_free_solvers(solve: Any) -> None:
-    def way(y: Any) -> Any:
-        x = array()
-        solve(ti.linalg.LinearOperator(doubled), y, x)
-        return x
+PUT_BACK = {
+    "solution": (lambda y: solver(A, "LU").solve(of_field(y)), lambda y: np.linalg.solve(A, y)),
+    "product": (lambda y: sparse(A) @ of_field(y), lambda y: A @ y),
+    "conjugate gradients": (
+        lambda y: ti.linalg.SparseCG(sparse(SYMMETRIC), y, atol=1e-9).solve()[0],
+        lambda y: np.linalg.solve(SYMMETRIC, y),
+    ),
+    "one after the other": (
+        lambda y: solver(A, "LU").solve(sparse(A) @ (sparse(A) @ of_field(y))), lambda y: A @ y
+    ),
+}  # fmt: skip
 
-    refuses(way, rf"flows through {solve.__name__}\(\), whose iterations have none")
+
+@pytest.mark.parametrize("memory", [None, "1KiB"])
+@pytest.mark.parametrize("name", PUT_BACK)
+def test_numpy_arrays_that_are_put_back(name: str, memory: str | None) -> None:
+    way, want = PUT_BACK[name]
+    is_near(Run().gradient(lambda y: put_back(way(y)), memory=memory), gradient(want))
+
+    def over_what_was_there(y: Any) -> Any:
+        y.to_numpy()  # now Python has read it
+        y.from_numpy(way(y))
+        return y
+
+    is_near(Run().gradient(over_what_was_there, memory=memory), gradient(want))
+
+
+def test_conjugate_gradients_by_the_matrix() -> None:
+    def way(y: Any) -> Any:
+        builder = ti.linalg.SparseMatrixBuilder(4, 4, max_num_triplets=4)
+
+        @ti.kernel
+        def diagonal(K: ti.types.sparse_matrix_builder(), y: ti.types.ndarray()):
+            for i in y:
+                K[i, i] += 1 + y[i]
+
+        diagonal(builder, y)
+        return put_back(ti.linalg.SparseCG(builder.build(), y, atol=1e-9).solve()[0])
+
+    is_near(Run().gradient(way), gradient(lambda y: y / (1 + y)))
+
+
+def test_conjugate_gradients_that_do_not_converge() -> None:
+    def way(y: Any) -> Any:
+        return put_back(ti.linalg.SparseCG(sparse(SYMMETRIC), y, max_iter=1).solve()[0])
+
+    refuses(way, r"flows through SparseCG.solve\(\), which did not converge")
 
 
 def test_overwritten_after_it_was_read() -> None:

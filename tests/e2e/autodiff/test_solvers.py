@@ -1,0 +1,203 @@
+"""Systems whose matrix is a kernel: the derivative of their solution, in tapes."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.e2e.autodiff.slopes import is_near, slope
+from vkchi.linalg import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
+
+N = 10
+B, K, WEIGHTS = np.linspace(1, 2, N), np.linspace(3, 4, N), np.arange(1, N + 1)
+
+
+class Problem(NamedTuple):
+    """b squared, then A x = b with A of k on the diagonal, -1 below and -`above` above it; the loss
+    is a weighted sum of squares of x."""
+
+    b: Any
+    k: Any
+    x: Any
+    loss: Any
+    square: Any
+    product: Any
+    add_up: Any
+
+
+def problem(kind: str, above: float, *, has_gradient: bool = True) -> Problem:
+    """One in fields or ndarrays; x `has_gradient`."""
+    make: Callable[..., Any] = ti.field if kind == "field" else ti.ndarray
+    T: Any = ti.template() if kind == "field" else ti.types.ndarray()
+    b, k = (make(ti.f32, N, needs_grad=True) for _ in range(2))
+    x = make(ti.f32, N, needs_grad=has_gradient)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    b.from_numpy(B.astype(np.float32))
+    k.from_numpy(K.astype(np.float32))
+    diagonal = ti.field(ti.f32, N, needs_grad=True)
+
+    @ti.kernel
+    def square(b: T, k: T):
+        for i in b:
+            b[i] = b[i] * b[i]
+            diagonal[i] = k[i]
+
+    @ti.kernel
+    def product(v: T, Av: T):
+        for i in v:
+            s = diagonal[i] * v[i]
+            if i > 0:
+                s -= v[i - 1]
+            if i < N - 1:
+                s -= above * v[i + 1]
+            Av[i] = s
+
+    @ti.kernel
+    def add_up(x: T):
+        for i in x:
+            loss[None] += (i + 1) * x[i] ** 2
+
+    return Problem(b, k, x, loss, lambda: square(b, k), product, lambda: add_up(x))
+
+
+def in_numpy(b: Any, k: Any, above: float) -> Any:
+    """The loss."""
+    A = np.diag(k) - np.eye(N, k=-1) - above * np.eye(N, k=1)
+    return (WEIGHTS * np.linalg.solve(A, b**2) ** 2).sum()
+
+
+SOLVERS = [(MatrixFreeCG, 1.0), (MatrixFreeBICGSTAB, 0.3), (MatrixFreeBICGSTAB, 1.0)]
+
+
+@pytest.mark.parametrize("kind, memory", [("field", None), ("ndarray", None), ("ndarray", "1KiB")])
+@pytest.mark.parametrize("solve, above", SOLVERS)
+def test_by_the_right_side_and_by_the_matrix(
+    solve: Any, above: float, kind: str, memory: str | None
+) -> None:
+    p = problem(kind, above)
+    p.x.fill(0.3)
+    with ti.ad.Tape(p.loss, memory=memory):
+        p.square()
+        assert solve(LinearOperator(p.product), p.b, p.x)
+        p.add_up()
+    is_near(p.b.grad, slope(lambda b: in_numpy(b, K, above), B))
+    is_near(p.k.grad, slope(lambda k: in_numpy(B, k, above), K))
+    is_near(p.x.grad, np.zeros(N))
+
+
+def test_small_slopes() -> None:
+    """The system of the gradient is solved as exactly as that of the kernel."""
+    p = problem("ndarray", 1.0)
+    with ti.ad.Tape(p.loss):
+        p.square()
+        MatrixFreeCG(LinearOperator(p.product), p.b, p.x)
+        p.loss[None] += 0
+        p.add_up()
+        p.add_up()
+    small = p.b.grad.to_numpy()
+
+    @ti.kernel
+    def add_little(x: ti.types.ndarray()):
+        for i in x:
+            p.loss[None] += 1e-9 * (i + 1) * x[i] ** 2
+
+    p.b.from_numpy(B.astype(np.float32))
+    with ti.ad.Tape(p.loss):
+        p.square()
+        MatrixFreeCG(LinearOperator(p.product), p.b, p.x)
+        add_little(p.x)
+    is_near(2e9 * p.b.grad.to_numpy(), small)
+
+
+def test_what_stood_in_x_has_no_influence() -> None:
+    p = problem("field", 1.0)
+
+    @ti.kernel
+    def guess():
+        for i in p.x:
+            p.x[i] = p.b[i]
+
+    with ti.ad.Tape(p.loss):
+        p.square()
+        guess()
+        MatrixFreeCG(LinearOperator(p.product), p.b, p.x)
+        p.add_up()
+    is_near(p.b.grad, slope(lambda b: in_numpy(b, K, 1.0), B))
+
+
+def test_a_matrix_of_an_object() -> None:
+    p = problem("ndarray", 1.0)
+
+    @ti.data_oriented
+    class Matrix:
+        factor = 2.0
+
+        @ti.kernel
+        def product(self, v: ti.types.ndarray(), Av: ti.types.ndarray()):
+            for i in v:
+                Av[i] = self.factor * v[i]
+
+    with ti.ad.Tape(p.loss):
+        MatrixFreeCG(LinearOperator(Matrix().product), p.b, p.x)
+        p.add_up()
+    is_near(p.b.grad, WEIGHTS * B / 2)
+
+
+def refuses(p: Problem, message: str, *steps: Callable[[], Any]) -> str:
+    """A tape over these, and the sum of x, is refused; the error."""
+    with pytest.raises(ti.ad.GradientError, match=message) as found, ti.ad.Tape(p.loss):
+        for step in steps:
+            step()
+        p.add_up()
+    return str(found.value)
+
+
+def test_refused_where_x_has_no_gradient() -> None:
+    p = problem("field", 1.0, has_gradient=False)
+    solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x)  # noqa: E731
+    other = ti.field(ti.f32, N, needs_grad=True)
+
+    @ti.kernel
+    def on():
+        for i in p.x:
+            other[i] = p.x[i]
+
+    text = refuses(p, "what Python computed or copied", p.square, solve, on)
+    assert "MatrixFreeCG() took it from there here" in text
+
+
+def test_refused_where_the_right_side_has_lost_its_derivative() -> None:
+    p, bare = problem("field", 1.0), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def copy():
+        for i in bare:
+            bare[i] = p.b[i]
+
+    solve = lambda: MatrixFreeCG(LinearOperator(p.product), bare, p.x)  # noqa: E731
+    text = refuses(p, "what Python computed or copied", p.square, copy, solve)
+    assert "bare[i] = p.b[i]" in text and "MatrixFreeCG() took it" in text
+
+
+def test_refused_where_the_matrix_has_changed_since() -> None:
+    p = problem("ndarray", 1.0)
+    solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x)  # noqa: E731
+    refuses(p, r"MatrixFreeCG\(\) reads `\w+`, which square\(\) has overwritten",
+            p.square, solve, p.square)  # fmt: skip
+
+
+def test_refused_where_it_did_not_converge() -> None:
+    p = problem("ndarray", 1.0)
+    solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x, maxiter=1)  # noqa: E731
+    refuses(p, r"flows through MatrixFreeCG\(\), and it did not converge", p.square, solve)
+
+
+def test_refused_where_the_operator_is_no_kernel() -> None:
+    p = problem("ndarray", 1.0)
+    operator = LinearOperator(lambda v, Av: p.product(v, Av))
+    refuses(p, r"flows through MatrixFreeCG\(\), whose iterations have none",
+            p.square, lambda: MatrixFreeCG(operator, p.b, p.x))  # fmt: skip
+    refuses(p, r"flows through MatrixFreeCG\(\), whose iterations have none",
+            p.square, lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.b))  # fmt: skip
