@@ -12,11 +12,15 @@ from itertools import combinations
 from typing import Any
 
 from vkchi.analysis.alias import ChangeTable, may_alias, place_of
+from vkchi.analysis.footprint import Box, Footprint
 from vkchi.analysis.lattice import Extent, Fact, Product, top
 from vkchi.analysis.uniformity import Checker
-from vkchi.ir.core import Func, Op, Region, Value, walk
-from vkchi.ir.ops import PLACES
+from vkchi.autodiff.reaching import Reach
+from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
+from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.passes.bounds import Prover, is_integer
+from vkchi.races.meetings import meetings_in
+from vkchi.types import Array
 
 INDENT = "  "
 
@@ -126,6 +130,32 @@ def spreads(checker: Checker, region: Region, depth: int) -> Iterator[str]:
             yield from spreads(checker, inner, depth + 1)
 
 
+def access(fn: Func) -> Iterator[str]:
+    """Which parts of arrays are touched, and which surely overwritten; where iterations meet."""
+    arrays = [p for p in fn.params if isinstance(p.type, Array)]
+    for word, kinds in (("reads", READS), ("writes", WRITES)):
+        found = Footprint(fn, arrays, kinds).boxes({}, {})
+        yield from (f"{word} {name}{show_box(box)}" for name, box in found.items())
+    reach = Reach(fn)
+    for name, segments in reach.ends.items():
+        yield f"overwrites all of {name} in segment {' '.join(map(str, segments))}"
+    for covered in reach.covers.boxes({}, {}):
+        yield f"overwrites {covered.name}{show_box(covered.box)} in segment {covered.segment}"
+    for op in fn.body.ops:
+        if op.kind == "parallel":
+            used = used_in(fn.body)
+            met = [
+                f"{m.first[0].kind} {m.second[0].kind} {m.root.name}" for m in meetings_in(op, used)
+            ]
+            yield f"iterations meet: {', '.join(met) or 'nowhere'}"
+
+
+def show_box(box: Box) -> str:
+    """The ranges of a box."""
+    return "[" + ", ".join(f"{r[0]}..{r[1]}" if r is not None else "any" for r in box) + "]"
+
+
 ANALYSES: dict[str, Callable[[Func], Iterator[str]]] = {
+    "access": access,
     "ranges": ranges, "alias": alias, "uniformity": uniformity,
 }  # fmt: skip
