@@ -159,7 +159,8 @@ def make(points: Floats, radius: Floats, colour: Floats) -> Shapes:
 def discs(middles: Floats, radius: Floats, colour: Floats) -> Shapes:
     """Discs: where the middle is at a pixel's lower left corner, that pixel is wholly covered, as
     in Taichi."""
-    ends = np.tile(middles + np.float32(0.5), 3)
+    at = middles + np.float32(0.5)
+    ends = np.concatenate([at, at, at], 1)
     return make(ends, np.maximum(radius, 0), colour)
 
 

@@ -68,7 +68,7 @@ class Window:
 
     def show(self, pixels: Floats) -> None:
         """Put pixels, f32[w, h, 4] from the lower left, on the screen."""
-        self.pygame.surfarray.blit_array(self.frame, to_bytes(pixels[:, ::-1, :3]))
+        self.pygame.surfarray.blit_array(self.frame, to_bytes(pixels)[:, ::-1, :3])
         surface = self.window.get_surface()
         if surface.get_size() == self.res:
             surface.blit(self.frame, (0, 0))

@@ -52,7 +52,7 @@ def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     scaled: np.ndarray[Any, Any] | None = None
     if values.dtype.kind == "f":
         wide = values.astype(np.result_type(values, np.float32))
-        scaled = np.clip(np.nan_to_num(wide), 0, 1) * np.float32(255)
+        scaled = np.fmin(np.fmax(wide, 0), 1) * np.float32(255)  # nan is 0
     elif values.dtype.kind == "u":
         scaled = values >> (values.dtype.itemsize - 1) * 8
     if scaled is not None:
