@@ -143,7 +143,14 @@ def find_parallel(fn: Func) -> Op | None:
 
 def has_kind(region: Region, kinds: Container[str]) -> bool:
     """Whether an op of one of these kinds stands in the region or in the regions inside."""
-    return any(op.kind in kinds for op in walk(region))
+    todo = [region]
+    while todo:
+        for op in todo.pop().ops:
+            if op.kind in kinds:
+                return True
+            if op.regions:
+                todo += op.regions
+    return False
 
 
 def params_under(values: Iterable[Value]) -> set[Param]:

@@ -128,7 +128,9 @@ class ArrayValue:
     def cells(self, constant: int, operands: Sequence[Any], pointer: Ptr) -> Cells:
         """The place of a value that begins at a scalar, counted as they lie in memory."""
         t = pointer.elem
-        first = constant + (int(operands[0]) if operands else 0)
+        first = constant
+        if operands:
+            first = (constant + int(operands[0])) % (1 << 8 * operands[0].itemsize)
         is_harmless = len(operands) == 2 and not operands[1]
         count = 1 if isinstance(t, Scalar) else t.size
         found = [None if is_harmless else self.index_of(first + k) for k in range(count)]

@@ -15,7 +15,7 @@ from vkchi.ir.core import bits_of
 from vkchi.ir.intervals import natural
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, i64, scalar_of, u1, u32
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
 
 
 def _elem(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -102,8 +102,8 @@ def _word_shift(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | N
 def _address(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if not ts or not isinstance(ts[0], Array):
         raise SignatureError(f"takes an array, not {list_types(ts)}")
-    if ts[1:2] not in ((), (i32,), (i64,)) or ts[2:] not in ((), (u1,)):
-        raise SignatureError(f"takes an i32 or i64 and a u1, not {list_types(ts[1:])}")
+    if ts[1:2] not in ((), (u32,), (u64,)) or ts[2:] not in ((), (u1,)):
+        raise SignatureError(f"takes a u32 or u64 and a u1, not {list_types(ts[1:])}")
     if not isinstance(given, Ptr) or given.space != ts[0].space:
         raise SignatureError(f"gives a place in {ts[0]}, not {given}")
     scalar, t = scalar_of(given.elem), ts[0]
@@ -113,8 +113,8 @@ def _address(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
 
 
 def _size(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
-    if len(ts) != 1 or not isinstance(ts[0], Array) or given not in (i32, i64):
-        raise SignatureError(f"takes an array and gives an i32 or i64, not {list_types(ts)}")
+    if len(ts) != 1 or not isinstance(ts[0], Array) or given not in (u32, u64):
+        raise SignatureError(f"takes an array and gives a u32 or u64, not {list_types(ts)}")
     return given
 
 

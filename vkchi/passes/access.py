@@ -20,15 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, walk
 from vkchi.ir.ops import UPDATES
-from vkchi.passes.cse import PURE
 from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
 from vkchi.passes.offsets import Writer
 from vkchi.types import Array, Ptr, Scalar, i32, scalar_named, scalar_of
 
 Args = tuple[Value, ...]
 BITWISE = ("atomic_cas", "atomic_exchange")
+SHARED = frozenset({"const", "add", "mul", "bitcast"})  # what a program and an address may share
 
 
 def lower_access(fn: Func) -> Func:
@@ -51,12 +51,11 @@ class Lowering(Writer):
 
     def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
         """What stands for the op."""
-        handler = HANDLERS.get(op.kind)
-        if handler is not None:
-            found = handler(self, op, args)
-            if found is not None:
-                return found
-        return self.merge(op, args) if op.kind in PURE else None
+        kind = op.kind
+        if kind in SHARED:
+            return self.merge(op, args)
+        handler = HANDLERS.get(kind)
+        return None if handler is None else handler(self, op, args)
 
     def root(self, array: Value) -> Root:
         """An array parameter, as its elements are reached."""
@@ -153,7 +152,7 @@ def survey(fn: Func) -> tuple[set[Value], set[Value]]:
     outside."""
     kept: set[Value] = set()
     strays: set[Value] = set()
-    for op in walk(fn.body):
+    for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
         if op.kind == "elem" and op.attr != "inside":
             strays.add(op.args[0])
         elif op.kind == "word" or (op.kind in BITWISE and _is_of_floats(op.args[0])):

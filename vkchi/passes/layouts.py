@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import ATOMICS
-from vkchi.passes.offsets import NOTHING, UNSIGNED, Offset, Writer
+from vkchi.passes.offsets import NOTHING, Offset, Writer
 from vkchi.types import (
     WIDE_FROM,
     Array,
@@ -34,18 +34,18 @@ from vkchi.types import (
     Scalar,
     Tensor,
     i32,
-    i64,
     row_major,
     scalar_named,
     scalar_of,
     u1,
     u32,
+    u64,
 )  # fmt: skip
 
 
 class Place(NamedTuple):
     """An element, or some of its components: `stored` scalars of `array` that begin at `offset`
-    plus each of `components`, an i32 or i64; harmless where `ok` is false. `type` is that of the
+    plus each of `components`, a u32 or u64; harmless where `ok` is false. `type` is that of the
     value."""
 
     access: Access
@@ -109,11 +109,10 @@ def component_at(w: Writer, place: Place, k: Value) -> Place:
     k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
     first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
     if components == tuple(first + step * j for j in range(len(components))):
-        moved = w.whole(w.times(Offset(k, 0), step, i32), i32)
+        moved = w.times(w.index(k, width), step, width)
     else:
-        moved = _pick(w, components, k)
-    moved = moved if width is i32 else w.op("cast", moved, type=width)
-    offset = w.plus(place.offset, Offset(moved, 0), width)
+        moved = w.index(_pick(w, components, k), width)
+    offset = w.plus(place.offset, moved, width)
     return place._replace(offset=offset, components=(first,), type=scalar_of(place.type))
 
 
@@ -231,11 +230,11 @@ class Affine:
         t, ok = root.type, None
         if t.shape is None:
             wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
-            width, components = i64 if wide else i32, tuple(range(t.scalars_per_element))
+            width, components = u64 if wide else u32, tuple(range(t.scalars_per_element))
             offset = _dynamic_offset(w, root, indices, width, inside)
         else:
             layout = layout_of(t)
-            width, components = i64 if layout.size >= WIDE_FROM else i32, layout.components
+            width, components = u64 if layout.size >= WIDE_FROM else u32, layout.components
             if inside or not has_spare(t):
                 offset = _static_offset(w, layout, indices, width)
                 ok = None if inside else _verdict(w, t, indices, width)
@@ -350,9 +349,9 @@ def _digit(w: Writer, index: Offset, term: AxisTerm, t: Scalar) -> Offset:
         return w.times(index, stride, t)
     value = w.whole(index, t)
     if divisor != 1:
-        value = w.unsigned("floordiv", value, divisor, t)
+        value = w.op("floordiv", value, w.number(divisor, t), type=t)
     if modulus:
-        value = w.unsigned("mod", value, modulus, t)
+        value = w.op("mod", value, w.number(modulus, t), type=t)
     return w.times(Offset(value, 0), stride, t)
 
 
@@ -366,7 +365,8 @@ def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) 
     else:
         index, limit, step = _static_offset(w, layout, indices, width), layout.size, 1
     if index.value is not None or not 0 <= index.constant < limit:
-        index = Offset(w.at_most(w.whole(index, width), w.number(limit, width), width), 0)
+        last = w.number(limit, width)
+        index = Offset(w.op("min", w.whole(index, width), last, type=width), 0)
     return w.times(index, step, width)
 
 
@@ -374,12 +374,11 @@ def _verdict(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Va
     """Whether every index is one of its axis; None where that is known."""
     assert t.shape is not None
     inside: Value | None = None
-    u = UNSIGNED[width]
     for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
         index = _axis_index(w, layout_of(t), axis, v, width)
         if index.value is None and 0 <= index.constant < extent:
             continue
-        one = w.op("lt", w.bits(w.whole(index, width), u), w.number(extent, u), type=u1)
+        one = w.op("lt", w.whole(index, width), w.number(extent, width), type=u1)
         inside = one if inside is None else w.op("and", inside, one, type=u1)
     return inside
 
@@ -395,13 +394,13 @@ def _dynamic_offset(
         offset = w.plus(offset, w.index(v, t), t)
     if not inside and indices:
         limit = _element_limit(w, root, t)
-        offset = Offset(w.at_most(w.whole(offset, t), limit, t), 0)
+        offset = Offset(w.op("min", w.whole(offset, t), limit, type=t), 0)
     return w.times(offset, n, t)
 
 
 def _extent(w: Writer, root: Root, axis: int, t: Scalar) -> Value:
     extent = w.op("shape", root.shaped, attr=axis, type=i32)
-    return extent if t is i32 else w.op("cast", extent, type=t)
+    return w.bits(extent, t) if t is u32 else w.op("cast", extent, type=t)
 
 
 def _element_limit(w: Writer, root: Root, t: Scalar) -> Value:
@@ -409,4 +408,4 @@ def _element_limit(w: Writer, root: Root, t: Scalar) -> Value:
     if root.type.ndim == 1:
         return _extent(w, root, 0, t)
     size, n = w.op("size", root.array, type=t), root.type.scalars_per_element
-    return size if n == 1 else w.unsigned("floordiv", size, n, t)
+    return size if n == 1 else w.op("floordiv", size, w.number(n, t), type=t)

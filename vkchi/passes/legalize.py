@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
@@ -73,7 +73,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
     table = expansions(caps)
     kinds = {kind for kind, _, _ in table}
     swapped = arrays_swapped(fn, table)
-    if not swapped and not any(op.kind in kinds for op in walk(fn.body)):
+    if not swapped and not has_kind(fn.body, kinds):
         return fn
 
     seen = values_seen_whole(fn)
@@ -93,7 +93,7 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
     """Workgroup arrays of floats that are compared and swapped or exchanged anywhere: they are kept
     as integers (`access`), so floats in them have no other atomics."""
     found: set[Value] = set()
-    for op in walk(fn.body):
+    for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
         if op.kind in UPDATES and key_of(op)[2] == "shared":
             is_bitwise = op.kind not in ATOMICS or table.get(key_of(op)) is expand_swap
             if is_bitwise and key_of(op)[1] in ("f32", "f64"):

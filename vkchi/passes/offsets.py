@@ -2,11 +2,12 @@
 
 An offset is a value plus a constant, counted in scalars, and stays so until an `address` is made of
 it: components, constant indices and neighbours (`x[i, j + 1]` beside `x[i, j]`) cost nothing.
-Arithmetic wraps at the offset's width, i32 or i64, so a constant may be taken out of a sum.
+Arithmetic wraps at the offset's width, u32 or u64, so a constant may be taken out of a sum; what is
+negative is large.
 
 Owns: `Offset`, `Writer`. Must not know: arrays, places.
 
-    >>> w.whole(Offset(v, 3), i32)      # add %v, 3
+    >>> w.whole(Offset(v, 3), u32)      # add %v, 3
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from vkchi.analysis.alias import split_offset
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, bits_of
 from vkchi.passes.cse import ScopedRebuilder
-from vkchi.types import Scalar, Type, i32, i64, scalar_of, u32, u64
-
-UNSIGNED = {i32: u32, i64: u64}
+from vkchi.types import Scalar, Type, scalar_of
 
 
 class Offset(NamedTuple):
@@ -84,13 +83,3 @@ class Writer(ScopedRebuilder):
         if not a.constant:
             return a.value
         return self.op("add", a.value, self.number(a.constant, t), type=t)
-
-    def unsigned(self, kind: str, v: Value, by: int, t: Scalar) -> Value:
-        """`floordiv` or `mod` by a positive constant, of a number taken for unsigned."""
-        u = UNSIGNED[t]
-        return self.bits(self.op(kind, self.bits(v, u), self.number(by, u), type=u), t)
-
-    def at_most(self, v: Value, limit: Value, t: Scalar) -> Value:
-        """v, or the limit where v is negative or above it."""
-        u = UNSIGNED[t]
-        return self.bits(self.op("min", self.bits(v, u), self.bits(limit, u), type=u), t)

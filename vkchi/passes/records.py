@@ -89,7 +89,7 @@ class Records(Rebuilder):
 
     def word(self, at: int, offset: Num | None = None) -> Value:
         """The place of a word."""
-        operands = () if offset is None else (offset.bits(i32).v,)
+        operands = () if offset is None else (offset.v,)
         return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
 
     def add_one(self, at: int) -> Num:

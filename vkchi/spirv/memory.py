@@ -16,7 +16,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, value_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
-from vkchi.types import Array, Ptr, Scalar, Tensor, i32, scalar_of, u32
+from vkchi.types import Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -80,7 +80,7 @@ def lower_address(em: Emitter, op: Op) -> None:
     assert isinstance(t, Ptr)
     operands = [em.ids[v][0] for v in op.args[1:]]
     index = operands[0] if operands else 0
-    width = scalar_of(op.args[1].type) if operands else i32
+    width = scalar_of(op.args[1].type) if operands else u32
     if t.space == "shared":
         em.places[op] = _shared_place(em, op, index, width)
         return
@@ -129,7 +129,10 @@ def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
     """size: a slot of the argument block."""
-    return (em.arguments.size(_param(op.args[0]), scalar_of(op.type)),)
+    t = scalar_of(op.type)
+    signed = i64 if t.bits == i64.bits else i32
+    size = em.arguments.size(_param(op.args[0]), signed)
+    return (em.once(spec.OpBitcast, em.type_id(t), size),)
 
 
 def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
