@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Instructions that a GPU vendor's compiler makes of the benchmark programs, without a GPU.
+
+    benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
+
+Needs Mesa's RADV (`mesa-vulkan-drivers`; MESA_LIBS names the folder of `libvulkan_radeon.so`) and a device that programs
+run on. Per shader: instructions that issue, of the vector unit, of memory (vector, scalar, local), the same of the innermost
+loop, vector registers, and the compiler's own static estimates of latency and of inverse throughput (cycles; a loop counts
+eight rounds): good for ratios of one program only. `--against` does the same for another checkout, and prints both with
+their geometric means. `--save` keeps modules (*.spv) and machine code (*.s).
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from null_gpu import NullGpu, environment
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+COLUMNS = ("all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "latency", "inverse")
+CLASSES = (
+    ("vmem", r"global_|buffer_|flat_|scratch_"), ("lds", r"ds_"), ("smem", r"s_load|s_buffer"),
+    ("branch", r"s_c?branch"), ("wait", r"s_wait|s_delay|s_nop|s_clause|s_sendmsg|s_endpgm|s_code_end|s_inst_prefetch|s_barrier"),
+    ("salu", r"s_"), ("valu", r"v_"),
+)  # fmt: skip
+
+
+# --- machine code ----------------------------------------------------------------------------------
+
+
+def classify(line):
+    """The class of an instruction; None for other lines."""
+    return next((name for name, pattern in CLASSES if re.match(pattern, line)), None)
+
+
+def blocks_of(text):
+    """[(label, instructions)] of ACO's disassembly."""
+    blocks = [("BB0", [])]
+    for line in text.splitlines():
+        label = re.match(r"\s*(BB\d+):", line)
+        if label:
+            blocks.append((label[1], []))
+        elif classify(line.strip()):
+            blocks[-1][1].append(line.split(";")[0].strip())
+    return [block for block in blocks if block[1]]
+
+
+def count(lines):
+    """Instructions by class; two that are issued together count once."""
+    found = dict.fromkeys([name for name, _ in CLASSES], 0)
+    for line in lines:
+        found[classify(line)] += 1
+    return {**found, "all": sum(found.values()) - found["wait"]}
+
+
+def innermost_loop(blocks):
+    """The instructions of the last of the shortest stretches of blocks that a branch back closes."""
+    names, best = [name for name, _ in blocks], None
+    for k, (_, lines) in enumerate(blocks):
+        for line in lines:
+            goal = re.search(r"branch\S*\s+(BB\d+)", line)
+            if goal and goal[1] in names and names.index(goal[1]) <= k:
+                start = names.index(goal[1])
+                best = (start, k) if best is None or start >= best[0] else best
+    return [line for _, lines in blocks[best[0] : best[1] + 1] for line in lines] if best else []
+
+
+def figures(statistics, text):
+    """The columns of one shader."""
+    blocks = blocks_of(text)
+    whole = count([line for _, lines in blocks for line in lines])
+    loop = count(innermost_loop(blocks))
+    registers = [int(k) for k in re.findall(r"\bv\[?\d*:?(\d+)\b", text)]
+    return {
+        **{name: whole[name] for name in ("all", "valu", "vmem", "smem", "lds")},
+        "loop": loop["all"], "loop valu": loop["valu"], "VGPRs": max(registers, default=-1) + 1,
+        "latency": statistics["Latency"], "inverse": statistics["Inverse Throughput"],
+    }  # fmt: skip
+
+
+# --- the three processes: what the GPU can do, what the programs are made of, what the compiler makes of it --
+
+
+def print_caps():
+    """The made-up device's capabilities as JSON."""
+    from dataclasses import asdict
+
+    print(json.dumps(asdict(NullGpu().physical.caps)))
+
+
+def dump(folder, caps, names):
+    """Run programs on this process's device, each function twice at most, and write every dispatch as it is built for the
+    capabilities given."""
+    import vkchi.compiler
+    from vkchi.target.caps import Caps
+    from vkchi.vk.pipeline import count_push_bytes
+
+    own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
+    target = Caps(
+        **{**json.loads(caps), "workgroup_count": tuple(json.loads(caps)["workgroup_count"])}
+    )
+
+    def build(fn, options, device):
+        for dispatch in own(fn, options, target).dispatches:
+            shader = dispatch.shader
+            if shader.words not in seen:
+                seen.add(shader.words)
+                name = f"{program[0]}.{shader.name}"
+                while any(name == row[0] for row in rows):
+                    name += "'"
+                rows.append((name, count_push_bytes(shader)))
+                pathlib.Path(folder, f"{len(rows) - 1}.spv").write_bytes(shader.words)
+        return own(fn, options, device)
+
+    vkchi.compiler.build = build
+    path = HERE.parent / "programs.py"
+    source = path.read_text().split("\nfor name, fn in PROGRAMS.items():")[0]
+    source = re.sub(r"range\((reps|inner)\)", "range(1)", source)
+    sys.argv = [str(path), "vkchi", "vulkan", *names]
+    scope = {"__name__": "programs"}
+    exec(compile(source, str(path), "exec"), scope)
+    for name, function in scope["PROGRAMS"].items():
+        if not names or name in names:
+            program[0] = name
+            scope["ti"].reset()
+            scope["ti"].init(**scope["opts"])
+            try:
+                function()
+            except AssertionError:
+                pass  # sums of more repetitions are what it expects
+    pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
+
+
+def compile_all(folder):
+    """Compile what was dumped; the figures by name as JSON."""
+    gpu, found = NullGpu(), {}
+    for k, (name, push_bytes) in enumerate(
+        json.loads(pathlib.Path(folder, "rows.json").read_text())
+    ):
+        statistics, text = gpu.compile(pathlib.Path(folder, f"{k}.spv").read_bytes(), push_bytes)
+        pathlib.Path(folder, f"{name}.s").write_text(text)
+        found[name] = figures(statistics, text)
+    print(json.dumps(found))
+
+
+def measure(tree, family, folder, names):
+    """The figures of a checkout's shaders, by name."""
+    path = {"PYTHONPATH": str(tree), "VKCHI_CACHE": "0"}
+
+    def child(more, *words):
+        command = [sys.executable, str(HERE / "counts.py"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=more, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return done.stdout.strip().splitlines()[-1:]
+
+    os.makedirs(folder, exist_ok=True)
+    (caps,) = child(environment(family, **path), "--caps")
+    child({**os.environ, **path}, "--dump", str(folder), caps, *names)
+    return json.loads(child(environment(family, **path), "--compile", str(folder))[0])
+
+
+# --- the table -------------------------------------------------------------------------------------
+
+
+def show(new, old):
+    """A line per shader, old and new where they differ; the geometric means of what there is in both."""
+    print(f"{'shader':36s}" + "".join(f"{name:>14s}" for name in COLUMNS))
+    for name, row in new.items():
+        before = old.get(name, row)
+        cells = [f"{before[c]} > {row[c]}" if before[c] != row[c] else str(row[c]) for c in COLUMNS]
+        print(f"{name[:36]:36s}" + "".join(f"{cell:>14s}" for cell in cells))
+    if old:
+        print(
+            f"{'geometric mean of new / old':36s}"
+            + "".join(f"{ratio(new, old, c):>14s}" for c in COLUMNS)
+        )
+
+
+def ratio(new, old, column):
+    pairs = [(new[name][column], old[name][column]) for name in new if name in old]
+    logs = [math.log(a / b) for a, b in pairs if a and b]
+    return f"{math.exp(sum(logs) / len(logs)):.3f}" if logs else "-"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--family", default="navi31")
+    parser.add_argument("--against", help="another checkout of vkchi")
+    parser.add_argument("--save", help="a folder for modules and machine code")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(args.save or scratch)
+        new = measure(ROOT, args.family, folder / "new", args.names)
+        old = measure(args.against, args.family, folder / "old", args.names) if args.against else {}
+    show(new, old)
+
+
+STAGES = {
+    "--caps": print_caps,
+    "--dump": lambda *a: dump(a[0], a[1], a[2:]),
+    "--compile": compile_all,
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in STAGES:
+        STAGES[sys.argv[1]](*sys.argv[2:])
+    else:
+        main()
