@@ -22,12 +22,12 @@ Must not know: what is done with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Region, Value, base_of
+from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
 
@@ -152,6 +152,33 @@ def may_alias(a: Place, b: Place) -> bool:
     if a.base is not b.base:
         return may_share(a.base, b.base)
     return not are_distinct(a.indices, b.indices) and may_meet(a.component, b.component)
+
+
+def never_meet(a: Value, b: Value) -> bool:
+    """Whether two pointers never lead to one place, in whatever iterations they are made: their
+    memory differs, or constants in their indices or components do."""
+    p, q = place_of(a), place_of(b)
+    fixed = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None and j.root is None]
+    return (
+        p.base is not q.base
+        or any(_differ(i, j) for i, j in fixed)
+        or not may_meet(p.component, q.component)
+    )
+
+
+def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
+    """The kinds of those of these ops that may write, in any iteration, what stands at a place."""
+    return {op.kind for op in writes if not never_meet(op.args[0], ptr)}
+
+
+def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
+    """The kinds of ops that write each base, in these ops and inside them, in order."""
+    found: dict[Value, set[str]] = {}
+    for op in ops:
+        for x in (op, *(inner for region in op.regions for inner in walk(region))):
+            if x.kind in WRITES:
+                found.setdefault(base_of(x.args[0]), set()).add(x.kind)
+    return found
 
 
 # --- what regions do ---------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.segments import Segment
 from vkchi.autodiff.memory import Versions
-from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, capped, trip_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param

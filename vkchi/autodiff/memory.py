@@ -1,19 +1,18 @@
 """Memory in gradients: copies of what segments change, and the arrays of adjoints.
 
-Owns: `Versions` (which array holds a root's contents, segment by segment), `Adjoints`, and which
-kinds of ops write a place. Must not know: values, rules.
+Owns: `Versions` (which array holds a root's contents, segment by segment), `Adjoints`. Must not
+know: values, rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from vkchi.analysis.alias import kinds_of_writes
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Value, base_of, walk
+from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.names import ADJOINT, SCRATCH
-from vkchi.ir.ops import WRITES
 from vkchi.types import Array, i32
 
 
@@ -39,7 +38,7 @@ class Versions:
 
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
         late = {}
-        for root in written_by(ops):
+        for root in kinds_of_writes(ops):
             is_outer = isinstance(root, Param) or root in found
             if is_outer and root not in self.primal.settled:
                 late[root] = self.copy(root, found.get(root, root))
@@ -55,53 +54,6 @@ class Versions:
         self.params.append(param)
         copy_array(self.b, source, param)
         return param
-
-
-def written_by(ops: Iterable[Op]) -> list[Value]:
-    """The roots that ops write, in order."""
-    found = dict.fromkeys(
-        base_of(x.args[0]) for op in ops for x in walk_with(op) if x.kind in WRITES
-    )
-    return list(found)
-
-
-def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
-    """The kinds of ops that write each root."""
-    found: dict[Value, set[str]] = {}
-    for op in ops:
-        for x in walk_with(op):
-            if x.kind in WRITES:
-                found.setdefault(base_of(x.args[0]), set()).add(x.kind)
-    return found
-
-
-def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
-    """The kinds of those of these ops that may write, in any iteration, what stands at a place."""
-    return {op.kind for op in writes if not are_apart(op.args[0], ptr)}
-
-
-def are_apart(a: Value, b: Value) -> bool:
-    """Whether two places are never the same, in whatever iterations: their memory differs, or
-    constants in their indices or components do."""
-    keys = zip(constant_keys(a), constant_keys(b))
-    return base_of(a) is not base_of(b) or any(None is not i != j is not None for i, j in keys)
-
-
-def constant_keys(ptr: Value) -> list[int | None]:
-    """The indices and the component of a place; None for what is not constant, or is all."""
-    component = None
-    if isinstance(ptr, Op) and ptr.kind in ("member", "member_at"):
-        component = ptr.attr if ptr.kind == "member" else None
-        ptr = ptr.args[0]
-    keys = ptr.args[1:] if isinstance(ptr, Op) and ptr.kind == "elem" else ()
-    return [*map(constant_int, keys), component]
-
-
-def walk_with(op: Op) -> Iterable[Op]:
-    """The op and those inside."""
-    yield op
-    for region in op.regions:
-        yield from walk(region)
 
 
 def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vkchi.autodiff.memory import kinds_at
+from vkchi.analysis.alias import kinds_at
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import is_adjoint
 from vkchi.ir.builder import Builder

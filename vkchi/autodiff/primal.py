@@ -3,7 +3,7 @@ changes, which values carry derivatives.
 
 Owns: `Primal`, an unsplit Func (the frontend's, simplified) with the answers. Words used here:
 - a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
-- a *segment* is a maximal serial stretch of the Func's body, or one `parallel`;
+- a *segment* is a maximal serial stretch of the Func's body, or one `parallel` (`segments`);
 - an *invocation* is the Func's body itself, or the body of a `parallel`;
 - a load is *early* if nothing in its invocation's segment can have changed its root before it: it
   sees what stood there when the segment began;
@@ -14,23 +14,16 @@ Must not know: how adjoints are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
+from vkchi.analysis.segments import find_late, find_segments
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
-
-
-class Segment(NamedTuple):
-    """Ops of the body that run together; `loop` is the `parallel` if it is one."""
-
-    number: int
-    ops: tuple[Op, ...]
-    loop: Op | None
 
 
 class Primal:
@@ -102,47 +95,6 @@ class Primal:
                 return op
             region = self.stands[op]
         return None
-
-
-def find_segments(fn: Func) -> tuple[Segment, ...]:
-    """The body in pieces: a `parallel` each, and what stands between."""
-    found: list[Segment] = []
-    run: list[Op] = []
-    for op in fn.body.ops:
-        if op.kind not in ("parallel", "yield"):
-            run.append(op)
-            continue
-        if run:
-            found.append(Segment(len(found), tuple(run), None))
-            run = []
-        if op.kind == "parallel":
-            found.append(Segment(len(found), (op,), op))
-    return tuple(found)
-
-
-def find_late(ops: Sequence[Op]) -> set[Op]:
-    """The loads before which a write of the same root may have come, in the same invocation."""
-    late: set[Op] = set()
-    find_late_in(ops, set(), late)
-    return late
-
-
-def find_late_in(ops: Sequence[Op], dirty: set[Value], late: set[Op]) -> None:
-    """Go through ops in order; `dirty` are the roots written so far."""
-    for op in ops:
-        if op.kind in LOOPS:  # an iteration may read what another one wrote
-            dirty |= {base_of(x.args[0]) for r in op.regions for x in walk(r) if x.kind in WRITES}
-        if op.kind == "load" and base_of(op.args[0]) in dirty:
-            late.add(op)
-        if op.kind in WRITES:
-            dirty.add(base_of(op.args[0]))
-        if op.kind == "local":
-            dirty.add(op)
-        before = set(dirty)
-        for inner in op.regions:
-            arm = set(before)
-            find_late_in(inner.ops, arm, late)
-            dirty |= arm
 
 
 class Activity(Flow):

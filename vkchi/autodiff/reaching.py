@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from functools import cached_property
 
-from vkchi.autodiff.must_write import Covers, full_box, name_of, with_all_components
-from vkchi.autodiff.primal import Activity, Bits, Segment, find_late, find_segments
+from vkchi.analysis.must_write import Covers, full_box, name_of, with_all_components
+from vkchi.analysis.segments import Segment, find_late, find_segments
+from vkchi.analysis.whole import Whole
+from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.rules import is_smooth
-from vkchi.autodiff.whole import Whole
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.ops import CONVERSIONS, READS, UPDATES, WRITES
 from vkchi.types import Array

@@ -37,12 +37,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.alias import kinds_at, kinds_of_writes
+from vkchi.analysis.segments import Segment
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
-from vkchi.autodiff.memory import Adjoints, Versions, kinds_at, kinds_of_writes
+from vkchi.autodiff.memory import Adjoints, Versions
 from vkchi.autodiff.nonfinite import Wild
 from vkchi.autodiff.number import Number
-from vkchi.autodiff.primal import Primal, Segment
+from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of

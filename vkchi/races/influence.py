@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from vkchi.analysis.alias import place_of
 from vkchi.analysis.dataflow import Dependence
-from vkchi.autodiff.primal import find_late
+from vkchi.analysis.segments import find_late
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, constant_array, walk
 from vkchi.ir.ops import TABLE, VARYING, Effect

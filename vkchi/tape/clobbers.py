@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from vkchi.analysis.alias import kinds_of_writes
 from vkchi.analysis.footprint import Box, may_meet
-from vkchi.autodiff.memory import kinds_of_writes
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vkchi.autodiff.memory import kinds_of_writes
+from vkchi.analysis.alias import kinds_of_writes
 from vkchi.autodiff.primal import Activity, Primal, is_smooth_array
 from vkchi.autodiff.reaching import Reach
 from vkchi.errors import GradientError

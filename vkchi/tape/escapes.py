@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vkchi.analysis.footprint import Box, may_meet
-from vkchi.autodiff.must_write import holds
+from vkchi.analysis.must_write import holds
 from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.refusals import WORDS, help_for, lost, warn_lost

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
-from vkchi.autodiff.memory import kinds_at
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.autodiff.watched import flag_type
 from vkchi.compiler import build

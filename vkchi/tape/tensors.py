@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vkchi.autodiff.memory import kinds_of_writes
+from vkchi.analysis.alias import kinds_of_writes
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan

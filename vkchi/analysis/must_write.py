@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
 from vkchi.analysis.intervals import Intervals, loops_of
-from vkchi.autodiff.primal import Segment
+from vkchi.analysis.segments import Segment
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import COUNTED
@@ -141,7 +141,7 @@ def exact_box(store: Sure, ranges: Intervals) -> Box | None:
         if digit is None or digit.loop not in indices:
             return None
         digits.setdefault(digit.loop, []).append(digit)
-    return tuple(box) if all(are_apart(d, indices[v]) for v, d in digits.items()) else None
+    return tuple(box) if all(are_independent(d, indices[v]) for v, d in digits.items()) else None
 
 
 def digit_of(v: Value, ranges: Intervals) -> Digit | None:
@@ -171,7 +171,7 @@ def digit_of(v: Value, ranges: Intervals) -> Digit | None:
     return inner._replace(divisor=inner.divisor * b[0])
 
 
-def are_apart(digits: list[Digit], found: Interval) -> bool:
+def are_independent(digits: list[Digit], found: Interval) -> bool:
     """Whether the digits of one index, which has this range, take all their values independently of
     each other."""
     if len(digits) == 1 and digits[0].divisor == 1 and digits[0].modulus is None:

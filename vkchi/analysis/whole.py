@@ -12,7 +12,7 @@ and in `Digit`s of loop indices. What is taken for given:
 
 Nothing is known of an integer that is made of anything else.
 
-Must not know: gradients, arguments of launches (`covers` tries boxes with those).
+Must not know: gradients, arguments of launches (`must_write` tries boxes with those).
 
     >>> Whole(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] = 0.0
     True
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from vkchi.autodiff.must_write import Sure
+from vkchi.analysis.must_write import Sure
 from vkchi.ir.constants import constant_int, is_same
 from vkchi.ir.core import Op, Param, Value, constant_array
 from vkchi.types import Array, Scalar, i32
@@ -145,9 +145,9 @@ class Whole:
             skipped = plus(needed[0].low, begin, -1)
             needs = plus(skipped, needed[0].many)
             return is_least(skipped, {}) and is_least(trips, needs)
-        return begin == {} and self.are_apart(trips, needed)
+        return begin == {} and self.are_independent(trips, needed)
 
-    def are_apart(self, trips: Polynomial, needed: Sequence[Taken]) -> bool:
+    def are_independent(self, trips: Polynomial, needed: Sequence[Taken]) -> bool:
         """Whether digits of an index from 0 take all values independently of each other: each
         begins where the one below has come round, and the last one's values fit into `trips`."""
         room: Polynomial = number(1)
