@@ -16,13 +16,12 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.footprint import Box
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
-from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Func
@@ -30,7 +29,6 @@ from vkchi.launch import Plan
 from vkchi.races.gradients import Doubt, Race
 from vkchi.races.gradients import refuse as refuse_race
 from vkchi.runtime import current
-from vkchi.span import user_span
 from vkchi.tape.arguments import check_alone, check_loss, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
@@ -49,16 +47,13 @@ from vkchi.tape.calls import (
     whole,
 )
 from vkchi.tape.checkpoints import Replay, Report, bytes_of
-from vkchi.tape.clobbers import Cut, Held, Index
-from vkchi.tape.constants import Constants, flows_of, plan_where_known, stores_constants
-from vkchi.tape.copies import copy_tensor, put_back
-from vkchi.tape.escapes import Taint, Values
+from vkchi.tape.clobbers import Held
+from vkchi.tape.constants import flows_of, plan_where_known, stores_constants
+from vkchi.tape.copies import put_back
 from vkchi.tape.gradcheck import check_inputs, check_tape
-from vkchi.tape.hosted import Copied, Function, Hosted, Step
 from vkchi.tape.leftovers import Leftovers
-from vkchi.tape.mutation_log import History
-from vkchi.tape.recording import Recording
-from vkchi.tape.snapshots import UNLIMITED, Rewritten, Wanted
+from vkchi.tape.python_recording import PythonRecording
+from vkchi.tape.snapshots import UNLIMITED, Wanted
 from vkchi.tape.steps import (
     Custom,
     Entry,
@@ -68,14 +63,13 @@ from vkchi.tape.steps import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.tensors import Copies, Tensors
-from vkchi.types import shape_of
+from vkchi.tape.tensors import Copies
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
-class Tape(Recording):
+class Tape(PythonRecording):
     """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
     the `grad` of what they read.
 
@@ -100,18 +94,12 @@ class Tape(Recording):
     ) -> None:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        self.entries: list[Entry | Skipped | Custom | Rewritten | Cut | Step] = []
         budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
         super().__init__(current(), budget)
         self.report: Report | None = None
-        self.history, self.constants, self.hosted = History(), Constants(), Hosted()
-        self.tensors, self.copies = Tensors(), Copies()
-        self.written: dict[int, Storage] = {}
+        self.copies = Copies()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
-        self.custom: Custom | None = None  # the call that is recorded as a whole now
-        self.skipped: str | None = None  # the function that is running and is not differentiated
         self.failed: str | None = None  # what was begun here and did not come to its end
-        self.state = "new"
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -336,17 +324,6 @@ class Tape(Recording):
             return False
         return plan.derived.stores_constants.find(None, lambda: stores_constants(plan.func))
 
-    def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
-        """Save what a launch is about to overwrite, as long as the memory suffices."""
-        was_over = self.keeper.is_over
-        for name in written & arrays.keys():
-            array = whole(arrays[name])
-            self.written[id(array)] = array
-        self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
-        self.keeper.protect(written, arrays, boxes)
-        if self.keeper.is_over and not was_over:
-            drop_copies(self.entries)
-
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""
         if function.is_skipped:
@@ -387,120 +364,6 @@ class Tape(Recording):
             end()
             if has_ended:
                 self.failed = before
-
-    # --- what Python does to arrays
-
-    def accessed(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array: what it writes there has no derivative."""
-        self.history.note_access(array, access)
-        if access.kind != "read":
-            self.races.note_written((whole(array),))
-        is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
-        if self.state == "recording" and not is_own:
-            super().accessed(array, access)
-            self.note_fill(array, access)
-            return
-        if access.kind != "read":
-            self.constants.drop((array,))
-        self.taints.note_access(array, access)
-        custom = self.custom
-        if custom is not None and access.kind != "read" and companion(array, "grad") is not None:
-            name, who = repr(array), f"{custom.function.__name__}()"
-            box = (None,) * len(array.shape)
-            self.overwrites.hold(Held(whole(array), name, who, user_span(), box))
-
-    @property
-    def is_following(self) -> bool:
-        """Whether what Python computes matters."""
-        return self.state == "recording" and not self.is_paused
-
-    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
-        """Whether what the host computes from these is a step."""
-        return self.is_following and self.hosted.has_slopes(inputs)
-
-    def record(
-        self, function: Function, inputs: Sequence[Storage | Values], found: Sequence[Values],
-        result: Values, output: Storage | Values,
-    ) -> None:  # fmt: skip
-        """Record what the host computed. Raises GradientError where an input was overwritten with
-        something unknown."""
-        self.overwrites.check_arrays(x for x in inputs if isinstance(x, Storage))
-        if isinstance(output, Storage):
-            self.protect({"output"}, {"output": output}, {})
-            box = (None,) * len(output.shape)
-            self.overwrites.hold(Held(output, repr(output), function.who, user_span(), box))
-            self.keeper.watch(output)
-        self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
-        step = self.hosted.make_step(function, inputs, found, result, output)
-        self.entries += [*self.keeper.take_rewritten(), step]
-        self.keeper.count(step.size_bytes)
-
-    def holding(self, array: Storage | Values) -> list[Taint]:
-        """What an array holds that has a derivative: matrices and tensors too."""
-        found = super().holding(array)
-        if not isinstance(array, Storage):
-            origins = [*self.tensors.origins(array), *self.hosted.origins(array)]
-            found = [*found, *(Taint(array, "", origin, ()) for origin in origins)]
-        return found
-
-    def lost_in(self, array: Storage | Values) -> list[Taint]:
-        """What an array holds whose derivative is lost, wherever it is put."""
-        return [t for t in super().lost_in(array) if not self.hosted.is_shown(array, t)]
-
-    def note_shown(self, inputs: Sequence[Storage | Values], output: Values, way: str) -> None:
-        """The user gets a numpy array that the tape has recorded: other uses of it lose the
-        derivative than to put it into an array (`filled`)."""
-        before = len(self.taints.hosts)
-        self.let_go(inputs, output, way)
-        self.hosted.shown += self.taints.hosts[before:]
-
-    def filled(self, array: Storage, values: Values) -> None:
-        """Python puts these numbers into an array: what the host computed has its derivative."""
-        has_place = array.dtype.kind == "f" and companion(array, "grad") is not None
-        if not (self.is_following and has_place and self.hosted.is_known(values)):
-            super().filled(array, values)
-            return
-        self.overwrites.forget(array)
-        self.constants.drop((array,))
-        self.record(Copied(), [values], [values], values, array)
-
-    def copy_tensor(self, target: Storage, tensor: Any) -> bool:
-        """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
-        array, the derivative is lost."""
-        if not (self.is_following and target.dtype.kind == "f" and host.has_grad(tensor)):
-            return False
-        if tuple(tensor.shape) == target.shape + shape_of(target.elem):
-            copy_tensor(target, tensor)
-            return True
-        target.from_numpy(host.array_of_torch(tensor))
-        lost = Taint(target, "", ("a tensor that requires a gradient was copied", None), ())
-        for array in self.taints.pass_on([lost], target, "it was put into an array here"):
-            self.keeper.watch(array)
-        return True
-
-    def met(self, array: Storage, access: Access) -> None:
-        """A function with a gradient of its own may write to arrays that no kernel has met."""
-        if self.is_paused and access.kind != "read":
-            self.constants.drop((array,))
-        elif self.state == "recording":
-            self.note_fill(array, access)
-        if self.custom is not None and access.kind != "read":
-            self.keeper.watch(array)
-            self.keeper.on_access(array, access)
-
-    def note_fill(self, array: Storage, access: Access) -> None:
-        """Note what Python is about to put into an array that holds nothing with a derivative."""
-        is_new = access.kind != "read" and not access.is_sum and not self.is_paused
-        if is_new and self.overwrites.holds(array) is None:
-            self.constants.note_fill(array, access.at)
-
-    def cut(self, array: Storage, at: Index | None) -> None:
-        """Record that Python wrote a constant."""
-        gradient = companion(array, "grad")
-        assert gradient is not None
-        self.entries.append(Cut((gradient,), at))
-        if at is None:
-            self.constants.note_cut(array)
 
 
 def clear_all_gradients() -> None:
