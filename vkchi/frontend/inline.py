@@ -27,6 +27,7 @@ from vkchi.frontend.operands import (
     own_type,
     weak,
 )
+from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.records import Receiver, fit_member, is_places
 from vkchi.frontend.scope import REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
@@ -47,8 +48,6 @@ from vkchi.types import (
     with_shape,
 )
 from vkchi.types.structs import StructType
-
-MOST_NESTED = 24  # calls of one function inside each other
 
 
 class Signature(NamedTuple):
@@ -127,7 +126,11 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     fn = function_of(callee)
     signature = signature_of(fn)
     bound = bind_arguments(cx, fn, signature, args, kwargs)
-    check_recursion(cx, fn, bound)
+    if is_too_deep(cx, fn, bound, is_real=is_real(callee)):
+        note = signature.notes.get("return")
+        types = () if note is None else returned_types(cx, note)
+        is_one = not isinstance(note, tuple) and get_origin(note) is not tuple
+        return give_up(cx, fn, types, is_one=is_one)
     cx.dependencies.functions[fn] = None
     is_plain = not hasattr(callee, "__vkchi_kind__")
     outer, outer_call, span = cx.act, cx.call_node, cx.span
@@ -175,35 +178,6 @@ def bind_arguments(
 
 def _shown(fn: FunctionType, s: Signature) -> str:
     return f"{fn.__name__}({', '.join((*s.names, *s.keyword_only))})"
-
-
-def check_recursion(cx: Lowering, fn: FunctionType, bound: dict[str, Any]) -> None:
-    """Raises KernelSyntaxError where inlining would not end."""
-    act: Activation | None = cx.act
-    chain = [fn.__name__]
-    depth = 0
-    while act is not None:
-        chain.append(act.fn.__name__)
-        if act.fn is fn:
-            depth += 1
-            is_static = any(weak(x) is not None for x in bound.values())
-            if depth >= MOST_NESTED or not is_static:
-                raise _recursive(cx, act, chain)
-        act = act.outer
-
-
-def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
-    """The error for a chain of calls, innermost first, that began with `first`."""
-    names = chain[::-1]
-    if len(names) > 5:
-        names = [names[0], "...", *names[-2:]]
-        cx.b.span = cx.span._replace(caller=first.caller)
-    return cx.fail(
-        f"{chain[0]}() calls itself ({' -> '.join(names)}), and kernels have no recursion",
-        kind=KernelSyntaxError,
-        help="write a loop; recursion must end while compiling, by an `if` on ti.static(...) of "
-        "a ti.template() argument",
-    )
 
 
 def declare_argument(

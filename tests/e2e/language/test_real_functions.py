@@ -32,7 +32,6 @@ def test_exp_real_func() -> None:
     check([k(1), k(4)], [2, 5])
 
 
-@pytest.mark.ours("runtime-recursion")
 def test_real_func_recursion() -> None:
     @ti.real_func
     def fact(a: ti.i32) -> ti.i32:
@@ -45,8 +44,7 @@ def test_real_func_recursion() -> None:
     def k(a: ti.i32) -> ti.i32:
         return fact(a)
 
-    with pytest.raises(ti.TaichiCompilationError):
-        [k(1), k(4)]
+    check([k(1), k(4), k(9)], [1, 24, 362880])
 
 
 def test_real_func_ref() -> None:
@@ -265,7 +263,6 @@ def test_rf_in_do() -> None:
     check(A().run(), 12)
 
 
-@pytest.mark.ours("runtime-recursion")
 def test_rf_sum() -> None:
     @ti.real_func
     def sum_func(n: ti.i32) -> ti.i32:
@@ -277,8 +274,57 @@ def test_rf_sum() -> None:
     def sum(n: ti.i32) -> ti.i32:
         return sum_func(n)
 
-    with pytest.raises(ti.TaichiCompilationError):
-        sum(100)
+    check(sum(100), 5050)
+
+
+@pytest.mark.ours("runtime-recursion", run=False)
+def test_recursion_that_goes_too_deep() -> None:
+    @ti.real_func
+    def count(n: ti.i32) -> ti.i32:
+        if n == 0:
+            return 0
+        return count(n - 1) + 1
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        return count(n)
+
+    with pytest.raises(ti.TaichiAssertionError, match="calls itself more than 128 times"):
+        k(1000)
+    check(k(64), 64)
+
+
+def test_recursion_in_several_places() -> None:
+    moves = ti.field(ti.i32, ())
+
+    @ti.real_func
+    def fib(n: ti.i32) -> ti.i32:
+        if n < 2:
+            return n
+        return fib(n - 1) + fib(n - 2)
+
+    @ti.real_func
+    def move(n: ti.i32):
+        if n > 0:
+            move(n - 1)
+            moves[None] += 1
+            move(n - 1)
+
+    @ti.real_func
+    def divide(a: ti.i32, b: ti.i32) -> (ti.i32, ti.i32):
+        if a < b:
+            return 0, a
+        q, r = divide(a - b, b)
+        return q + 1, r
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.types.vector(3, ti.i32):
+        q, r = divide(47, 5)
+        move(3)
+        return ti.Vector([fib(n), q, r])
+
+    check(k(6), [8, 9, 2])
+    check(moves[None], 7)
 
 
 def test_rf_default() -> None:
