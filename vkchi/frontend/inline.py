@@ -27,8 +27,8 @@ from vkchi.frontend.operands import (
     own_type,
     weak,
 )
-from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.records import Receiver, fit_member, is_places
+from vkchi.frontend.recursion import give_up, is_too_deep
 from vkchi.frontend.scope import REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
