@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from vkchi.__main__ import main
+
 PROGRAM = """
 import numpy as np
 import vkchi as ti
@@ -189,12 +191,15 @@ Result = list[Any]
 
 
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, cache_environment: Callable[[Path], dict[str, str]]
-) -> dict[str, Result]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the programs are, and their cache."""
+    return tmp_path_factory.mktemp("edits")
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path, cache_environment: Callable[[Path], dict[str, str]]) -> dict[str, Result]:
     """Of each edit, in a folder of its own: with a cache that has the program unedited, once more,
     and without."""
-    root = tmp_path_factory.mktemp("edits")
     folders = [str(write(root / f"{k}", *edit[:2])) for k, edit in enumerate(EDITS.values())]
     first = str(write(root / "first"))
     done = subprocess.run(
@@ -214,3 +219,33 @@ def test_what_is_compiled_anew(edit: str, runs: dict[str, Result]) -> None:
     assert anew == EDITS[edit][2]
     assert result == right
     assert (second, none) == (right, [])
+
+
+# What `vkchi cache why` says of a kernel, of the entries that edits made.
+REASONS = {
+    "by_body": ["source of by_body: ", "option fast_math: ", "option debug: "],
+    "by_function": [
+        "source of inner: ",
+        "OFFSET of settings in __main__: float 0.5 -> float 0.125",
+        "option default_ip: ",
+    ],
+    "by_global": ["FACTOR in __main__: float 5.0 -> float 3.0", "SCALE in __main__: float 0.75"],
+    "by_layout": ["y in __main__: field"],
+    "by_template": ["value of argument k: int 3 -> int 2"],
+    "by_argument": ["argument a: array type array<f32[?]> -> array type array<i32[?]>"],
+    "by_closure": ["power of make.<locals>.by_closure: int 3 -> int 2"],
+    "by_class": [
+        "bias of argument self: float 2.5 -> float 1.5",
+        "weight of argument self: float 0.75",
+    ],
+}
+
+
+@pytest.mark.parametrize("kernel", REASONS)
+@pytest.mark.usefixtures("runs")
+def test_why_it_was_compiled_anew(
+    kernel: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cache", "--folder", str(root / "cache"), "why", f"program.py:{kernel}"]) == 0
+    said = capsys.readouterr().out
+    assert [reason for reason in REASONS[kernel] if reason not in said] == [], said

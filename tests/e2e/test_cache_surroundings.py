@@ -105,6 +105,15 @@ CASES = {
     + KERNEL.format("ti.cast(i * 0.5, T) * 2"),
     "nested": "def outer(k):\n def inner():\n  @ti.func\n  def f(a): return a + k\n  return f\n"
     " return inner()\nf = outer(V)" + KERNEL.format("f(i)"),
+    "two closures": "def make(k):\n @ti.func\n def f(a): return a + k\n return f\n"
+    "f, g = make(5), make(V)" + KERNEL.format("f(i) * g(i)"),
+    "two of one name": "@ti.func\ndef f(a): return a + 5\ng = f\n"
+    "if V == 1:\n @ti.func\n def f(a): return a + 1\nelse:\n @ti.func\n def f(a): return a + 2"
+    + KERNEL.format("f(i) * g(i)"),
+    "two objects": "class S: pass\ns, t = S(), S()\ns.k, t.k = 3, V" + KERNEL.format("s.k * t.k"),
+    "two scopes": "a, b = ({'V': k, 'ti': ti, '__name__': 'same'} for k in (5, V))\n"
+    "text = 'def pick(): return V'\nexec(text, a)\nexec(text, b)\np, q = a['pick'], b['pick']"
+    + KERNEL.format("ti.static(p() * q())"),
     "template list": "@ti.kernel\ndef go(k: ti.template()):\n for i in x: x[i] = k[1]\n"
     "def run(): go([0, V])",
     "template object": "class S: pass\ns = S()\ns.k = V\n@ti.kernel\ndef go(s: ti.template()):\n"

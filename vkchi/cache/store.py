@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import stat
 import struct
 import time
@@ -164,7 +163,7 @@ class Store:
 
     def _write(self, key: str, data: bytes) -> None:
         path = self.path_of(key)
-        part = os.path.join(self.folder, f"{PART}{os.getpid()}-{secrets.token_hex(8)}")
+        part = os.path.join(self.folder, f"{PART}{os.getpid()}-{os.urandom(8).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(part, flags, 0o600)
         try:

@@ -79,6 +79,7 @@ class Survey:
 
     def _start(self) -> None:
         self.parts: dict[str, str] = {}
+        self.owners: dict[str, Any] = {}  # what each part is of
         self.functions: dict[FunctionType, int] = {}
         self.fields: list[Storage] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
@@ -106,7 +107,7 @@ class Survey:
         is_own = is_ours(fn.__module__)
         if not is_own or number == 0:
             text = self._text(fn)
-            self.parts[f"source of {fn.__qualname__}"] = digest([text.encode(), code_of(fn)])
+            self._source(fn, text)
             self._globals(fn, text)
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             try:
@@ -120,6 +121,13 @@ class Survey:
             if number or name == "return":  # a kernel's arguments are what they are called with
                 self._part(f"annotation {name} of {fn.__qualname__}", note)
         return f"function {number} {where if is_own else ''}"
+
+    def _source(self, fn: FunctionType, text: str) -> None:
+        name = f"source of {fn.__qualname__}"
+        while name in self.owners:
+            name += "'"
+        self.owners[name] = fn
+        self.parts[name] = digest([text.encode(), code_of(fn)])
 
     def _text(self, fn: FunctionType) -> str:
         text = self.texts.get(fn)
@@ -152,21 +160,21 @@ class Survey:
     def _try_part(self, name: str, value: Any) -> None:
         """A global that only a comment, a text or an annotation of a variable says: types have
         digests, and nothing else can be such an annotation. As if not met, where it has none."""
-        held = (self.parts, self.functions, self.fields, self.seen, self.texts)
+        held = (self.parts, self.owners, self.functions, self.fields, self.seen)
         copies = [copy(table) for table in held]
         try:
             self._part(name, value)
         except Unknown:
-            self.parts, self.functions, self.fields, self.seen, self.texts = copies  # type: ignore
+            self.parts, self.owners, self.functions, self.fields, self.seen = copies  # type: ignore
 
     def _part(self, name: str, value: Any) -> None:
-        if name not in self.parts:
-            self.parts[name] = ""
-            try:
-                self.parts[name] = self.see(value, name)
-            except BaseException:
-                del self.parts[name]
-                raise
+        """Note the digest of a value under a name; of another value that has the name already, as
+        of a second closure of one function, under a longer one."""
+        while name in self.owners and self.owners[name] is not value:
+            name += "'"
+        if name not in self.owners:
+            self.owners[name], self.parts[name] = value, ""
+            self.parts[name] = self.see(value, name)
 
     # --- values
 
@@ -248,8 +256,9 @@ class Survey:
         for name in sorted(held, key=str):
             mangled = MANGLED.fullmatch(name) if isinstance(name, str) else None
             if name in self.names or (mangled and mangled[1] in self.names):
-                found.append(f"{name} {self.see(held[name], f'{path}.{name}')}".encode())
-        return digest(found)
+                found.append(str(name))
+                self._part(f"{name} of {path}", held[name])
+        return ", ".join(found)
 
     def _callable(self, value: Any, path: str) -> str:
         if isinstance(value, functools.partial):
