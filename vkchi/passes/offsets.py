@@ -36,7 +36,11 @@ class Writer(ScopedRebuilder):
 
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
         """A pure op of this type."""
-        return self.merge(Op(kind, args, attr, type, self.b.span), args)[0]
+        found = self.available.find(kind, args, attr, type)
+        if found is None:
+            found = self.b.insert(Op(kind, args, attr, type, self.b.span))
+            self.available.enter(found)
+        return found
 
     def number(self, k: int, t: Scalar) -> Value:
         """A constant."""
