@@ -17,7 +17,7 @@ from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
-from vkchi.tape.hosted import compute, show
+from vkchi.tape.hosted import compute, current_tape, show
 from vkchi.types import Scalar, cook, f32
 
 if TYPE_CHECKING:
@@ -70,7 +70,42 @@ class SparseMatrix:
 
     def _keep(self, entries: Entries) -> None:
         rows, columns, numbers = entries
-        self.entries: Entries = rows, columns, np.asarray(numbers, self.dtype.dtype)
+        self._entries: Entries = rows, columns, np.asarray(numbers, self.dtype.dtype)
+        self._keys: Any = None
+        self._assigned: dict[tuple[int, int], float] = {}
+
+    @property
+    def entries(self) -> Entries:
+        """Rows, columns and numbers, what was assigned among them."""
+        if self._assigned:
+            self._keep(self._merged())
+        return self._entries
+
+    @property
+    def keys(self) -> Any:
+        """The entries' places as numbers, in order, without what was assigned since."""
+        if self._keys is None:
+            self._keys = self._entries[0] * self.m + self._entries[1]
+        return self._keys
+
+    def _merged(self) -> Entries:
+        """The entries with what was assigned to some, and to new ones."""
+        places = np.array(list(self._assigned), np.int64)
+        values = np.array(list(self._assigned.values()), self.dtype.dtype)
+        keys = places[:, 0] * self.m + places[:, 1]
+        order = np.argsort(keys)
+        keys, values = keys[order], values[order]
+        at = np.searchsorted(self.keys, keys)
+        is_there = np.append(self.keys, -1)[at] == keys
+        rows, columns, numbers = self._entries
+        numbers = numbers.copy()
+        numbers[at[is_there]] = values[is_there]
+        keys, values, at = (x[~is_there] for x in (keys, values, at))
+        return (
+            np.insert(rows, at, keys // self.m),
+            np.insert(columns, at, keys % self.m),
+            np.insert(numbers, at, values),
+        )
 
     def set_triplets(self, rows: Any, columns: Any, numbers: Any) -> None:
         """Become the matrix of these numbers, those at one place added up."""
@@ -123,17 +158,28 @@ class SparseMatrix:
             raise KernelRuntimeError(
                 f"entry [{i}, {j}] is outside a {self.n} by {self.m} sparse matrix"
             )
-        keys = self.entries[0] * self.m + self.entries[1]
-        k = int(np.searchsorted(keys, i * self.m + j))
-        return k, bool(k < len(keys) and keys[k] == i * self.m + j)
+        k = int(np.searchsorted(self.keys, i * self.m + j))
+        return k, bool(k < len(self.keys) and self.keys[k] == i * self.m + j)
 
     def __getitem__(self, indices: Any) -> float:
         k, is_there = self._find(indices)
-        return float(self.entries[2][k]) if is_there else 0.0
+        i, j = indices
+        assigned = self._assigned.get((int(i), int(j)))
+        if assigned is not None:
+            return assigned
+        return float(self._entries[2][k]) if is_there else 0.0
 
     def __setitem__(self, indices: Any, value: Any) -> None:
-        k, is_there = self._find(indices)
+        if current_tape() is None:  # put among the entries when these are asked for
+            self._find(indices)
+            i, j = map(int, indices)
+            self._assigned[i, j] = float(self.dtype.dtype.type(value))
+        else:
+            self._set_in_tape(indices, value)
+
+    def _set_in_tape(self, indices: Any, value: Any) -> None:
         (i, j), (rows, columns, numbers) = indices, self.entries
+        k, is_there = self._find(indices)
         if not is_there:
             rows, columns = np.insert(rows, k, i), np.insert(columns, k, j)
         count = len(numbers)  # the value given comes behind the others

@@ -126,6 +126,30 @@ def test_entries_are_set_and_shown(capsys):
     assert capsys.readouterr().out.split() == ["[", "9,", "0]", "[-0.5,", "1]"]
 
 
+def test_many_entries_are_set():
+    """One after another, some twice, between others that are there, in any order and used between;
+    each takes as long as few do."""
+    rng = np.random.default_rng(3)
+    a = sparse(40, 30)
+    A = build(a)
+    for count in (1, 30, 200):
+        for i, j, x in zip(*rng.integers(0, 30, (2, count)), rng.integers(1, 9, count)):
+            A[i, j] += x
+            a[i, j] += x
+            A[i, 0], a[i, 0] = x, x
+        B = A.transpose()
+        np.testing.assert_array_equal(dense_of(B), a.T)
+    np.testing.assert_array_equal(dense_of(A), a)
+    np.testing.assert_array_equal(A @ np.ones(30, np.float32), a.sum(1))
+    large = ti.linalg.SparseMatrix(20000, 20000)
+    for i in range(20000):
+        large[i, i] = i
+    product = large @ np.ones(20000, np.float32)
+    np.testing.assert_array_equal(product, np.arange(20000))
+    with pytest.raises(ti.TaichiRuntimeError, match="outside a 40 by 30 sparse matrix"):
+        A[40, 0] = 1
+
+
 def test_from_triplets():
     triplets = ti.ndarray(ti.f32, 9)
     triplets.from_numpy(np.array([0, 0, 1, 1, 2, 5, 0, 0, 2], np.float32))
