@@ -26,6 +26,7 @@ from vkchi.ir.report_ops import REPORTS
 from vkchi.passes.grid import plan_grid
 from vkchi.passes.pipeline import lower, optimise
 from vkchi.passes.shallow import keep_shallow, refuse_deep
+from vkchi.passes.wide import cut_wide_loops
 from vkchi.span import Span
 from vkchi.spirv import emit
 from vkchi.target.artifact import Artifact, Dispatch, Interface
@@ -57,7 +58,7 @@ def _compile_kernel(
 ) -> Compiled:
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
-    lowered = lowered._replace(func=keep_shallow(lowered.func))
+    lowered = lowered._replace(func=cut_wide_loops(keep_shallow(lowered.func)))
     clock.tick("lower")
     show("ir", lowered.func)
     artifact = build(lowered.func, options, caps)

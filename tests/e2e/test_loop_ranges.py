@@ -314,29 +314,19 @@ def test_too_many_iterations_that_only_passes_see(block: int | None) -> None:
     assert cells[None] == 1
 
 
-def test_too_many_iterations_that_only_the_device_counts(init: Init) -> None:
-    def kernel_of(given: Any, cells: Any) -> Any:
-        @ti.kernel
-        def run():
-            for i, j in ti.ndrange(given[0], (given[1], given[2])):
-                cells[None] += 1
+def test_axes_that_only_the_device_sees_and_i32_does_not_count() -> None:
+    given, cells = ti.field(ti.i32, 3), ti.field(ti.i32, ())
 
-        return run
+    @ti.kernel
+    def run():
+        for i, j in ti.ndrange(given[0], (given[1], given[2])):
+            cells[None] += 1
 
-    for debug in (False, True):
-        init(debug=debug)
-        given, cells = ti.field(ti.i32, 3), ti.field(ti.i32, ())
-        run = kernel_of(given, cells)
-        for a, b, c, wanted in [(70000, 0, 70000, None), (LOW, LOW, HIGH, 0), (1, LOW, HIGH, None),
-                                (3, -2, 2, 12), (0, LOW, HIGH, 0)]:  # fmt: skip
-            cells[None] = 0
-            given.from_numpy(np.array([a, b, c], np.int32))
-            if wanted is None and debug:
-                with pytest.raises(ValueError, match="more iterations than can be counted"):
-                    run()
-            else:
-                run()
-            assert cells[None] == (wanted or 0)
+    for a, b, c in [(2, -5, 2**30 - 4), (LOW, LOW, HIGH), (3, -2, 2), (0, LOW, HIGH)]:
+        cells[None] = 0
+        given.from_numpy(np.array([a, b, c], np.int32))
+        run()
+        assert cells[None] == expected(range(a), range(b, c))[0] % 2**32 - (a == 2) * 2**32
 
 
 def test_steps_of_zero(init: Init) -> None:
@@ -371,14 +361,61 @@ def test_steps_of_zero(init: Init) -> None:
             kernel(0)
         assert "test_loop_ranges.py" in str(error.value)
     serial(0, 0)
-    serial(0, 1)
-    from_memory()
+    for run in (lambda: serial(0, 1), from_memory):
+        with pytest.raises(ValueError, match="the step of a range cannot be 0: it is 0") as error:
+            run()
+            ti.sync()
+        assert "test_loop_ranges.py" in str(error.value)
     assert cells[None] == 0
     parallel(3)
     top(-5)
     given[0] = 4
     from_memory()
     assert cells[None] == 4 + 2 + 3
+
+
+def test_steps_that_are_proved_to_move() -> None:
+    given, cells = ti.field(ti.i32, 1), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def sieve(n: ti.i32):
+        for i in range(2, n):
+            for j in range(i * 2 if i < 1000 else n, n, i):
+                cells[None] += 1
+
+    @ti.kernel
+    def guarded(s: ti.i32):
+        for i in range(3):
+            if s > 0:
+                for j in range(0, 10, s):
+                    cells[None] += 1
+            for j in range(0, 10, ti.max(given[0], 1)):
+                cells[None] += 1
+
+    sieve(30)
+    guarded(5)
+    assert cells[None] == sum(len(range(2 * i, 30, i)) for i in range(2, 30)) + 3 * (2 + 10)
+
+
+def test_too_many_iterations_of_loops_that_wait() -> None:
+    given, cells = ti.field(ti.i32, 2), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=64)
+        for i, j in ti.ndrange(given[0], given[1]):
+            ti.simt.block.sync()
+            cells[None] += 1
+
+    given.from_numpy(np.array([5, 7], np.int32))
+    run()
+    assert cells[None] == 35
+    given.from_numpy(np.array([70000, 70000], np.int32))
+    with pytest.raises(ValueError, match="more iterations than can be counted") as error:
+        run()
+        ti.sync()
+    assert "test_loop_ranges.py" in str(error.value)
+    assert cells[None] == 35
 
 
 def test_steps_of_zero_in_debug_mode(init: Init) -> None:

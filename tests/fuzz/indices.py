@@ -61,7 +61,7 @@ class Generator:
             first, last = self.range()
             with b.region(i) as inner:
                 self.block(1, i)
-            b.parallel(first, last, inner)
+            b.parallel((first, last), inner)
             b.emit("yield")
         return Func("fuzz", tuple(self.params.values()), body)
 

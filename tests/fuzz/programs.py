@@ -15,7 +15,7 @@ must reproduce the interpreter's result bit for bit:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ class Generator:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.seed, self.rng, self.profile = seed, random.Random(seed), profile
-        self.data = np.random.default_rng(seed)
+        self.data, self.shapes = np.random.default_rng(seed), random.Random(f"shapes {seed}")
         self.b = Builder()
         self.scope: dict[Type, list[Value]] = {}
         self.places: list[tuple[Value, Store]] = []
@@ -453,14 +453,15 @@ class Generator:
             store.mode = self.rng.choice(self.parallel_modes(store))
             if store.mode == "atomic_add" and scalar_of(store.elem).kind == "f":
                 self.emit("store", store.value, self.number(2.0, store.elem))
-        places, stores, i = self.places, self.stores, Param(i32, "i")
+        bounds, axes = self.axes(begin, end, most)
+        places, stores = self.places, self.stores
         self.places = [(p, s) for p, s in places if s.mode not in ("own", "free")]
-        with self.region(i) as body:
-            self.bounded.append((i, most))
-            self.iteration = i
+        with self.region(*[i for i, _ in axes]) as body:
+            self.bounded += axes
+            self.iteration = self.iteration_of(axes)
             for store in self.stores:
                 if store.mode == "own":
-                    store.own = self.own_indices(store, i)
+                    store.own = self.own_indices(store, [i for i, _ in axes])
             self.statements(self.rng.randint(3, 10))
             for store in self.stores:
                 if store.mode == "own":
@@ -468,7 +469,7 @@ class Generator:
                     self.emit("store", place, self.value(store.elem))
             self.emit("yield")
         self.iteration = None
-        self.b.parallel(begin, end, body, self.rng.choice((None, None, None, 4, 32)))
+        self.b.parallel(bounds, body, self.rng.choice((None, None, None, 4, 32)))
         self.places, self.stores = places, stores
         for store in self.stores:
             store.mode, store.own = "free", ()
@@ -493,11 +494,32 @@ class Generator:
         is_float = scalar_of(store.elem).kind == "f" and scalar_of(store.elem).bits > 16
         return ["read", *kinds, *(["atomic_add"] * 3 if is_float else [])]
 
-    def own_indices(self, store: Store, i: Value) -> tuple[Value, ...]:
-        """The element of iteration i."""
+    def axes(
+        self, begin: Value, end: Value, most: int
+    ) -> tuple[list[Value], list[tuple[Value, int]]]:
+        """The bounds of a parallel loop, of this axis or of two others with as few iterations; the
+        indices, with numbers that they stay below."""
+        if self.shapes.random() < 0.6:
+            return [begin, end], [(Param(i32, "i"), most)]
+        extents = self.shapes.choice(((1, 4), (2, 2), (2, 3), (3, 1), (3, 2)))
+        bounds = [self.b.const(k, i32) for n in extents for k in (0, n)]
+        return bounds, [(Param(i32, name), n) for name, n in zip("ij", extents)]
+
+    def iteration_of(self, axes: Sequence[tuple[Value, int]]) -> Value:
+        """The number of an iteration, which tells it."""
+        number, _ = axes[0]
+        for i, n in axes[1:]:
+            number = self.emit("add", self.emit("mul", number, self.b.const(n, i32)), i)
+        return number
+
+    def own_indices(self, store: Store, indices: list[Value]) -> tuple[Value, ...]:
+        """The element of an iteration."""
         origin = _origin(store.value.type)
-        indices = [i]
-        if len(store.extents) == 2:
+        if len(indices) == 2 and len(store.extents) == 1:
+            assert self.iteration is not None
+            indices = [self.iteration]
+        if len(indices) < len(store.extents):
+            i = indices[0]
             width = self.b.const(store.extents[1], i32)
             indices = [self.emit("floordiv", i, width), self.emit("mod", i, width)]
         return tuple(self.shift(v, first) for v, first in zip(indices, origin, strict=True))

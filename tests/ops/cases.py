@@ -162,7 +162,7 @@ def build_func(kind: str, types: tuple[Scalar, ...], shape: tuple[int, ...] = ()
             given = wide[1] if kind in CONVERSIONS else None
             b.emit("store", b.emit("elem", out, i), b.emit(kind, *args, type=given))
             b.emit("yield")
-        b.parallel(begin, end, loop)
+        b.parallel((begin, end), loop)
         b.emit("yield")
     return Func(f"each_{kind}", (*ins, out), body)
 

@@ -115,7 +115,7 @@ class Maker:
                 values = [self.load(x) for x in self.inputs]
                 b.emit("store", b.emit("elem", self.result, self.index), FORMS[form](self, values))
                 b.emit("yield")
-            b.parallel(b.const(0, i32), b.const(N, i32), inner)
+            b.parallel((b.const(0, i32), b.const(N, i32)), inner)
             b.emit("yield")
         fn = Func("f", (*self.inputs, self.result), body)
         verify(fn)

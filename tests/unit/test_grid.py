@@ -131,7 +131,7 @@ def random_kernel(seed: int) -> tuple[Func, Func]:
             b.insert(op)
         with b.region(Param(i32, "i")) as inner:
             b.emit("yield")
-        b.parallel(bounds[0], bounds[1], inner)
+        b.parallel(bounds[:2], inner)
         b.emit("yield")
     params = (x, n, v, w)
     return Func("stored", (*params, out), body), Func("dispatch", params, dispatch)

@@ -14,14 +14,14 @@ from vkchi.ir.interp import run
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
+from vkchi.passes.map_grid import map_grid, most_threads
 from vkchi.passes.reduce import reduce
-from vkchi.passes.stride import (
+from vkchi.passes.share import (
+    Crowd,
     count_trips,
     first_offset,
     iteration,
-    most_threads,
-    share_out,
-    stride,
+    share_range,
 )
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import Array, i32
@@ -68,7 +68,7 @@ func @f(%n: array<i32[?]>, %seen: array<i32[?]>) {
   yield
 }
 """)
-    new = stride(fn, FEW)
+    new = map_grid(fn, FEW)
     verify(new)
     op = find_parallel(new)
     assert op is not None
@@ -86,9 +86,9 @@ def test_pieces_of_a_range(length: int) -> None:
     with b.region() as body:
         with b.region(Param(i32, "i")) as empty:
             b.emit("yield")
-        op = Builder.parallel(b, begin, end, empty)
+        op = Builder.parallel(b, (begin, end), empty)
         b.ops.clear()
-        share = share_out(b, op, (begin, end), 8192, 4)
+        share = share_range(b, op, (begin, end), Crowd(8192, 4))
         first = first_offset(b, share, t)
         trips = count_trips(b, share, first)
         last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))
@@ -133,10 +133,10 @@ func @f(%x: array<i32[?]>, %y: array<i32[?]>, %n: i32) {
 @pytest.mark.parametrize("count", [1024, 1500, 4096])
 @pytest.mark.parametrize("known", [True, False])
 def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkchi.passes.stride.GROUPS_SOFTWARE", 2)
+    monkeypatch.setattr("vkchi.passes.map_grid.GROUPS_SOFTWARE", 2)
     end = f"const {count - 7}" if known else "max %n, %begin"
     fn = parse_func(MANY.replace("BEGIN", "-7").replace("END", end))
-    new = stride(fn, FEW)
+    new = map_grid(fn, FEW)
     verify(new)
     op = find_parallel(new)
     assert op is not None
@@ -163,10 +163,10 @@ def test_processors_do_not_loop_over_few_or_synchronised_iterations() -> None:
     ):
         fn = parse_func(text)
         verify(fn)
-        assert stride(fn, FEW) is fn
+        assert map_grid(fn, FEW) is fn
     long = parse_func(MANY.replace("BEGIN", "0").replace("END", "const 1000000"))
-    assert stride(long, FULL) is long
-    assert stride(long, FEW) is not long
+    assert map_grid(long, FULL) is long
+    assert map_grid(long, FEW) is not long
 
 
 def test_stride_keeps_workgroups_and_numbers() -> None:
@@ -188,7 +188,7 @@ func @f(%n: array<i32[]>, %x: array<i32[?]>, %y: array<i32[?]>) {
   yield
 }
 """)
-    new = stride(fn, FEW)
+    new = map_grid(fn, FEW)
     op = find_parallel(new)
     assert op is not None
     assert op.attr == 48

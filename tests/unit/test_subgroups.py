@@ -44,7 +44,7 @@ def program(kind: str, t: Scalar) -> Func:
             more = (b.const(0, u32),) if len(TABLE[kind].sig.split(",")) > 1 else ()
             b.emit("store", b.emit("elem", y, i), b.emit(kind, v, *more))
             b.emit("yield")
-        b.parallel(b.const(0, i32), b.emit("shape", x, attr=0), loop)
+        b.parallel((b.const(0, i32), b.emit("shape", x, attr=0)), loop)
         b.emit("yield")
     return Func("f", (x, y), body)
 

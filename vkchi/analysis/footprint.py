@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
-from vkchi.analysis.intervals import Intervals, loops_of
+from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.intervals import Interval
 from vkchi.span import Span
@@ -41,7 +41,7 @@ class Footprint:
         self.known: dict[tuple[Any, ...], dict[str, Box]] = {}
         self.fixed: dict[tuple[Any, ...], dict[Value, Interval | None]] = {}
         self.given = [p for p in fn.params if is_integer(p)]
-        self.loops = loops_of(fn.body)
+        self.axes = axes_in(fn.body)
         self.varying = made_of(self.given, fn)
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
@@ -64,12 +64,12 @@ class Footprint:
         extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
         if shapes not in self.fixed:
             self.fixed.clear()
-            ranges = Intervals(self.loops, {}, extents)
+            ranges = Intervals(self.axes, {}, extents)
             for accesses in self.accesses.values():
                 accesses.box(ranges)
             self.fixed[shapes] = {v: r for v, r in ranges.found.items() if v not in self.varying}
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
-        return Intervals(self.loops, known, extents, self.fixed[shapes])
+        return Intervals(self.axes, known, extents, self.fixed[shapes])
 
     def span_of(self, name: str) -> Span | None:
         """Where an array is touched first."""

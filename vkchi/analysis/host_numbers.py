@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
 from vkchi.ir.intervals import Interval, hull, natural, type_range
 from vkchi.ir.ops import DIVISIONS, TABLE, Trait, kinds_with
@@ -44,11 +45,22 @@ def host_count(op: Op) -> Count | None:
 
 
 def host_length(op: Op) -> Number | None:
-    """End minus begin of a `parallel` op, or None where the host cannot compute it."""
-    begin, end = (wrapped(host_number(v), v) for v in op.args)
-    if begin is None or end is None:
-        return None
-    return combine("sub", (end, begin))
+    """End minus begin of a `parallel` op, of several axes multiplied; None where the host cannot
+    compute it."""
+    lengths = [axis_length(axis) for axis in axes_of(op)]
+    total = lengths[0]
+    if len(lengths) > 1:
+        total = constant(1)
+        for n in lengths:
+            n = combine("max", (n, constant(0))) if n is not None else None
+            total = combine("mul", (total, n)) if total is not None and n is not None else None
+    return total
+
+
+def axis_length(axis: Axis) -> Number | None:
+    """End minus begin of an axis, which may be negative; None where the host cannot compute it."""
+    begin, end = (wrapped(host_number(v), v) for v in (axis.begin, axis.end))
+    return None if begin is None or end is None else combine("sub", (end, begin))
 
 
 def most_iterations(op: Op) -> int:
@@ -59,13 +71,16 @@ def most_iterations(op: Op) -> int:
 
 def trips_of(loop: Op, given: frozenset[Param]) -> Number | None:
     """How often a loop goes round, where the host can compute it from what is given."""
-    if loop.kind == "while" or any(p not in given for p in params_under(loop.args[:2])):
-        return None  # an index of a loop around is a parameter too, but of its region
-    begin, end = (wrapped(host_number(v), v) for v in loop.args[:2])
-    if begin is None or end is None:
+    if loop.kind == "while":
         return None
-    length = combine("sub", (end, begin))
-    return combine("max", (length, constant(0))) if length is not None else None
+    total: Number | None = constant(1)
+    for axis in axes_of(loop):
+        if any(p not in given for p in params_under((axis.begin, axis.end))):
+            return None  # an index of a loop around is a parameter too, but of its region
+        n = axis_length(axis)
+        n = combine("max", (n, constant(0))) if n is not None else None
+        total = combine("mul", (total, n)) if total is not None and n is not None else None
+    return total
 
 
 def host_number(v: Value) -> Number | None:
@@ -109,6 +124,8 @@ def combine(kind: str, args: Sequence[Number]) -> Number | None:
         return constant(low)
     if kind in ("add", "sub") and args[1].expr == ("const", 0):
         return args[0]
+    if kind == "mul" and ("const", 1) in (args[0].expr, args[1].expr):
+        return args[1] if args[0].expr == ("const", 1) else args[0]
     if kind in ("min", "max"):
         for this, other in (args, args[::-1]):
             if (this.hi <= other.lo) if kind == "min" else (this.lo >= other.hi):

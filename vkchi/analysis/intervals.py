@@ -6,7 +6,7 @@ are not looked at: `ranges` does that, with the same column.
 
 Must not know: what is touched, what is proved.
 
-    >>> Intervals(loops_of(fn.body), {n: 4}).of(i_times_2)       # for i in range(n)
+    >>> Intervals(axes_in(fn.body), {n: 4}).of(i_times_2)       # for i in range(n)
     (0, 6)
 """
 
@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Region, Value, walk
+from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.core import Op, Region, Value, walk
 from vkchi.ir.intervals import Interval, fit, type_range
 from vkchi.ir.ops import COUNTED, TABLE
 from vkchi.types import Array, Scalar
@@ -30,12 +31,12 @@ class Intervals:
 
     def __init__(
         self,
-        loops: Mapping[Value, Op],
+        axes: Mapping[Value, Axis],
         numbers: Mapping[Value, int] = MappingProxyType({}),
         extents: Extents = MappingProxyType({}),
         found: Mapping[Value, Interval | None] = MappingProxyType({}),
     ) -> None:
-        self.loops, self.numbers, self.extents = loops, numbers, extents
+        self.axes, self.numbers, self.extents = axes, numbers, extents
         self.found: dict[Value, Interval | None] = dict(found)
         self._depth = 0
 
@@ -62,8 +63,10 @@ class Intervals:
         number = self.numbers.get(v)
         if number is not None:
             return number, number
-        loop = self.loops.get(v) if isinstance(v, Param) else None
-        begin, end = map(self.bound, loop.args[:2]) if loop is not None else (None, None)
+        axis = self.axes.get(v)
+        if axis is None:
+            return None
+        begin, end = self.bound(axis.begin), self.bound(axis.end)
         return (begin[0], end[1] - 1) if begin is not None and end is not None else None
 
     def _op(self, op: Op, t: Scalar) -> Interval | None:
@@ -88,7 +91,7 @@ class Intervals:
         return self.extents.get((array.name, op.attr))
 
 
-def loops_of(region: Region) -> dict[Value, Op]:
-    """The index parameters of all loops, with their loop."""
+def axes_in(region: Region) -> dict[Value, Axis]:
+    """The index parameters of all loops, with what they run over."""
     ops = [op for op in walk(region) if op.kind in COUNTED]
-    return {op.regions[0].params[0]: op for op in ops}
+    return {axis.param: axis for op in ops for axis in axes_of(op)}

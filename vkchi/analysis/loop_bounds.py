@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
+from vkchi.ir.control import axes_of, control_of
 from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
 from vkchi.ir.ops import COUNTED, TABLE
 
@@ -27,16 +28,19 @@ class Nest(NamedTuple):
 def nest_of(fn: Func) -> Nest:
     """The loops of a Func whose indices have bounds."""
     loops = [op for op in walk(fn.body) if op.kind in COUNTED]
-    return Nest({op.regions[0].params[0]: op for op in loops}, frozenset(fn.params))
+    axes: dict[Value, Op] = {axis.param: op for op in loops for axis in axes_of(op)}
+    return Nest(axes, frozenset(fn.params))
 
 
-def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, Value] | None:
+def widest(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
     """Bounds that hold in all rounds, computed in `b` from what is given; None if none are known.
     Where they are the loop's own, they are the same values."""
     if loop.kind not in COUNTED:
         return None
-    begin, end = (extreme(b, loop.args[k], k, nest) for k in (LEAST, MOST))
-    return None if begin is None or end is None else (begin, end)
+    ends = [(axis.begin, axis.end) for axis in axes_of(loop)]
+    found = [extreme(b, v, k, nest) for pair in ends for k, v in enumerate(pair)]
+    known = [v for v in found if v is not None]
+    return tuple(known) if len(known) == len(found) else None
 
 
 def widened(loop: Op, nest: Nest) -> Op | None:
@@ -52,7 +56,7 @@ def widened(loop: Op, nest: Nest) -> Op | None:
 def sums_under(loop: Op) -> list[Value]:
     """What a range is computed from that must not wrap, for extremes to be extremes."""
     found: list[Value] = []
-    todo = list(loop.args[:2])
+    todo = list(loop.args[: control_of(loop).fixed])
     for v in todo:  # grows
         if isinstance(v, Op) and TABLE[v.kind].monotone:
             found.append(v)
@@ -78,7 +82,9 @@ def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
 def extreme_index(b: Builder, index: Param, side: int, nest: Nest) -> Value | None:
     """The first or last index of a loop."""
     loop = nest.loops.get(index)
-    bound = extreme(b, loop.args[side], side, nest) if loop is not None else None
+    axes = axes_of(loop) if loop is not None else []
+    ends = next(((a.begin, a.end) for a in axes if a.param is index), None)
+    bound = extreme(b, ends[side], side, nest) if ends is not None else None
     if bound is None or side == LEAST:
         return bound
     return b.emit("sub", bound, b.const(1, index.type))  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 
 Owns: `Covers`, of one Func. A store counts that every iteration of its loops does, where each axis
 has an index of its own: one value, a loop's index plus something fixed, or digits of such an index,
-as `i // 5` and `i % 5`. Then the stores fill a box, whose ranges `footprint` finds.
+as `i // 5` and `i % 5` of who counts himself. Then the stores fill a box, whose ranges `intervals`
+finds.
 
 Must not know: gradients, tapes.
 
@@ -17,8 +18,9 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
-from vkchi.analysis.intervals import Intervals, loops_of
+from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.segments import Segment
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import COUNTED
@@ -56,7 +58,7 @@ class Covers:
 
     def __init__(self, fn: Func, segments: Sequence[Segment]) -> None:
         self.given = [p for p in fn.params if is_integer(p)]
-        self.loops = loops_of(fn.body)
+        self.axes = axes_in(fn.body)
         self.stores = [
             Sure(op, element, loops, s.number)
             for s in segments
@@ -70,7 +72,7 @@ class Covers:
         """What a launch with these arguments covers."""
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
         extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
-        ranges = Intervals(self.loops, known, extents)
+        ranges = Intervals(self.axes, known, extents)
         boxes = [(store, exact_box(store, ranges)) for store in self.stores]
         found = [(s, Covered(s.segment, name_of(s), box)) for s, box in boxes if box is not None]
         return with_all_components(found)
@@ -121,13 +123,13 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
 def exact_box(store: Sure, ranges: Intervals) -> Box | None:
     """The box that the store fills; None where that is not known."""
     indices: dict[Value, Interval] = {}
-    for loop in store.loops:
-        begin, end = (ranges.of(v) for v in loop.args[:2])
+    for axis in [axis for loop in store.loops for axis in axes_of(loop)]:
+        begin, end = ranges.of(axis.begin), ranges.of(axis.end)
         if begin is None or end is None or begin[0] != begin[1] or end[0] != end[1]:
             return None
         if begin[0] >= end[0]:
             return None
-        indices[loop.regions[0].params[0]] = (begin[0], end[0] - 1)
+        indices[axis.param] = (begin[0], end[0] - 1)
     digits: dict[Value, list[Digit]] = {}
     box: list[Interval] = []
     for v in store.element.args[1:]:
@@ -146,7 +148,7 @@ def exact_box(store: Sure, ranges: Intervals) -> Box | None:
 
 def digit_of(v: Value, ranges: Intervals) -> Digit | None:
     """A value as the digit of a loop's index."""
-    if v in ranges.loops:
+    if v in ranges.axes:
         return Digit(v)
     if not isinstance(v, Op) or ranges.of(v) is None:  # it may wrap
         return None

@@ -17,6 +17,7 @@ from functools import reduce
 from vkchi.analysis.conditions import conjuncts
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Op, Param, Region, Value, has_kind
 from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
 from vkchi.span import Span
@@ -49,9 +50,10 @@ class Checker:
     """Judges the values of one `parallel`."""
 
     def __init__(self, loop: Op) -> None:
-        self.index: Value = loop.regions[0].params[0]
+        self.axes = axes_of(loop)
+        self.index: Value | None = self.axes[0].param if len(self.axes) == 1 else None
         self.block: int | None = loop.attr
-        self.inner: set[Value] = set()
+        self.inner: set[Value] = set(loop.regions[0].params)
         self.found: dict[Value, Spread] = {}
 
     def check(self, region: Region, cause: Op | None) -> None:
@@ -92,7 +94,9 @@ class Checker:
     def judge(self, v: Value) -> Spread:
         """How a value differs, from its op."""
         if isinstance(v, Param):
-            return Spread.UNKNOWN if v is self.index or v in self.inner else Spread.SAME
+            if self.limit(v) is not None:
+                return Spread.APART
+            return Spread.UNKNOWN if v in self.inner else Spread.SAME
         if not isinstance(v, Op):
             return Spread.UNKNOWN
         if v.kind in SOURCES:
@@ -127,7 +131,16 @@ class Checker:
     def limit(self, v: Value) -> int | None:
         """What a place in the workgroup, which takes all values from 0 on, is below, if it is known
         and more than one."""
-        if not isinstance(v, Op) or self.block is None:
+        if self.block is None:
+            return None
+        if (
+            v is self.axes[-1].param
+            and len(self.axes) > 1
+            and constant_int(self.axes[-1].begin) == 0
+        ):
+            n = constant_int(self.axes[-1].end)
+            return n if n is not None and 1 < n <= self.block else None
+        if not isinstance(v, Op):
             return None
         n = self.block if v.kind == "local_index" else None
         if v.kind in REMAINDERS and is_consecutive(v.args[0], self.index):
@@ -135,7 +148,7 @@ class Checker:
         return n if n is not None and 1 < n <= self.block else None
 
 
-def is_consecutive(v: Value, index: Value) -> bool:
+def is_consecutive(v: Value, index: Value | None) -> bool:
     """Whether v counts a workgroup's invocations, from wherever."""
     return v is index or (isinstance(v, Op) and v.kind == "local_index")
 

@@ -6,9 +6,7 @@ and in `Digit`s of loop indices. What is taken for given:
 - extents are at least 1 (an array without elements is overwritten by nothing at all), and those of
   an array that is not wide multiply to less than 2**31;
 - the bounds of a `parallel` are what they say: where they overflow, its launch is an error. Those
-  of a `for` may wrap, and have to be seen not to. So are the lengths of axes that the end of a
-  `parallel` is the product of: one that i32 does not hold makes the product too large, and one
-  whose end wrapped (to below its begin) makes it 0, which the launch sees.
+  of a `for` may wrap, and have to be seen not to.
 
 Nothing is known of an integer that is made of anything else.
 
@@ -20,12 +18,12 @@ Must not know: gradients, arguments of launches (`must_write` tries boxes with t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from vkchi.analysis.must_write import Sure
-from vkchi.ir.constants import constant_int, is_same
+from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, constant_array
 from vkchi.types import Array, Scalar, i32
 
@@ -64,7 +62,6 @@ class Whole:
         self.array_type, self.key = t, t.like or array.name
         self.extents = [self.extent(t, k) for k in range(t.ndim)]
         self.origin = list(origin) or [0] * t.ndim
-        self.lengths: set[Value] = set()  # of the axes of a parallel loop
 
     def extent(self, t: Array, axis: int) -> Polynomial:
         """The extent of an axis, of an array with the same extents as this."""
@@ -74,9 +71,9 @@ class Whole:
         """Whether the store, done in every iteration of its loops, reaches all elements."""
         if self.array_type.wide:
             return False
-        indices: dict[Value, Op] = {loop.regions[0].params[0]: loop for loop in store.loops}
-        parallel = [loop.args[1] for loop in store.loops if loop.kind == "parallel"]
-        self.lengths = {length for end in parallel for length in factors_of(end)}
+        indices: dict[Value, tuple[Op, Axis]] = {
+            axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
+        }
         needed: dict[Value, list[Taken]] = {v: [] for v in indices}
         for axis, v in enumerate(store.element.args[1:]):
             found = self.of(v, indices)
@@ -88,7 +85,7 @@ class Whole:
                     return False
             else:
                 needed[taken.digit.loop].append(taken)
-        return all(self.goes_round(indices[v], some) for v, some in needed.items())
+        return all(self.goes_round(*indices[v], some) for v, some in needed.items())
 
     def taken(self, axis: int, index: Polynomial) -> Taken | bool:
         """What an axis needs of the digit that its index goes with. Where that is none, whether the
@@ -110,21 +107,22 @@ class Whole:
 
     # --- loops -----------------------------------------------------------------------------------
 
-    def goes_round(self, loop: Op, needed: Sequence[Taken]) -> bool:
+    def goes_round(self, loop: Op, axis: Axis, needed: Sequence[Taken]) -> bool:
         """Whether a loop's index takes all combinations of these values of its digits."""
-        begin = self.of(loop.args[0], {})
-        if begin is None or loop.regions[0].params[0].type is not i32:
+        begin = self.of(axis.begin, {})
+        if begin is None or axis.param.type is not i32:
             return False
         return any(
             self.has_all(begin, plus(end, begin, -1), needed)
-            for end in self.bounds_under(loop.args[1])
+            for end in self.bounds_under(axis.end)
             if loop.kind == "parallel" or (cannot_wrap(begin) and cannot_wrap(end))
             if self.is_short(loop)
         )
 
     def is_short(self, loop: Op) -> bool:
         """Whether the bounds are such as the host computes."""
-        return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in loop.args[:2])
+        bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
+        return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
 
     def bounds_under(self, v: Value) -> Iterator[Polynomial]:
         """Polynomials that a value is at least."""
@@ -166,14 +164,11 @@ class Whole:
 
     # --- values ----------------------------------------------------------------------------------
 
-    def of(self, v: Value, indices: Mapping[Value, Op]) -> Polynomial | None:
+    def of(self, v: Value, indices: Container[Value]) -> Polynomial | None:
         """An integer as a polynomial, where these are the indices of the loops around; None if it
         is made of anything else."""
         if v in indices:
             return {(Digit(v),): 1} if v.type is i32 else None
-        length = self.length(unconverted(v))
-        if length is not None:
-            return length
         if not isinstance(v, Op) or not isinstance(v.type, Scalar) or v.type.kind != "i":
             return None
         if v.type.bits < LEAST_BITS:
@@ -185,15 +180,6 @@ class Whole:
         args = [self.of(x, indices) for x in v.args] if v.kind in KINDS else [None]
         known = [x for x in args if x is not None]
         return combined(v, known) if len(known) == len(args) else None
-
-    def length(self, v: Value) -> Polynomial | None:
-        """The length of an axis of a parallel loop, if it is never negative."""
-        ends = ends_of(v) if v in self.lengths else None
-        begin, end = (self.of(x, {}) for x in ends) if ends is not None else (None, None)
-        if begin is None or end is None or begin.keys() - {ONE}:
-            return None
-        length = plus(end, begin, -1)
-        return length if is_least(length, {}) else None
 
     def shape(self, op: Op) -> Polynomial | None:
         """An extent, if it is one of this array or constant."""
@@ -208,35 +194,6 @@ class Whole:
 
 DIVISIONS = {"truncdiv": "divisor", "floordiv": "divisor", "rem": "modulus", "mod": "modulus"}
 KINDS = DIVISIONS.keys() | {"add", "sub", "mul", "neg", "max", "min", "cast"}
-
-
-def unconverted(v: Value) -> Value:
-    """A value before it was turned into another type."""
-    while isinstance(v, Op) and v.kind in ("cast", "bitcast"):
-        v = v.args[0]
-    return v
-
-
-def factors_of(v: Value) -> Iterator[Value]:
-    """What a product is made of."""
-    v = unconverted(v)
-    if isinstance(v, Op) and v.kind == "mul":
-        for x in v.args:
-            yield from factors_of(x)
-    else:
-        yield v
-
-
-def ends_of(v: Value) -> tuple[Value, Value] | None:
-    """The begin and the end of an axis whose length this is: as `trip_count`, or as what is above
-    its begin."""
-    if not isinstance(v, Op) or v.kind not in ("trip_count", "sub"):
-        return None
-    if v.kind == "trip_count":
-        return (v.args[0], v.args[1]) if constant_int(v.args[2]) == 1 else None
-    high, low = v.args
-    is_above = isinstance(high, Op) and high.kind == "max" and is_same(high.args[1], low)
-    return (low, high.args[0]) if is_above and isinstance(high, Op) else None
 
 
 def combined(op: Op, args: Sequence[Polynomial]) -> Polynomial | None:

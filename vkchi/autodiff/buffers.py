@@ -13,8 +13,9 @@ from vkchi.analysis.segments import Segment
 from vkchi.autodiff.memory import Versions
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, capped, trip_count
+from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.names import COUNT, WIDTH
 from vkchi.types import cell_of, i32
 
@@ -112,15 +113,26 @@ class Counter:
     def run(self, op: Op, outer: CountingSweep) -> None:
         """A parallel loop, and how many iterations it has."""
         b, (region,) = self.b, op.regions
-        index = Param(region.params[0].type, region.params[0].name)
-        with b.region(index) as body:
+        indices = [Param(p.type, p.name) for p in region.params]
+        with b.region(*indices) as body:
             inner = self.sweep()
-            inner.map = {**outer.map, region.params[0]: index}
+            inner.map = {**outer.map, **dict(zip(region.params, indices, strict=True))}
             inner.run(region.ops)
             b.emit("yield")
-        begin, end = (outer.get(v) for v in op.args)
-        b.parallel(begin, end, body, op.attr)
+        bounds = [outer.get(v) for v in op.args]
+        b.parallel(bounds, body, op.attr)
         for loop, cell in self.widths.items():
             if self.around[loop] is op:
-                columns = capped(b, trip_count(b, begin, end))
-                b.emit("atomic_max", b.emit("elem", cell), columns)
+                b.emit("atomic_max", b.emit("elem", cell), count_columns(b, bounds))
+
+
+def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:
+    """The iterations of a parallel loop, an i32, the greatest one if that does not hold it."""
+    found = capped(b, trip_count(b, *bounds[:2]))
+    for k in range(2, len(bounds), 2):
+        more = capped(b, trip_count(b, *bounds[k : k + 2]))
+        most = b.const(INT_MAX, i32)
+        room = b.emit("floordiv", most, b.emit("max", more, b.const(1, i32)))
+        product = b.emit("mul", found, more)
+        found = b.emit("select", b.emit("le", found, room), product, most)
+    return found

@@ -295,11 +295,11 @@ class Forward:
             self.scouted = roots
             scout(self.b, op, self.scouted, self.map)
         self.is_parallel = True
-        new = self.region(body, self.carried(body, (), 1))
+        new = self.region(body, self.carried(body, (), len(body.params)))
         self.is_parallel, self.scouted = False, frozenset()
         with self.b.within(new):
             self.b.emit("yield")
-        self.b.parallel(self.get(op.args[0]), self.get(op.args[1]), new, op.attr)
+        self.b.parallel([self.get(v) for v in op.args], new, op.attr)
 
 
 _CONTROL = {

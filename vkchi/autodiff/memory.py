@@ -74,22 +74,21 @@ def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None
     if t.ndim == 0:
         put()
         return
-    extents = [b.emit("shape", array, attr=k) for k in range(t.ndim)]
-    count = extents[0]
-    for extent in extents[1:]:
-        count = b.emit("mul", count, extent)
-    index = Param(i32, "t")
-    with b.region(index) as body:
-        keys: list[Value] = []
-        rest: Value = index
-        for k in range(t.ndim - 1, -1, -1):
-            keys.insert(0, b.emit("rem", rest, extents[k]) if k else rest)
-            rest = b.emit("truncdiv", rest, extents[k])
-        if t.layout is not None and t.layout.origin:
-            keys = [b.emit("add", v, b.const(o, i32)) for v, o in zip(keys, t.layout.origin)]
+    origin = (t.layout.origin if t.layout is not None else ()) or (0,) * t.ndim
+    bounds: list[Value] = []
+    for k, first in enumerate(origin):
+        begin, extent = b.const(first, i32), b.emit("shape", array, attr=k)
+        bounds += [begin, b.emit("add", begin, extent) if first else extent]
+    keys = [Param(i32, name) for name in index_names(t.ndim)]
+    with b.region(*keys) as body:
         put(*keys)
         b.emit("yield")
-    b.parallel(b.const(0, i32), count, body)
+    b.parallel(bounds, body)
+
+
+def index_names(count: int) -> list[str]:
+    """Names for the indices of so many axes."""
+    return [chr(ord("i") + k) for k in range(count)]
 
 
 class Adjoints:

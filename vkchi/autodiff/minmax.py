@@ -11,13 +11,13 @@ Owns: which way a loop goes, the first pass. Must not know: derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from vkchi.analysis.alias import kinds_at
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import is_adjoint
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 
@@ -70,10 +70,20 @@ def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if op.kind != "parallel" or not is_serial(op):
             return None
-        begin, end = args
-        return b.for_(begin, end, (), op.regions[0]).results
+        return nested(b, op, args).results
 
     return rebuild(fn, visit)
+
+
+def nested(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
+    """Append serial loops for a parallel one with these bounds, one in the other; the outermost."""
+    region = loop.regions[0]
+    for k in reversed(range(1, len(region.params))):
+        with b.region(region.params[k - 1]) as outer:
+            b.for_(args[2 * k], args[2 * k + 1], (), Region((region.params[k],), region.ops))
+            b.emit("yield")
+        region = Region(loop.regions[0].params, outer.ops)
+    return b.for_(args[0], args[1], (), Region((loop.regions[0].params[0],), region.ops))
 
 
 def scout(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]) -> None:
@@ -89,5 +99,4 @@ def scout(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]
     rebuilder = Rebuilder(visit)
     rebuilder.map = dict(now)
     body = rebuilder.region(loop.regions[0])
-    begin, end = (now.get(v, v) for v in loop.args)
-    b.parallel(begin, end, body, loop.attr)
+    b.parallel([now.get(v, v) for v in loop.args], body, loop.attr)

@@ -15,7 +15,9 @@ from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError, GradientWarning
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, constant_array, used_in, walk
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
 
@@ -96,9 +98,9 @@ def check_second(primal: Primal) -> None:
 
 def runs_once(loop: Op) -> bool:
     """Whether a loop is known to have one iteration at most."""
-    ends = [v for v in loop.args[:2] if isinstance(v, Op) and v.kind == "const"]
-    numbers = [int(constant_array(v)) for v in ends]
-    return len(numbers) == 2 and numbers[1] - numbers[0] <= 1
+    lengths = [(constant_int(a.begin), constant_int(a.end)) for a in axes_of(loop)]
+    known = [end - begin for begin, end in lengths if begin is not None and end is not None]
+    return 0 in [max(0, n) for n in known] or (len(known) == len(lengths) and max(known) <= 1)
 
 
 def lost(name: str, op: Op, reader: Op, need: str = "grad") -> GradientError:

@@ -22,6 +22,7 @@ from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import as_i32, saved_type, trip_count
 from vkchi.ir.builder import Builder
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.names import DRAWN
 from vkchi.ir.ops import UPDATES
@@ -120,8 +121,8 @@ def count_rounds(b: Builder, loops: Loops, nest: Nest) -> Value:
     for loop in loops:
         bounds = widest(b, loop, nest)
         assert bounds is not None
-        begin, end = bounds
-        trips = as_i32(b, trip_count(b, begin, end))
-        step = as_i32(b, b.emit("sub", loop.regions[0].params[0], begin))
-        total = b.emit("add", b.emit("mul", total, trips), step)
+        for axis, begin, end in zip(axes_of(loop), bounds[::2], bounds[1::2], strict=True):
+            trips = as_i32(b, trip_count(b, begin, end))
+            step = as_i32(b, b.emit("sub", axis.param, begin))
+            total = b.emit("add", b.emit("mul", total, trips), step)
     return total

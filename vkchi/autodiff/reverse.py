@@ -60,6 +60,7 @@ from vkchi.autodiff.sweep import (
     zero,
 )
 from vkchi.errors import GradientError
+from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
@@ -183,13 +184,15 @@ class Reverse:
             return State(found, found)
         op = segment.loop
         (region,) = op.regions
-        index = Param(region.params[0].type, region.params[0].name)
-        with self.b.region(index) as body:
-            inner = Replay(self.b, self.primal, self.kept, memory, index)
-            inner.map = {**sweep.map, region.params[0]: index}
+        indices = [Param(p.type, p.name) for p in region.params]
+        bounds = [sweep.get(v) for v in op.args]
+        with self.b.region(*indices) as body:
+            number = number_of(self.b, bounds, indices)
+            inner = Replay(self.b, self.primal, self.kept, memory, number)
+            inner.map = {**sweep.map, **dict(zip(region.params, indices, strict=True))}
             inner.run(region.ops)
             self.b.emit("yield")
-        self.b.parallel(sweep.get(op.args[0]), sweep.get(op.args[1]), body, op.attr)
+        self.b.parallel(bounds, body, op.attr)
         return State(found, dict(self.versions.now))
 
     # --- ops in reverse
@@ -403,21 +406,21 @@ class Reverse:
         b, scopes, found = self.b, self.scopes, state.found
         (region,) = op.regions
         self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], state.left
-        begin, end = (scopes.get(v) for v in op.args)
+        bounds = [scopes.get(v) for v in op.args]
         late = self.versions.copy_for(op, found)
-        index = Param(region.params[0].type, region.params[0].name)
+        indices = [Param(p.type, p.name) for p in region.params]
         top = scopes.current
-        with b.region(index) as body:
-            number = b.emit("sub", index, begin)
+        with b.region(*indices) as body:
+            number = number_of(b, bounds, indices)
             sweep = Sweep(b, self.primal, self.kept, Memory(dict(found), late), number)
             assert top.sweep is not None
             sweep.map = dict(top.sweep.map)
-            sweep.map[region.params[0]] = index
+            sweep.map.update(zip(region.params, indices, strict=True))
             sweep.run(region.ops)
             with scopes.open(region, sweep=sweep):
                 self.ops(region.ops)
             b.emit("yield")
-        b.parallel(begin, end, body, op.attr)
+        b.parallel(bounds, body, op.attr)
 
 
 _CONTROL = {"if": Reverse.if_, "for": Reverse.for_, "while": Reverse.while_}

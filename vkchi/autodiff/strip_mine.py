@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.autodiff.sweep import trip_count
+from vkchi.ir.axes import space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.rebuild import Rebuilder, rebuild
@@ -22,11 +22,10 @@ from vkchi.types import i32, u32
 
 def narrow(fn: Func, saves: frozenset[str]) -> Func | None:
     """The Func with as many invocations as the buffers of these names have columns, of which those
-    of one loop must have the same number; None if no parallel loop saves anything, or one over
-    wide indices does."""
+    of one loop must have the same number; None if no parallel loop saves anything."""
     loops = {op: found for op in fn.body.ops
              if op.kind == "parallel" and (found := buffers_in(op, saves))}  # fmt: skip
-    if not loops or any(op.args[0].type is not i32 for op in loops):
+    if not loops:
         return None
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -46,8 +45,8 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
 
 def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
     """Append the narrow form of a `parallel` with these bounds."""
-    zero = b.const(0, i32)
-    count = trip_count(b, *args)
+    zero, space = b.const(0, i32), space_of(b, args)
+    count = b.emit("bitcast", total_of(b, space), type=u32)
     width = b.emit("shape", buffers[0], attr=1)
     columns = b.emit("bitcast", width, type=u32)
     w, k = Param(i32, "w"), Param(i32, "k")
@@ -62,13 +61,14 @@ def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[
         more = b.emit("lt", b.emit("bitcast", w, type=u32), rest)
         trips = b.emit("add", whole, b.emit("cast", more, type=u32))
         with b.region(k) as body:
-            index = b.emit("add", args[0], b.emit("add", w, b.emit("mul", k, width)))
+            number = b.emit("add", w, b.emit("mul", k, width))
             rebuilder = Rebuilder(visit)
             rebuilder.b = b
             (region,) = op.regions
-            rebuilder.map[region.params[0]] = index
+            indices = space.indices(b, space.split(b, number))
+            rebuilder.map.update(zip(region.params, indices, strict=True))
             rebuilder.ops(region.ops[:-1])
             b.emit("yield")
         b.for_(zero, b.emit("bitcast", trips, type=i32), (), body)
         b.emit("yield")
-    b.parallel(zero, width, outer, None)
+    b.parallel((zero, width), outer)

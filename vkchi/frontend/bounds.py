@@ -3,7 +3,8 @@
 Owns: conversions of bounds, what they demand of a call's arguments. A bound that its loop's type
 does not hold counts as the nearest that it holds: the iterations are the same wherever that type
 holds their indices and the one after them. Where the host can see it at launch, such a call is
-refused; debug mode checks the others. Must not know: spaces, loops.
+refused; debug mode checks the others. A step of 0 is checked in any mode, unless it is proved not
+to be one (pass `bounds`). Must not know: spaces, loops.
 
     begin = materialise(cx, as_bound(cx, x), i32)
 """
@@ -58,7 +59,8 @@ def as_step(cx: Lowering, x: Any) -> Bound:
     if isinstance(step, int):
         return check_step(cx, step)
     assert isinstance(step.type, Scalar)
-    moves = cx.b.emit("ne", step, cx.b.const(0, step.type)) if cx.options.debug else None
+    is_seen = cx.is_top and is_given(step)
+    moves = None if is_seen else cx.b.emit("ne", step, cx.b.const(0, step.type))
     demand(cx, step, "n != 0", moves, "the step of a range cannot be 0")
     return step
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.bounds import INT64, demand, index_type, materialise
+from vkchi.frontend.bounds import index_type, is_given, materialise
 from vkchi.frontend.carry import (
     carried_variables,
     check_carried,
@@ -33,20 +33,25 @@ from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
     TOO_LONG,
-    Linear,
     Space,
+    bounds_of,
     indices_of,
-    linear_bounds,
+    is_counted_wide,
     parallel_bounds,
     space_of,
 )
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.syntax import first_break, returns
-from vkchi.ir.core import Param, Value
+from vkchi.ir.axes import INT_MAX, checked_total
+from vkchi.ir.axes import space_of as space_of_axes
+from vkchi.ir.core import Param, Region, Value, has_kind, walk
+from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.target.shader import trip_count
-from vkchi.types import Scalar, Tensor, i32, u64
+from vkchi.types import Scalar, Tensor, i32
 
-WIDE_INVOCATIONS = 1 << 16
+BARRIERS = frozenset({"barrier"})
+LARGEST_BLOCK = 1024  # invocations of a workgroup at most
+TIED = PER_INVOCATION - {"thread_index"} | {"shared"}  # what tells which invocation it is
 _SERIALIZE = (
     "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
 )
@@ -173,63 +178,42 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
     check_runs_to_end(cx, n)
     share_variables(cx, n)
     cx.locate(n.iter)
-    linear = parallel_bounds(cx, space)
-    if linear.type.bits == 64:
-        parallel_wide(cx, n, space, linear, config)
-        return
-    index = Param(i32, index_name(n) if not linear.extents else "t")
+    bounds = parallel_bounds(cx, space)
+    if config.block is not None and is_counted_wide(bounds):
+        raise cx.fail("block_dim cannot be had in a loop that is counted in 64 bits")
+    params = [Param(v.type, index_name(n, k)) for k, v in enumerate(bounds[::2])]
 
     def lower() -> None:
-        indices = cx.at(n.target, lambda cx: indices_of(cx, space, index, linear))
+        found = cx.at(n.target, lambda cx: indices_of(cx, space, params, bounds[0]))
+        indices = [as_index(cx, k) for k in found] if len(found) > 1 else found
+        indices = indices[: len(space.axes)]
         note_iteration(cx, n, space, indices)
         lower_body(cx, n, space, indices)
 
     cx.in_parallel = True
-    arm = run_region(cx, (index,), lower)
+    arm = run_region(cx, tuple(params), lower)
     cx.leave_parallel()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):
         cx.b.emit("yield")
-    cx.b.parallel(linear.begin, linear.end, arm.region, config.block)
+    check_count(cx, bounds, arm.region, config.block)
+    cx.b.parallel(bounds, arm.region, config.block)
 
 
-def parallel_wide(
-    cx: Lowering, n: ast.For, space: Space, linear: Linear, config: LoopConfig
-) -> None:
-    """A top-level loop that i32 may not count: each of a fixed number of invocations runs every
-    so many-th iteration."""
-    if config.block is not None:
-        raise cx.fail("block_dim cannot be had in a loop that is counted in 64 bits")
-    demand(cx, linear.end, f"n <= {INT64[-1]}", None, TOO_LONG)
-    index, t = Param(i32, "t"), linear.type
-    stride = cx.b.const(WIDE_INVOCATIONS, t)
-
-    def lower() -> None:
-        number = cx.b.emit("cast", index, type=u64)
-        length = cx.b.emit("trip_count", linear.begin, linear.end, cx.b.const(1, t))
-        rounds = cx.b.emit("trip_count", number, length, cx.b.const(WIDE_INVOCATIONS, u64))
-        first = cx.b.emit("add", linear.begin, cx.b.emit("cast", index, type=t))
-
-        def body(k: Value) -> None:
-            moved = cx.b.emit("mul", materialise(cx, k, t), stride)
-            i = cx.b.emit("add", first, moved)
-            indices = cx.at(n.target, lambda cx: indices_of(cx, space, i, linear))
-            if len(indices) > 1:
-                indices = [as_index(cx, place) for place in indices]
-            note_iteration(cx, n, space, indices)
-            lower_body(cx, n, space, indices)
-
-        loop_for(cx, cx.b.const(0, u64), rounds, [], body, "k")
-
-    cx.in_parallel = True
-    arm = run_region(cx, (index,), lower)
-    cx.leave_parallel()
-    cx.locate(n.iter)
-    check_carried(cx, arm, ())
-    with cx.b.within(arm.region):
-        cx.b.emit("yield")
-    cx.b.parallel(cx.b.const(0, i32), cx.b.const(WIDE_INVOCATIONS, i32), arm.region)
+def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
+    """Report more iterations than can run, where invocations must be the iterations, and only the
+    device knows how many there are."""
+    is_tied = block is not None or any(
+        op.kind in TIED or effect_of(op.kind) is Effect.SYNC for op in walk(body)
+    )
+    has_barriers = has_kind(body, BARRIERS)
+    if not is_tied or all(map(is_given, bounds)) or is_counted_wide(bounds):
+        return
+    if len(bounds) > 2 or has_barriers:
+        limit = INT_MAX - LARGEST_BLOCK if has_barriers else INT_MAX
+        fits, _ = checked_total(cx.b, space_of_axes(cx.b, bounds), limit)
+        cx.reports.emit_unless(cx, fits, "range", [TOO_LONG])
 
 
 def note_iteration(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> None:
@@ -260,13 +244,13 @@ def serial(cx: Lowering, n: ast.For, space: Space) -> None:
     variables = carried_variables(cx, n)
     if space.name == "range":
         cx.locate(n.iter)
-        linear = linear_bounds(cx, space)
+        begin, end = bounds_of(cx, space)
 
         def lower(k: Value) -> None:
-            indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear))
+            indices = cx.at(n.target, lambda cx: indices_of(cx, space, [k]))
             lower_body(cx, n, space, indices)
 
-        loop_for(cx, linear.begin, linear.end, variables, lower, index_name(n))
+        loop_for(cx, begin, end, variables, lower, index_name(n))
         return
     _nest(cx, n, space, variables, [])
 
@@ -292,18 +276,19 @@ def serial_leaving(cx: Lowering, n: ast.For, space: Space) -> None:
     if len(space.axes) > 1:
         leaving_nest(cx, n, space)
         return
-    linear = linear_bounds(cx, space)
-    counter = Var(index_name(n), linear.begin, VARIABLE, len(cx.frames))
+    begin, end = bounds_of(cx, space)
+    counter = Var(index_name(n), begin, VARIABLE, len(cx.frames))
 
     def goes_on() -> Any:
-        return cx.b.emit("lt", counter.value, linear.end)
+        return cx.b.emit("lt", counter.value, end)
 
     def lower() -> Loop:
         k = counter.value
-        indices = cx.at(n.target, lambda cx: indices_of(cx, space, k, linear))
+        indices = cx.at(n.target, lambda cx: indices_of(cx, space, [k]))
         loop = lower_body(cx, n, space, indices)
         cx.locate(n.iter)
-        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, linear.type)))
+        assert isinstance(k.type, Scalar)
+        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, k.type)))
         return loop
 
     variables = [counter, *carried_variables(cx, n)]

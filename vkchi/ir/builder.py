@@ -119,9 +119,10 @@ class Builder:
         types = tuple(v.type for v in first)
         return self._control("while", tuple(first), (cond, body), types)
 
-    def parallel(self, begin: Value, end: Value, body: Region, block: int | None = None) -> Op:
-        """body: parameter (index,), yields nothing."""
-        return self._control("parallel", (begin, end), (body,), (), block)
+    def parallel(self, bounds: Sequence[Value], body: Region, block: int | None = None) -> Op:
+        """bounds: a begin and an end per axis, one after the other; body: an index per axis as
+        parameters, yields nothing."""
+        return self._control("parallel", tuple(bounds), (body,), (), block)
 
     def _control(
         self,

@@ -1,6 +1,7 @@
 """Operands, regions and carried values of control ops, as their rows say.
 
-Owns: reading a `Control` row off an op. Must not know: which control ops there are.
+Owns: reading a `Control` row off an op, the axes of loops. Must not know: which control ops there
+are.
 
     %r = for %b, %e, %x {^(%i, %y) ... yield %z}
     control_of(op).fixed == 2; first_values(op) == (%x,); carried_params(op) == (%y,)
@@ -9,17 +10,34 @@ Owns: reading a `Control` row off an op. Must not know: which control ops there 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, Region, Value
 from vkchi.ir.ops import TABLE
-from vkchi.ir.table import Control
+from vkchi.ir.table import ALL, Control
 
 
 def control_of(op: Op) -> Control:
     """How operands and regions of a control op go together."""
     control = TABLE[op.kind].control
     assert control is not None, op.kind
-    return control
+    if control.fixed != ALL:
+        return control
+    return control._replace(fixed=len(op.args), index_params=len(op.regions[-1].params))
+
+
+class Axis(NamedTuple):
+    """An index of a loop, and what it runs over."""
+
+    param: Param
+    begin: Value
+    end: Value
+
+
+def axes_of(op: Op) -> list[Axis]:
+    """The axes of a `for` (one) or a `parallel`, the slowest first."""
+    params, count = op.regions[-1].params, control_of(op).index_params
+    return [Axis(params[k], op.args[2 * k], op.args[2 * k + 1]) for k in range(count)]
 
 
 def is_loop(op: Op) -> bool:

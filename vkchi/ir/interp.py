@@ -33,6 +33,7 @@ import numpy as np
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.alone import ALONE
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
 from vkchi.ir.memory import ArrayValue, Place, WordPlace
@@ -151,9 +152,10 @@ class _Dispatch:
 
     def parallel(self, op: Op) -> None:
         """Run all invocations of a `parallel`."""
-        begin, end = (int(self.env[v]) for v in op.args)
+        axes = [range(int(self.env[a.begin]), int(self.env[a.end])) for a in axes_of(op)]
+        types = [scalar_of(p.type).dtype.type for p in op.regions[0].params]
         block = op.attr or DEFAULT_BLOCK
-        count = max(0, end - begin)
+        count = prod(max(0, axis.stop - axis.start) for axis in axes)
         grid = -(-count // block) * block
         lockstep = any(inner.kind == "barrier" for inner in walk(op.regions[0]))
         for start in range(0, count, block):
@@ -164,10 +166,20 @@ class _Dispatch:
                 self.count_step()
                 env = dict(self.env) if lockstep else self.env
                 invocation = Invocation(self, env, k, block, grid, shared)
-                runs.append(invocation.region(op.regions[0], (np.int32(begin + k),)))
+                indices = [t(i) for t, i in zip(types, indices_of(axes, k))]
+                runs.append(invocation.region(op.regions[0], indices))
                 if not lockstep:
                     _finish(runs.pop())
             _run_lockstep(runs)
+
+
+def indices_of(axes: Sequence[range], number: int) -> list[int]:
+    """The indices of an iteration, of which the last one runs fastest."""
+    found = []
+    for axis in reversed(axes):
+        number, k = divmod(number, len(axis))
+        found.append(axis.start + k)
+    return found[::-1]
 
 
 def _finish(steps: Steps) -> tuple[Any, ...]:

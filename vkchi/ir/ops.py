@@ -22,6 +22,7 @@ from vkchi.ir import intervals, invocation_ops, meaning, report_ops
 from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.ir.table import (
+    ALL,
     TABLE,
     Control,
     Effect,
@@ -370,11 +371,12 @@ add_row(
     "parallel",
     _control,
     None,
-    "(begin, end) {(i)}: every i from begin to before end at once, in no order, none if end is not "
-    "above begin; only in a Func's body",
+    "(begin, end, begin, end, ...) {(i, j, ...)}: every i from begin to before end, with every j "
+    "likewise, at once, in no order, none where an end is not above its begin; only in a Func's "
+    "body",
     Effect.CONTROL,
     attr="block size: int, or None for any mapping",
-    control=Control(1, fixed=2, order="parallel", index_params=1),
+    control=Control(1, fixed=ALL, order="parallel", index_params=ALL),
 )
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)
 

@@ -53,11 +53,15 @@ class Trait(enum.Flag):
     RING = enum.auto()  # wrapping operands first or the result at last gives the same
 
 
+ALL = -1  # operands, or parameters
+
+
 class Control(NamedTuple):
     """How operands and regions of a control op go together. Behind its `fixed` operands stand the
     first carried values; behind the `index_params` of its last region, the body, the carried ones,
     which the body yields anew. Where it `tests`, its first region says whether to go on.
-    `order` is that of iterations: `once` (there is one), `serial` or `parallel`."""
+    `order` is that of iterations: `once` (there is one), `serial` or `parallel`. Where `fixed` is
+    ALL, every operand is fixed and every parameter of the body an index."""
 
     regions: int
     fixed: int

@@ -22,7 +22,8 @@ Structure
     region takes (index, *carried) and yields carried; the results are of carried's types.
 13. `while` takes first values; the first region takes carried and yields one u1, the second takes
     carried and yields carried; the results are of carried's types.
-14. `parallel` takes an i32 begin and end; its region takes one i32 and yields nothing; no results.
+14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has one axis at
+    least; its region takes an index per axis, of that type, and yields nothing; no results.
 15. `parallel` stands directly in a Func's body.
 16. A Func's body takes nothing and yields nothing.
 Func parameters
@@ -53,7 +54,7 @@ from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.sig import SignatureError
-from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, u1
+from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
 
 Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")
@@ -292,8 +293,12 @@ class _Checker:
 
     def parallel(self, op: Op) -> None:
         """Rule 14."""
-        self.same(14, op, "begin and end", op.args, (i32, i32))
-        self.same(14, op, "region parameters", op.regions[0].params, (i32,))
+        types = _types(op.args[::2])
+        if not types or any(t not in (i32, i64) for t in types):
+            names = ", ".join(map(str, types)) or "nothing"
+            self.fail(14, f"`parallel` cannot count in {names}", op)
+        self.same(14, op, "begins and ends", op.args[1::2], types)
+        self.same(14, op, "region parameters", op.regions[0].params, types)
         self.same(14, op, "yielded values", op.regions[0].yielded, ())
         self.same(14, op, "the results", op.results, ())
 

@@ -1,5 +1,6 @@
 """Marks the array accesses whose indices are proved inside: `elem` with attr "inside"; and rewrites
-what else facts about integers make simpler (`proved`).
+what else facts about integers make simpler (`proved`). Checks that a step is not 0 go where it is
+proved not to be.
 
 An unmarked access is checked on the device, at a cost; a wrongly marked one corrupts memory. So
 every step is a proof: facts (`lattice`) about indices are derived from loops, conditions around,
@@ -31,7 +32,10 @@ from vkchi.analysis.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_o
 from vkchi.analysis.ranges import Facts
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of, carried_params, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.proved import REWRITES
 from vkchi.types import Array, Scalar, Type
@@ -41,7 +45,7 @@ DEEPEST_GUESS = 2
 
 def bounds(fn: Func) -> Func:
     """The Func with every access marked that is proved inside."""
-    if not any(op.kind in REWRITES or is_unmarked(op) for op in walk(fn.body)):
+    if not any(op.kind in REWRITES or is_unmarked(op) or is_check(op) for op in walk(fn.body)):
         return fn
     prover = Prover(fn)
     prover.region(fn.body)
@@ -52,6 +56,8 @@ def bounds(fn: Func) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in inside:
             return None
+        if op.kind == "if":
+            return ()
         if op.kind != "elem":
             return [REWRITES[op.kind].expand(b, op, args)]
         return [b.emit("elem", *args, attr="inside", name=op.name)]
@@ -62,6 +68,16 @@ def bounds(fn: Func) -> Func:
 def is_unmarked(op: Op) -> bool:
     """Whether an op is an access that is not proved yet."""
     return op.kind == "elem" and op.attr is None
+
+
+def is_check(op: Op) -> bool:
+    """Whether an `if` only reports where an integer is 0."""
+    if op.kind != "if" or op.results or len(op.regions[0].ops) > 1:
+        return False
+    test, then = op.args[0], op.regions[1].ops[:-1]
+    is_test = isinstance(test, Op) and test.kind == "ne" and constant_int(test.args[1]) == 0
+    effects = {effect_of(inner.kind) for inner in then}
+    return is_test and Effect.REPORT in effects and effects <= {Effect.PURE, Effect.REPORT}
 
 
 def is_integer(t: Type) -> bool:
@@ -122,6 +138,9 @@ class Prover:
 
     def if_(self, op: Op) -> None:
         """Both regions under what the condition says there."""
+        if is_check(op) and self.is_not_zero(op.args[0]):
+            self.marked.append(op)
+            return
         sides: list[list[Fact]] = []
         for region, truth in zip(op.regions, (True, False)):
             saved = self.facts.open()
@@ -133,18 +152,25 @@ class Prover:
         for v, then, orelse in zip(op.results, *sides):
             self.set_base(v, join(then, orelse, self.facts.least))
 
+    def is_not_zero(self, test: Value) -> bool:
+        """Whether the integer that a test compares with 0 is known to be another one."""
+        assert isinstance(test, Op)
+        f = self.facts.of(test.args[0])
+        return f.lo > 0 or f.hi < 0
+
     def loop(self, op: Op) -> None:
         """A `for` or `parallel`."""
-        begin, end = op.args[:2]
         (body,) = op.regions
-        first = self.facts_of(op.args[2:])
+        first, axes = self.facts_of(first_values(op)), axes_of(op)
         saved = self.facts.open()
-        low = self.facts.of(begin).lo
-        self.facts.limit(end, Fact(low + 1, self.facts.of(end).hi))
+        lows = [self.facts.of(axis.begin).lo for axis in axes]
+        for axis, low in zip(axes, lows):
+            self.facts.limit(axis.end, Fact(low + 1, self.facts.of(axis.end).hi))
         self.facts.forget()
-        last = shift(self.facts.of(end), -1)
-        self.facts.set_base(body.params[0], Fact(low, last.hi, last.ups))
-        yielded = self.carry(body.params[1:], first, lambda: self._run_body(body))
+        for axis, low in zip(axes, lows):
+            last = shift(self.facts.of(axis.end), -1)
+            self.facts.set_base(axis.param, Fact(low, last.hi, last.ups))
+        yielded = self.carry(carried_params(op), first, lambda: self._run_body(body))
         self.facts.close(saved)
         for v, a, b in zip(op.results, first, yielded):
             self.set_base(v, join(a, b, self.facts.least))

@@ -137,7 +137,8 @@ def simplify_while(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 def simplify_parallel(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     """A `parallel` of no iterations goes."""
-    return () if trip_count(*args) == 0 else None
+    axes = zip(args[::2], args[1::2], strict=True)
+    return () if any(trip_count(*ends) == 0 for ends in axes) else None
 
 
 def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:

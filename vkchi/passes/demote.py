@@ -5,13 +5,14 @@ need not be one (what others read meanwhile is a race with the atomic too). An a
 - its place is a `local`, or the dispatch has one invocation; or else
 - its array is no `shared` one, and no other array that the loop writes may be the same memory;
 - some axes have indices that are computed alike in all writes of the loop to the array, and these
-  tell the iteration: the loop's index, plus a constant, or what recovers it (`t // n` and `t % n`
-  give t, a sum with a value from outside gives the other term, a widening conversion its operand).
+  tell the iteration: each of the loop's indices, plus a constant, or what recovers it (a sum with a
+  value from outside gives the other term, a widening conversion its operand, and `t // n` and
+  `t % n` of who counts himself give t).
 
-So other axes may run: x[i, k] is private for any k, if all writes say x[i, ...].
+So other axes may run: in a loop over i, x[i, k] is private for any k, if all writes say x[i, ...].
 
 `demote_atomics` leaves those that `reduce` can take out of a serial loop, which is better still;
-`demote_all_atomics` comes after it. Both come before `stride`, whose loops hide the iteration.
+`demote_all_atomics` comes after it. Both come before `map_grid`, whose loops hide the iteration.
 `demote_but_sums` is for differentiation, which needs to know no rules but those of the op then; a
 plain sum is better left, for its gradient reads nothing.
 
@@ -27,7 +28,8 @@ from typing import NamedTuple
 
 from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_same
+from vkchi.ir.constants import constant_int, is_same
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, used_in
 from vkchi.ir.ops import FIXED, LOOPS, TABLE, UPDATES, WRITES, Effect
 from vkchi.ir.rebuild import rebuild
@@ -65,15 +67,13 @@ class Write(NamedTuple):
 
 
 class Survey:
-    """The writes of a `parallel`, or of the ops beside it (index None: one invocation), and the
-    serial loops around each value that is made here."""
+    """The writes of a `parallel`, or of the ops beside it (without indices: one invocation), and
+    the serial loops around each value that is made here."""
 
-    def __init__(self, ops: Sequence[Op], index: Param | None) -> None:
-        self.index = index
-        self.loops: dict[Value, Loops] = {}
+    def __init__(self, ops: Sequence[Op], indices: Sequence[Param]) -> None:
+        self.indices = indices
+        self.loops: dict[Value, Loops] = {index: () for index in indices}
         self.writes: dict[Value, list[Write]] = {}
-        if index is not None:
-            self.loops[index] = ()
         self.scan(ops, ())
 
     def scan(self, ops: Sequence[Op], loops: Loops) -> None:
@@ -98,7 +98,7 @@ class Survey:
 
     def is_private(self, base: Value, places: Sequence[Place]) -> bool:
         """Whether each invocation has places of its own in the array."""
-        if self.index is None:
+        if not self.indices:
             return True
         if isinstance(base, Op):
             return base.kind == "local" and base in self.loops
@@ -109,13 +109,11 @@ class Survey:
         return self.tells_iteration([i.root for i in common if i.root is not None])
 
     def tells_iteration(self, values: Sequence[Value]) -> bool:
-        """Whether the loop's index can be computed from these values."""
+        """Whether the loop's indices can be computed from these values."""
         told = list(values)
         for v in told:  # grows
-            if v is self.index:
-                return True
             told += [x for x in self.recover(v, told) if x not in told]
-        return False
+        return all(index in told for index in self.indices)
 
     def recover(self, v: Value, told: Sequence[Value]) -> Iterator[Value]:
         """Values that v, with what else is told, gives away."""
@@ -145,6 +143,14 @@ class Survey:
         if isinstance(write.place.component, Value):
             used.append(write.place.component)
         return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
+
+
+def varying_indices(loop: Op) -> list[Param]:
+    """The indices of a `parallel`, without those that are known to have one value; one at least."""
+    axes = axes_of(loop)
+    ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
+    found = [a.param for a, (b, e) in zip(axes, ends) if b is None or e is None or e - b > 1]
+    return found or [axes[0].param]
 
 
 def is_same_index(a: Index, b: Index) -> bool:
@@ -186,9 +192,9 @@ def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Fun
     """The Func with the private atomics that are wanted replaced."""
     if not has_kind(fn.body, UPDATES):
         return fn
-    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
-    loops = [op.regions[0] for op in fn.body.ops if op.kind == "parallel"]
-    surveys = [serial, *(Survey(r.ops, r.params[0]) for r in loops)]
+    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], ())
+    loops = [op for op in fn.body.ops if op.kind == "parallel"]
+    surveys = [serial, *(Survey(op.regions[0].ops, varying_indices(op)) for op in loops)]
     chosen = {a.op for s in surveys for a in s.private_atomics() if is_wanted(s, a)}
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -45,7 +45,7 @@ def cut_long_loops(fn: Func) -> Func:
         if len(parts) < 2:
             return None
         for part in parts:
-            b.parallel(args[0], args[1], part, op.attr)
+            b.parallel(args, part, op.attr)
         return ()
 
     return rebuild(fn, visit)
@@ -174,9 +174,10 @@ class Part(Rebuilder):
 
     def make(self, ops: Sequence[Op]) -> Region:
         """These ops and what they need done again."""
-        (old,) = self.loop.body.params
-        index = self.map[old] = Param(old.type, old.name)
-        with self.inside(index) as region:
+        params = self.loop.body.params
+        indices = [Param(old.type, old.name) for old in params]
+        self.map.update(zip(params, indices, strict=True))
+        with self.inside(*indices) as region:
             for op in ops:
                 for v in used_by(op):
                     self.bring(v)

@@ -59,7 +59,8 @@ ENTRIES: dict[str, Entry] = {
     "split": Entry("split:split_dispatches"),
     "reduce": Entry("reduce:reduce", "caps"),
     "workgroup": Entry("workgroup:fill_groups", "caps"),
-    "stride": Entry("stride:stride", "caps"),
+    "map_grid": Entry("map_grid:map_grid", "caps"),
+    "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
     "access": Entry("access:lower_access"),
@@ -83,22 +84,20 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("forward", "loads become values that the rules can see"),
     Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
     Step("dce", "private places never read; reduce wants to see all uses of a place", ("forward",)),
-    Step("bounds", "reduce and stride hide that an index belongs to its loop"),
+    Step("bounds", "reduce and map_grid hide that an index belongs to its loop"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
     ),
     Step("forward", "and so it meets other accesses of its place", ("reduce",)),
-    Step("workgroup", "stride wants whole workgroups; bounds would not see through it"),
-    Step(
-        "stride", "after reduce, which makes fixed counts itself, and demote, which it would blind"
-    ),
-    Step("simplify", "reduce and stride build without looking around", ("reduce", "stride")),
-    Step("licm", "what all iterations of an invocation share", ("reduce", "stride")),
+    Step("workgroup", "map_grid wants whole workgroups; bounds would not see through it"),
+    Step("map_grid", "after reduce, which shares loops out itself, and demote, which it blinds"),
+    Step("simplify", "reduce and map_grid build without looking around", ("reduce", "map_grid")),
+    Step("licm", "what all iterations of an invocation share", ("reduce", "map_grid")),
     Step("bounds", "the places that reduce made", ("reduce",)),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
-    Step("dce", "what these left unused", ("reduce", "stride", "legalize")),
+    Step("dce", "what these left unused", ("reduce", "map_grid", "legalize")),
 )
 
 # On each dispatch, before it is emitted: what stands in the op table as `LOWERED` is written in

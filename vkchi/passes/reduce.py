@@ -37,15 +37,8 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.grid import DEFAULT_BLOCK
-from vkchi.passes.stride import (
-    count_trips,
-    first_offset,
-    is_processor,
-    iteration,
-    most_threads,
-    share_out,
-    subgroup_width,
-)
+from vkchi.passes.map_grid import find_order, is_processor, most_threads, subgroup_width
+from vkchi.passes.share import Crowd, share_out
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i32, scalar_of, with_scalar
 
@@ -156,23 +149,22 @@ class _Reducer:
         claims = find_claims(op, self.used, self.roots, self.locals)
         if not claims:
             return None
-        share = share_out(b, op, args, threads, subgroup_width(self.caps))
-        t, k = Param(i32, "t"), Param(i32, "k")
-        (body,) = op.regions
+        crowd = Crowd(threads, subgroup_width(self.caps))
+        shared = share_out(b, op, args, crowd, find_order(op))
+        t, (body,) = Param(i32, "t"), op.regions
+
+        def fill(indices: Sequence[Value], _: Value) -> None:
+            self.rebuilder.map.update(zip(body.params, indices, strict=True))
+            self.rebuilder.ops(body.ops[:-1])
+
         with b.region(t) as outer:
             sums = self.open_sums(b, claims)
-            first = first_offset(b, share, t)
-            n = count_trips(b, share, first)
-            zero = b.const(0, i32)
-            with b.region(k) as inner:
-                self.rebuilder.map[body.params[0]] = iteration(b, share, first, k)
-                self.rebuilder.ops(body.ops)
-            b.for_(zero, n, (), inner)
+            shared.emit(b, t, fill)
             for found in sums:
                 self.finish_subgroup(b, found)
             b.span = op.span
             b.emit("yield")
-        b.parallel(b.const(0, i32), share.threads, outer)
+        b.parallel((b.const(0, i32), shared.threads), outer)
         return ()
 
     def finish_subgroup(self, b: Builder, found: Sum) -> None:

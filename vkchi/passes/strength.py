@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.intervals import Intervals, loops_of
+from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant, is_power_of_two
 from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
@@ -41,7 +41,7 @@ class Strengthener(Rebuilder):
     def __init__(self, fn: Func) -> None:
         super().__init__(self.visit_division)
         self.on_host = set(fn.body.ops) if find_parallel(fn) else set()
-        self.intervals = Intervals(loops_of(fn.body))
+        self.intervals = Intervals(axes_in(fn.body))
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """The cheaper form of a division of natural numbers, or None."""

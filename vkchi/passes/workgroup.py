@@ -35,6 +35,7 @@ from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.passes.grid import choose_block, fills_groups
+from vkchi.passes.map_grid import put_in_rows
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 
@@ -61,6 +62,8 @@ def fill_groups(fn: Func, caps: Caps = SMALLEST) -> Func:
     wanted = {op for op in wanted if not is_full(op, caps)}
     if not wanted:
         return fn
+    if any(len(op.args) > 2 for op in wanted):
+        return fill_groups(put_in_rows(fn, wanted), caps)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:
@@ -106,7 +109,7 @@ def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
         if not is_counted:
             b.emit("barrier")
         b.emit("yield")
-    b.parallel(b.const(0, i32), whole, padded, block)
+    b.parallel((b.const(0, i32), whole), padded, block)
 
 
 def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:

@@ -51,7 +51,7 @@ class Influence:
             for v in op.args:
                 self.uses.setdefault(v, []).append(op)
         self.unsteady = Dependence(fn.body, unsteady).found
-        own: set[Value] = {op.regions[0].params[0] for op in ops if op.kind == "parallel"}
+        own: set[Value] = {p for op in ops if op.kind == "parallel" for p in op.regions[0].params}
         own |= {op for op in ops if op.kind in VARYING}
         self.varying = Dependence(fn.body, own).found
 

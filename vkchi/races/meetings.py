@@ -113,7 +113,7 @@ class Sites(Survey):
     """The accesses of a loop's body."""
 
     def __init__(self, region: Region) -> None:
-        super().__init__(region.ops, region.params[0])
+        super().__init__(region.ops, region.params)
         self.region = region
         self.loads: dict[Value, list[Op]] = {}
         self.uses: dict[Value, list[Op]] = {}

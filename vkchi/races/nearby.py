@@ -11,6 +11,7 @@ from functools import reduce
 
 from vkchi.analysis.footprint import Box, Footprint, Shaped, element_of, joined, may_meet
 from vkchi.analysis.intervals import Intervals
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param
 from vkchi.races.meetings import Meeting
 
@@ -33,8 +34,9 @@ class Nearby:
 def is_near(m: Meeting, ranges: Intervals) -> bool:
     """Whether the loop may have two iterations, and the parts of memory meet that both accesses may
     touch."""
-    begin, end = (ranges.of(v) for v in m.loop.args[:2])
-    if begin is not None and end is not None and end[1] - begin[0] <= 1:
+    ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(m.loop)]
+    lengths = [e[1] - b[0] if b is not None and e is not None else None for b, e in ends]
+    if all(n is not None and n <= 1 for n in lengths):
         return False
     if not isinstance(m.root, Param):
         return True

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from vkchi.autodiff.memory import for_each_element
 from vkchi.autodiff.sweep import as_i32, place_in
+from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.ops import WRITES, Effect, effect_of
@@ -226,7 +227,8 @@ class Noting:
         self, b: Builder, op: Op, cells: Cells, role: str, whens: tuple[When, ...], loop: Op
     ) -> None:
         """Note the iteration at the place of an access."""
-        index = b.emit("sub", self.get(loop.regions[0].params[0]), self.get(loop.args[0]))
+        indices = [self.get(p) for p in loop.regions[0].params]
+        index = number_of(b, [self.get(v) for v in loop.args], indices)
         conditions = [emit_when(b, when, self.get) for when in whens]
         leaves_out = role == DIFFERS or (is_change(op, role) and op.kind == "atomic_add")
         parts = self._changed(b, op) if leaves_out and not whens else None

@@ -16,7 +16,8 @@ places are never carried. `[x]` is the block with label x:
              [body] ...  Branch next          [next] i' = i + 1;  Branch header
              [merge] the results are the carried phis, which dominate it
     while:   the same, with the first region in `check` and no index
-    parallel: i = begin + invocation index; with a guard, in a selection `index < count`
+    parallel: of one axis; i = begin + invocation index; with a guard, in a selection
+             `index < count`
     yield:   nothing; who lowers the region reads its arguments
 
 Must not know: what the ops inside regions are.

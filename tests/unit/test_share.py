@@ -1,0 +1,111 @@
+"""How invocations share the iterations of loops over several axes: each is run once."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from vkchi.ir import axes
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param, Value
+from vkchi.ir.interp import run
+from vkchi.ir.verify import verify
+from vkchi.passes import share
+from vkchi.passes.map_grid import map_grid
+from vkchi.passes.share import Crowd, share_out
+from vkchi.passes.wide import copy_body
+from vkchi.target.caps import Caps
+from vkchi.types import Array, i32
+
+EXTENTS = [
+    (1, 1),
+    (3, 5),
+    (5, 3),
+    (2, 70),
+    (70, 2),
+    (4, 8),
+    (3, 2, 5),
+    (2, 2, 2, 3),
+    (0, 4),
+    (4, 0),
+]
+BEGINS = (0, -7, 3, 0)
+
+
+def loop_over(extents: tuple[int, ...], kind: str) -> tuple[Func, dict[str, object]]:
+    """A loop that counts what it comes to; bounds are constants, arguments, or in memory."""
+    n, b = len(extents), Builder()
+    out, at = Param(Array.of(i32, n), "out"), Param(Array.of(i32, 1), "at")
+    given = [Param(i32, f"n{k}") for k in range(n)]
+    bounds: list[Value] = []
+    indices = [Param(i32, "ijkl"[k]) for k in range(n)]
+    with b.region() as body:
+        for k, extent in enumerate(extents):
+            begin = b.const(BEGINS[k], i32)
+            stored = b.emit("load", b.emit("elem", at, b.const(k, i32)))
+            end = {"const": b.const(BEGINS[k] + extent, i32), "given": given[k], "found": stored}
+            bounds += [begin, end[kind]]
+        with b.region(*indices) as inner:
+            keys = [b.emit("sub", i, begin) for i, begin in zip(indices, bounds[::2])]
+            b.emit("atomic_add", b.emit("elem", out, *keys), b.const(1, i32))
+            b.emit("yield")
+        b.parallel(bounds, inner)
+        b.emit("yield")
+    ends = [BEGINS[k] + n for k, n in enumerate(extents)]
+    values: dict[str, object] = {f"n{k}": np.int32(end) for k, end in enumerate(ends)}
+    values |= {"out": np.zeros(extents, np.int32), "at": np.array(ends, np.int32)}
+    return Func("f", (out, at, *given), body), values
+
+
+def shared(fn: Func, crowd: Crowd) -> Func:
+    """The Func with its loop shared out."""
+    ops = [op for op in fn.body.ops if op.kind != "parallel"][:-1]
+    (loop,) = (op for op in fn.body.ops if op.kind == "parallel")
+    b, t = Builder(), Param(i32, "t")
+    with b.region() as body:
+        for op in ops:
+            b.insert(op)
+        found = share_out(b, loop, loop.args, crowd)
+        with b.region(t) as inner:
+            found.emit(b, t, lambda indices, _: copy_body(b, loop, indices))
+            b.emit("yield")
+        b.parallel((b.const(0, i32), found.threads), inner)
+        b.emit("yield")
+    new = Func("g", fn.params, body)
+    verify(new)
+    return new
+
+
+@pytest.mark.parametrize("kind", ["const", "given", "found"])
+@pytest.mark.parametrize("crowd", [Crowd(4, 2), Crowd(16, 4), Crowd(8, 8), Crowd(6, 3)], ids=str)
+def test_every_iteration_is_run_once(kind: str, crowd: Crowd) -> None:
+    for extents in EXTENTS:
+        fn, values = loop_over(extents, kind)
+        run(shared(fn, crowd), values)
+        assert (np.asarray(values["out"]) == 1).all(), extents
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 9, 24])
+def test_axes_that_are_too_long_together_are_gone_through(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where i32 counts no further than `most`."""
+    monkeypatch.setattr(share, "INT_MAX", most)
+    for extents, crowd in product(EXTENTS, [Crowd(4, 2), Crowd(6, 3)]):
+        fn, values = loop_over(extents, "found")
+        run(shared(fn, crowd), values)
+        assert (np.asarray(values["out"]) == 1).all(), extents
+
+
+def test_no_division_is_left_in_the_body() -> None:
+    """But where an invocation begins."""
+    fn, _ = loop_over((500, 700), "const")
+    (loop,) = (op for op in map_grid(fn, Caps(subgroup_size=8)).body.ops if op.kind == "parallel")
+    inner = next(op for op in loop.regions[0].ops if op.kind == "for").regions[0]
+    assert not {op.kind for op in inner.ops} & {"mod", "rem", "floordiv", "truncdiv"}
+
+
+def test_the_host_counts_all_axes_together() -> None:
+    assert axes.INT_MAX == share.INT_MAX

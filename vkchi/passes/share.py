@@ -1,0 +1,252 @@
+"""How a fixed number of invocations shares the iterations of a `parallel`.
+
+Subgroups take contiguous pieces of the iterations, and step through them side by side: with W
+invocations in a subgroup and at most P iterations for each, the k-th of invocation t is number
+
+    (t // W) * (W * P) + t % W + k * W
+
+which a processor reads as one stream, and a graphics card in whole lines. (Steps of T, the usual
+form, are three times slower on lavapipe: all of them fall into the same set of its cache.) With a
+demanded workgroup size, W is that size, so that workgroups stay consecutive iterations. Numbers of
+iterations are counted as u32, which holds that of every range of i32.
+
+Several axes are digits of that number, the last one the fastest. They are found by division where
+an invocation begins; from there on W is added digit by digit, with carries. Where all extents but
+the slowest are constant powers of two, division is cheaper.
+
+Where nobody knows before the loop runs that i32 counts all axes together, as many of the fast ones
+as it does count are shared out so, and every invocation goes through the others in loops around:
+
+    for o in 0..outer { for k in 0..n { ... } }
+
+Owns: this form. Must not know: which loops want it, how many invocations.
+
+    >>> shared = share_out(b, op, args, Crowd(8192, 8))
+    >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from vkchi.analysis.host_numbers import host_length
+from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, total_of
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Op, Param, Value
+from vkchi.types import i32, u32
+
+Body = Callable[[Sequence[Value], Value], None]
+
+
+class Crowd(NamedTuple):
+    """How many invocations there are at most, and how many of them run side by side, which divides
+    that."""
+
+    most: int
+    width: int
+
+
+class Share(NamedTuple):
+    """How `threads` (an i32) invocations share the iterations from `begin` on: `width` side by
+    side, at most `most` (an i32) each; `total` is the number of all iterations, a u32, or None if
+    each invocation has `most`. With `may_wrap`, offsets may go beyond 32 bits."""
+
+    begin: Value
+    threads: Value
+    width: int
+    most: Value
+    total: Value | None
+    may_wrap: bool = False
+
+
+class Shared(NamedTuple):
+    """A `parallel` that is shared out: one axis where there is no `space`, else its digits, of
+    which `outer` are the extents that each invocation goes through."""
+
+    share: Share
+    space: Space | None = None
+    outer: tuple[Value, ...] = ()
+
+    @property
+    def threads(self) -> Value:
+        """The invocations, an i32."""
+        return self.share.threads
+
+    def emit(self, b: Builder, t: Value, body: Body) -> None:
+        """Append what invocation t does: `body` with the indices of every iteration, and its
+        number."""
+        first = first_offset(b, self.share, t)
+        trips = count_trips(b, self.share, first)
+        if self.space is None:
+            emit_rounds(b, trips, (), lambda k, _: self._plain(b, first, k, body))
+        elif self.space.is_cheap and not self.outer:
+            emit_rounds(b, trips, (), lambda k, _: self._divided(b, first, k, body))
+        else:
+            start = self.inner.split(b, as_type(b, first, u32))
+            self._around(b, trips, start, [], body)
+
+    @property
+    def inner(self) -> Space:
+        """The digits that are shared out."""
+        assert self.space is not None
+        return self.space
+
+    def _plain(self, b: Builder, first: Value, k: Value, body: Body) -> Sequence[Value]:
+        i = iteration(b, self.share, first, k)
+        body([i], i if constant_int(self.share.begin) == 0 else b.emit("sub", i, self.share.begin))
+        return ()
+
+    def _divided(self, b: Builder, first: Value, k: Value, body: Body) -> Sequence[Value]:
+        i = iteration(b, self.share, first, k)
+        body(self.inner.indices(b, self.inner.split(b, i)), i)
+        return ()
+
+    def _around(
+        self, b: Builder, trips: Value, start: list[Value], rounds: list[Value], body: Body
+    ) -> None:
+        """The loops through the outer extents, and what they are around."""
+        if len(rounds) < len(self.outer):
+            k = Param(u32, "o")
+            with b.region(k) as region:
+                self._around(b, trips, start, [*rounds, k], body)
+                b.emit("yield")
+            b.for_(b.const(0, u32), self.outer[len(rounds)], (), region)
+            return
+        steps = self.inner.split(b, b.const(self.share.width, u32))
+
+        def step(_: Value, digits: Sequence[Value]) -> Sequence[Value]:
+            values = list(digits)
+            for at, o in enumerate(rounds):
+                values[at] = b.emit("add", values[at], o)
+            body(self.inner.indices(b, values), self.inner.number(b, values))
+            return self._following(b, digits, steps)
+
+        emit_rounds(b, trips, start, step)
+
+    def _following(
+        self, b: Builder, digits: Sequence[Value], steps: Sequence[Value]
+    ) -> list[Value]:
+        """The digits of the number that is `steps` more."""
+        found: list[Value] = []
+        carry: Value | None = None
+        for at in reversed(range(len(digits))):
+            v: Value = b.emit("add", digits[at], steps[at])
+            v = b.emit("add", v, carry) if carry is not None else v
+            if at:
+                extent = as_type(b, self.inner.digits[at].extent, u32)
+                goes_round = b.emit("ge", v, extent)
+                carry = b.emit("cast", goes_round, type=u32)
+                v = b.emit("select", goes_round, b.emit("sub", v, extent), v)
+            found.append(v)
+        return found[::-1]
+
+
+def emit_rounds(
+    b: Builder,
+    trips: Value,
+    first: Sequence[Value],
+    step: Callable[[Value, Sequence[Value]], Sequence[Value]],
+) -> None:
+    """A `for` that runs `trips` times, from 0, and carries what `step` gives."""
+    k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
+    with b.region(k, *carried) as region:
+        following = step(k, carried)
+        b.span = None
+        b.emit("yield", *following)
+    b.for_(b.const(0, i32), trips, first, region)
+
+
+def share_out(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:
+    """Share out the iterations of a `parallel` with these bounds, of which there may be too many
+    for i32 only where the host does not see it. There is one invocation for each iteration at most
+    if the host finds how many there are."""
+    if len(args) == 2 and not order:
+        return Shared(share_range(b, op, args, crowd))
+    space = space_of(b, args, order)
+    zero = b.const(0, i32)
+    if host_length(op) is not None:
+        total = total_of(b, space)
+        return Shared(share_range(b, op, (zero, total), crowd), space)
+    inner, outer, count = cut_space(b, space)
+    return Shared(share_count(b, zero, count, b.const(crowd.most, i32), crowd), inner, outer)
+
+
+def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value]:
+    """The space with extents of 1 where i32 would not count it, the extents that are missing there,
+    of all but the fastest, and the number of iterations that are left in it."""
+    most, one = b.const(INT_MAX, u32), b.const(1, u32)
+    extents = [as_type(b, digit.extent, u32) for digit in space.digits]
+    count, inner, outer = extents[-1], [extents[-1]], []
+    for extent in extents[-2::-1]:
+        room = b.emit("floordiv", most, b.emit("max", count, one))
+        fits = b.emit("le", extent, room)
+        inner.append(b.emit("select", fits, extent, one))
+        outer.append(b.emit("select", fits, one, extent))
+        count = b.emit("mul", count, inner[-1])
+    digits = [d._replace(extent=e) for d, e in zip(space.digits, inner[::-1], strict=True)]
+    none = b.emit("eq", count, b.const(0, u32))  # nor a round around nothing
+    outer = [b.emit("select", none, b.const(0, u32), extent) for extent in outer]
+    return space._replace(digits=tuple(digits)), tuple(outer[::-1]), count
+
+
+def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Share:
+    """Share out the numbers from a begin to an end, the iterations of `op`."""
+    begin, end = args
+    first, last = constant_int(begin), constant_int(end)
+    limit = crowd.most
+    if first is not None and last is not None:
+        n = max(0, last - first)
+        most = -(-n // limit)
+        exact = most * limit == n
+        total = None if exact else b.const(n, u32)
+        return Share(begin, b.const(limit, i32), crowd.width, b.const(most, i32), total)
+    known = host_length(op) is not None  # a launch checks then that i32 holds it
+    if known and first == 0:
+        count = b.emit("bitcast", end, type=u32)  # what runs at all has a positive length
+    else:
+        count = b.emit("trip_count", begin, end, b.const(1, i32))
+    threads: Value = b.const(limit, i32)
+    if known:
+        threads = b.emit("min", end if first == 0 else as_i32(b, count), threads)
+        return share_count(b, begin, count, threads, crowd)._replace(may_wrap=False)
+    return share_count(b, begin, count, threads, crowd)
+
+
+def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: Crowd) -> Share:
+    """Share out so many iterations, a u32."""
+    step = as_type(b, threads, u32)
+    left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
+    most = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
+    may_wrap = crowd.most & (crowd.most - 1) != 0  # else limit * most is 2**32 at most
+    return Share(begin, threads, crowd.width, as_i32(b, most), count, may_wrap)
+
+
+def first_offset(b: Builder, share: Share, t: Value) -> Value:
+    """The number of the first iteration of invocation t, counted from begin, an i32."""
+    width = b.const(share.width, i32)
+    piece = b.emit("mul", share.most, width)
+    lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)
+    first = b.emit("add", b.emit("mul", group, piece), lane)
+    if not share.may_wrap or share.total is None:
+        return first
+    above = b.emit("sub", b.const(-1, i32), lane)  # the last offset, less that within the piece
+    pieces = b.emit("floordiv", *[b.emit("bitcast", v, type=u32) for v in (above, piece)])
+    fits = b.emit("le", b.emit("bitcast", group, type=u32), pieces)
+    return b.emit("select", fits, first, as_i32(b, share.total))
+
+
+def count_trips(b: Builder, share: Share, first: Value) -> Value:
+    """The number of iterations of the invocation that begins at `first`, an i32."""
+    if share.total is None:
+        return share.most
+    at = b.emit("bitcast", first, type=u32)
+    trips = as_i32(b, b.emit("trip_count", at, share.total, b.const(share.width, u32)))
+    return b.emit("min", trips, share.most)
+
+
+def iteration(b: Builder, share: Share, first: Value, k: Value) -> Value:
+    """The k-th iteration of the invocation that begins at `first`, an i32."""
+    here = first if constant_int(share.begin) == 0 else b.emit("add", share.begin, first)
+    return b.emit("add", here, b.emit("mul", k, b.const(share.width, i32)), name="i")

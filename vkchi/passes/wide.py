@@ -1,0 +1,116 @@
+"""Loops that 32 bits cannot count run on a fixed number of invocations.
+
+    parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, INVOCATIONS {^(%t: i32)
+                                                      for k in 0..rounds { body }}
+
+where each invocation runs every so many-th iteration, and iterations are counted as u64. That is
+so where an axis is of i64, or the axes are known to have more iterations together than i32 holds.
+What u64 does not hold either, nobody sees the end of.
+
+Owns: this form. All that comes after sees axes of i32. Must not know: devices.
+
+    >>> cut_wide_loops(fn)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.types import i32, i64, u64
+
+INVOCATIONS = 1 << 16
+INT_MAX = (1 << 31) - 1
+
+
+def cut_wide_loops(fn: Func) -> Func:
+    """The Func with axes of i32 only, of which no loop is known to have too many iterations."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind != "parallel" or not is_wide(op):
+            return None
+        build_wide(b, op, args)
+        return ()
+
+    return rebuild(fn, visit)
+
+
+def is_wide(op: Op) -> bool:
+    """Whether i32 cannot count a loop."""
+    axes = axes_of(op)
+    return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
+
+
+def static_count(axes: Sequence[Axis]) -> int | None:
+    """The number of iterations, if that is known here."""
+    ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
+    known = [(b, e) for b, e in ends if b is not None and e is not None]
+    return math.prod(max(0, e - b) for b, e in known) if len(known) == len(axes) else None
+
+
+def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
+    """Append the loop with these bounds."""
+    axes = [(args[k], args[k + 1]) for k in range(0, len(args), 2)]
+    extents = [length(b, *ends) for ends in axes]
+    total = extents[0]
+    for extent in extents[1:]:
+        total = saturated_product(b, total, extent)
+    t, k = Param(i32, "t"), Param(u64, "k")
+    with b.region(t) as outer:
+        first = b.emit("cast", t, type=u64)
+        step = b.const(INVOCATIONS, u64)
+        rounds = b.emit("trip_count", first, total, step)
+        with b.region(k) as inner:
+            at = b.emit("add", first, b.emit("mul", k, step))
+            copy_body(b, op, indices_at(b, op, at, extents, axes))
+            b.emit("yield")
+        b.for_(b.const(0, u64), rounds, (), inner)
+        b.emit("yield")
+    b.parallel((b.const(0, i32), b.const(INVOCATIONS, i32)), outer)
+
+
+def length(b: Builder, begin: Value, end: Value) -> Value:
+    """How long an axis is, a u64."""
+    if begin.type is i32:
+        return b.emit("cast", b.emit("trip_count", begin, end, b.const(1, i32)), type=u64)
+    return b.emit("trip_count", begin, end, b.const(1, i64))
+
+
+def saturated_product(b: Builder, x: Value, y: Value) -> Value:
+    """x times y of u64, or the greatest u64 where that does not hold it."""
+    most, one = b.const((1 << 64) - 1, u64), b.const(1, u64)
+    fits = b.emit("le", x, b.emit("floordiv", most, b.emit("max", y, one)))
+    return b.emit("select", fits, b.emit("mul", x, y), most)
+
+
+def indices_at(
+    b: Builder,
+    op: Op,
+    at: Value,
+    extents: Sequence[Value],
+    axes: Sequence[tuple[Value, Value]],
+) -> list[Value]:
+    """The indices of an iteration by its number; the last axis is the fastest."""
+    found: list[Value] = []
+    for k in reversed(range(len(axes))):
+        digit = at if k == 0 else b.emit("mod", at, extents[k])
+        at = at if k == 0 else b.emit("floordiv", at, extents[k])
+        p = op.regions[0].params[k]
+        assert p.type is i32 or p.type is i64
+        moved = b.emit("cast", digit, type=p.type)
+        is_from_0 = constant_int(axes[k][0]) == 0
+        found.append(moved if is_from_0 else b.emit("add", moved, axes[k][0], name=p.name))
+    return found[::-1]
+
+
+def copy_body(b: Builder, op: Op, indices: Sequence[Value]) -> None:
+    """Append the loop's body with these indices."""
+    rebuilder = Rebuilder(lambda b, inner, args: None)
+    rebuilder.b = b
+    rebuilder.map.update(zip(op.regions[0].params, indices, strict=True))
+    rebuilder.ops(op.regions[0].ops[:-1])
