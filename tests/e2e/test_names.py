@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ import vkchi as ti
 from vkchi.compat.unsupported import MODULES, TABLE, UnsupportedName, reason_for
 from vkchi.errors import Unsupported
 
+ROOT = Path(__file__).parents[2]
 NAMES = (Path(__file__).parent / "names.txt").read_text().split()
 
 
@@ -186,3 +189,18 @@ def test_what_few_programs_need_is_not_loaded_with_vkchi() -> None:
     loaded = set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
     later = {"ad", "compiler", "device", "lang.decompose", "launch", "linalg", "texture", "tools"}
     assert not loaded & {f"vkchi.{name}" for name in later}
+
+
+def listed_as_missing() -> list[str]:
+    """The names in the table of docs/language/differences.md; of a module one it might have."""
+    text = (ROOT / "docs/language/differences.md").read_text()
+    rows = text.partition("## Names that are not there")[2].splitlines()
+    cells = [row.split("|")[1] for row in rows if row.startswith("| `ti.")]
+    found = [name for cell in cells for name in re.findall(r"`ti\.([^`]+)`", cell)]
+    return [name.replace("*", "some") for name in found]
+
+
+@pytest.mark.parametrize("name", listed_as_missing())
+def test_names_listed_as_missing(name: str) -> None:
+    with pytest.raises(UnsupportedName, match="is not supported yet: "):
+        functools.reduce(getattr, name.split("."), ti)

@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vkchi.errors import KernelTypeError
+from vkchi.errors import KernelValueError
 from vkchi.types import CONSTRUCTORS, Defaults, Following, Scalar, Tensor, Type, cook
 
 # What `StructType.field`, `.ndarray` and calls of an `ArgPackType` do: filled by `vkchi/__init__`.
@@ -113,7 +113,7 @@ def _find_type(module: str, name: str) -> Any:
 def _checked(name: str, t: Any) -> Any:
     found = StructType(t) if isinstance(t, dict) else t
     if not isinstance(cook(found), Scalar | Tensor | StructType):
-        raise KernelTypeError(
+        raise KernelValueError(
             f"member `{name}` of a struct needs a type such as ti.f32, not {t!r}",
             help="a number, vector, matrix or struct type",
         )
