@@ -79,7 +79,7 @@ def give_up(
     cx.b.span = cx.span._replace(caller=first.caller)
     cx.reports.emit(cx, "assertion", [deep])
     cx.b.span = span
-    zeros = [value(cx, 0, t) for t in types]  # type: ignore[arg-type]
+    zeros = [value(cx, 0, t) for t in types]
     if not zeros:
         return None
     return zeros[0] if is_one else tuple(zeros)
