@@ -260,7 +260,8 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
     size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
     factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))
     folder = find_folder(cache_dir or config.get("offline_cache_file_path"))
-    return Store(folder, Limits(policy, size, factor), compiler_version())
+    version = compiler_version()
+    return Store(folder, Limits(policy, size, factor), version) if version else None
 
 
 def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:

@@ -12,6 +12,7 @@ import pytest
 
 from vkchi.cache import store as store_module
 from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
+from vkchi.cache.version import compiler_version, digest_of
 from vkchi.errors import CacheWarning
 
 KEY, OTHER = digest([b"one"]), digest([b"two"])
@@ -303,3 +304,22 @@ def test_too_many_files(store):
     for k in range(6):
         put(store, digest([bytes([k])]), b"")
     assert store.prune(Limits(most_files=4, factor=0.1)) == 2
+
+
+# --- the compiler's version
+
+
+def test_the_version_is_of_all_sources(tmp_path):
+    package = tmp_path / "p"
+    (package / "inner").mkdir(parents=True)
+    assert digest_of(str(package)) == ""
+    (package / "a.py").write_text("x = 1")
+    (package / "inner" / "b.py").write_text("y = 1")
+    found = [digest_of(str(package))]
+    (package / "inner" / "b.py").write_text("y = 2")
+    found.append(digest_of(str(package)))
+    (package / "inner" / "b.py").rename(package / "b.py")
+    found.append(digest_of(str(package)))
+    (package / "notes.txt").write_text("no source")
+    assert len(set(found)) == 3 and digest_of(str(package)) == found[-1]
+    assert len(compiler_version()) == 64
