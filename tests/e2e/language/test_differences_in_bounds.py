@@ -50,3 +50,10 @@ def test_truth_values_in_sums() -> None:
         return a + b
 
     check(k(3, True), 4)
+
+
+@pytest.mark.ours("floats-into-integers")
+def test_floats_into_integers() -> None:
+    x, v = ti.field(ti.i32, 2), ti.Vector.field(2, ti.i32, 2)
+    x[0], v[0] = 1.7, [-1.7, 2]
+    check([x[0], v[0].to_list()], [1, [-1, 2]])
