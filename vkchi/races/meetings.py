@@ -5,7 +5,7 @@ apart if
 - constants in their indices or components differ, or some index is one value of the whole loop,
   plus different constants;
 - some axes have indices that are computed alike in both, and these tell the iteration: as
-  `demote.Survey` has it, or as the number that `k = ti.atomic_add(count[...], 1)` drew.
+  `access.Survey` has it, or as the number that `k = ti.atomic_add(count[...], 1)` drew.
 Neither do iterations disturb each other that
 - do the same kind of atomic operation, which commute;
 - store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`;
@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from vkchi.analysis.access import Survey, is_alike, is_same_index
 from vkchi.analysis.alias import Index, Place, are_distinct, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
 from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
-from vkchi.passes.demote import Survey, is_alike, is_same_index
 from vkchi.races.dependence import only_raises_flag
 from vkchi.types import Array
 
