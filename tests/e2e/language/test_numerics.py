@@ -47,6 +47,7 @@ FAMILIES = {
     "repeated": repeated,
     "scaled rows": scaled_rows,
     "huge": lambda n: RNG.standard_normal((COUNT, n, n)) * 1e12,
+    "rank 0": lambda n: np.zeros((COUNT, n, n)),
     "tiny": lambda n: RNG.standard_normal((COUNT, n, n)) * 1e-12,
 }
 # The f64 formulas of Taichi end at about 1e-10.
