@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from vkchi.autodiff.minmax import can_scout, late_roots, scout
 from vkchi.autodiff.nonfinite import spread_wild
-from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import (
@@ -33,6 +32,7 @@ from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
 from vkchi.ir.names import DUAL
+from vkchi.ir.num import Num
 from vkchi.ir.ops import TABLE, WRITES, Trait
 from vkchi.types import Ptr, Scalar, Tensor
 
@@ -139,7 +139,7 @@ class Forward:
         site = Site(self.b, op, self.get, changing, is_wild=is_wild, has_tangents=True)
         terms = []
         for k in changing:
-            tangent = Number(self.b, self.tangent(op.args[k]))
+            tangent = Num(self.b, self.tangent(op.args[k]))
             term = multiply(site, tangent, rule.partials[k])
             if term is not None:
                 terms.append(term.v)

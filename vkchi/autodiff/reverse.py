@@ -43,7 +43,6 @@ from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_save
 from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.memory import Adjoints, Versions
 from vkchi.autodiff.nonfinite import Wild
-from vkchi.autodiff.number import Number
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
@@ -63,6 +62,7 @@ from vkchi.errors import GradientError
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
 from vkchi.types import Array, Ptr, Scalar, Tensor, i32
 
@@ -229,13 +229,13 @@ class Reverse:
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [
-                multiply(site, Number(self.b, g), p) if site.is_active(k) else None
+                multiply(site, Num(self.b, g), p) if site.is_active(k) else None
                 for k, p in enumerate(rule.partials)
             ]
         elif isinstance(rule, Special):
             raise refuse(op)
         else:
-            given = rule.vjp(site, Number(self.b, g))
+            given = rule.vjp(site, Num(self.b, g))
         for v, x in zip(op.args, given, strict=True):
             if x is not None:
                 self.scopes.give(v, x.v)

@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vkchi.autodiff.number import Number
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
+from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
@@ -51,32 +51,32 @@ class Site:
         self.b, self.op, self.get, self.active = b, op, get, active
         self.is_wild, self.has_tangents = is_wild, has_tangents
 
-    def operand(self, k: int) -> Number:
+    def operand(self, k: int) -> Num:
         """The primal value of operand k."""
-        return Number(self.b, self.get(self.op.args[k]))
+        return Num(self.b, self.get(self.op.args[k]))
 
     @property
-    def x(self) -> Number:
+    def x(self) -> Num:
         """The first operand."""
         return self.operand(0)
 
     @property
-    def y(self) -> Number:
+    def y(self) -> Num:
         """The second operand."""
         return self.operand(1)
 
     @property
-    def out(self) -> Number:
+    def out(self) -> Num:
         """The result."""
-        return Number(self.b, self.get(self.op))
+        return Num(self.b, self.get(self.op))
 
     def is_active(self, k: int) -> bool:
         """Whether a derivative by operand k is wanted."""
         return k in self.active
 
 
-Partial = Callable[[Site], Number]
-Vjp = Callable[[Site, Number], "list[Number | None]"]
+Partial = Callable[[Site], Num]
+Vjp = Callable[[Site, Num], "list[Num | None]"]
 
 
 class Constant(NamedTuple):
@@ -136,20 +136,20 @@ Rule = Partials | Linear | Bilinear | Special
 # --- elementwise ---------------------------------------------------------------------------------
 
 
-def _pow_base(s: Site) -> Number:
+def _pow_base(s: Site) -> Num:
     slope = s.y * s.x.pow(s.y - 1)
     return (s.y == 0).where(s.y * 0, slope)
 
 
-def _pow_exponent(s: Site) -> Number:
+def _pow_exponent(s: Site) -> Num:
     is_zero = s.x == 0
-    return s.out * is_zero.where(s.x + 1, s.x).call("log")
+    return s.out * is_zero.where(s.x + 1, s.x).op("log")
 
 
-def _truncated(x: Number, y: Number) -> Number:
+def _truncated(x: Num, y: Num) -> Num:
     """The whole quotient that belongs to `rem`."""
-    whole = x.call("abs").floordiv(y.call("abs"))
-    return whole * x.call("sign") * y.call("sign")
+    whole = x.op("abs").floordiv(y.op("abs"))
+    return whole * x.op("sign") * y.op("sign")
 
 
 _FIRST = Choice(lambda s: s.out == s.x)
@@ -169,7 +169,7 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "mod": (ONE, lambda s: -s.x.floordiv(s.y)),
     "rem": (ONE, lambda s: -_truncated(s.x, s.y)),
     "neg": (MINUS,),
-    "abs": (lambda s: s.x.call("sign"),),
+    "abs": (lambda s: s.x.op("sign"),),
     "min": (_FIRST, _SECOND),
     "max": (_FIRST, _SECOND),
     "pow": (Steep(_pow_base), Steep(_pow_exponent)),
@@ -179,58 +179,58 @@ _ELEMENTWISE: dict[str, tuple[Factor, ...]] = {
     "exp2": (Steep(lambda s: s.out * math.log(2)),),
     "log": (Steep(lambda s: 1 / s.x),),
     "log2": (Steep(lambda s: 1 / math.log(2) / s.x),),
-    "sin": (lambda s: s.x.call("cos"),),
-    "cos": (lambda s: -s.x.call("sin"),),
+    "sin": (lambda s: s.x.op("cos"),),
+    "cos": (lambda s: -s.x.op("sin"),),
     "tan": (lambda s: 1 + s.out * s.out,),
-    "asin": (Steep(lambda s: (1 - s.x * s.x).call("rsqrt")),),
-    "acos": (Steep(lambda s: -(1 - s.x * s.x).call("rsqrt")),),
+    "asin": (Steep(lambda s: (1 - s.x * s.x).op("rsqrt")),),
+    "acos": (Steep(lambda s: -(1 - s.x * s.x).op("rsqrt")),),
     "atan": (lambda s: 1 / (1 + s.x * s.x),),
     "atan2": (
         Steep(lambda s: s.y / (s.x * s.x + s.y * s.y)),
         Steep(lambda s: -s.x / (s.x * s.x + s.y * s.y)),
     ),
-    "sinh": (lambda s: s.x.call("cosh"),),
-    "cosh": (lambda s: s.x.call("sinh"),),
+    "sinh": (lambda s: s.x.op("cosh"),),
+    "cosh": (lambda s: s.x.op("sinh"),),
     "tanh": (lambda s: 1 - s.out * s.out,),
 }
 
 # --- tensors -------------------------------------------------------------------------------------
 
 
-def _select(s: Site, g: Number) -> list[Number | None]:
+def _select(s: Site, g: Num) -> list[Num | None]:
     zero = g.zero()
     chosen = s.operand(0)
     return [None, chosen.where(g, zero), chosen.where(zero, g)]
 
 
-def _cast(s: Site, g: Number) -> list[Number | None]:
+def _cast(s: Site, g: Num) -> list[Num | None]:
     return [g.cast(scalar_of(s.op.args[0].type))]
 
 
-def _splat(s: Site, g: Number) -> list[Number | None]:
-    return [g.call("sum")]
+def _splat(s: Site, g: Num) -> list[Num | None]:
+    return [g.op("sum")]
 
 
-def _pack(s: Site, g: Number) -> list[Number | None]:
+def _pack(s: Site, g: Num) -> list[Num | None]:
     return [g.part(k) if s.is_active(k) else None for k in range(len(s.op.args))]
 
 
-def _extract(s: Site, g: Number) -> list[Number | None]:
+def _extract(s: Site, g: Num) -> list[Num | None]:
     return [g.zero(s.op.args[0].type).with_part(s.op.attr, g)]
 
 
-def _extract_at(s: Site, g: Number) -> list[Number | None]:
+def _extract_at(s: Site, g: Num) -> list[Num | None]:
     t = s.op.args[0].type
     assert isinstance(t, Tensor)
     k = s.operand(1).at_least(0).at_most(t.size - 1)  # as the op clamps it
     return [g.zero(t).with_part_at(k, g), None]
 
 
-def _insert(s: Site, g: Number) -> list[Number | None]:
+def _insert(s: Site, g: Num) -> list[Num | None]:
     return [g.with_part(s.op.attr, g.part(s.op.attr) * 0), g.part(s.op.attr)]
 
 
-def _insert_at(s: Site, g: Number) -> list[Number | None]:
+def _insert_at(s: Site, g: Num) -> list[Num | None]:
     t, k = s.op.args[0].type, s.operand(2)
     assert isinstance(t, Tensor)
     is_inside = (k >= 0) & (k <= t.size - 1)
@@ -238,36 +238,36 @@ def _insert_at(s: Site, g: Number) -> list[Number | None]:
     return [g.with_part_at(k, given.zero()), is_inside.where(given, given.zero()), None]
 
 
-def _transpose(s: Site, g: Number) -> list[Number | None]:
-    return [g.call("transpose")]
+def _transpose(s: Site, g: Num) -> list[Num | None]:
+    return [g.op("transpose")]
 
 
-def _sum(s: Site, g: Number) -> list[Number | None]:
+def _sum(s: Site, g: Num) -> list[Num | None]:
     return [g.splat(s.op.args[0].type)]
 
 
-def _matmul(s: Site, g: Number) -> list[Number | None]:
+def _matmul(s: Site, g: Num) -> list[Num | None]:
     is_vector = len(shape_of(s.op.args[1].type)) == 1
     left = right = None
     if s.is_active(0):
         y = _counting(s, s.y, g)
-        left = g.outer(y) if is_vector else g.matmul(y.call("transpose"))
+        left = g.outer(y) if is_vector else g.matmul(y.op("transpose"))
     if s.is_active(1):
-        right = _counting(s, s.x, g).call("transpose").matmul(g)
+        right = _counting(s, s.x, g).op("transpose").matmul(g)
     return [left, right]
 
 
-def _outer(s: Site, g: Number) -> list[Number | None]:
+def _outer(s: Site, g: Num) -> list[Num | None]:
     left = g.matmul(_counting(s, s.y, g)) if s.is_active(0) else None
-    right = g.call("transpose").matmul(_counting(s, s.x, g)) if s.is_active(1) else None
+    right = g.op("transpose").matmul(_counting(s, s.x, g)) if s.is_active(1) else None
     return [left, right]
 
 
-def _counting(s: Site, x: Number, g: Number) -> Number:
+def _counting(s: Site, x: Num, g: Num) -> Num:
     """A factor; 0 if it may be infinite and all of the adjoint is 0."""
     if not s.is_wild:
         return x
-    counts = g.call("abs").call("sum") != 0
+    counts = g.op("abs").op("sum") != 0
     return counts.splat(with_scalar(x.type, u1)).where(x, x.zero())
 
 
@@ -347,7 +347,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def multiply(site: Site, g: Number, factor: Factor) -> Number | None:
+def multiply(site: Site, g: Num, factor: Factor) -> Num | None:
     """g times a partial derivative; None for zero."""
     if factor is None:
         return None
@@ -360,7 +360,7 @@ def multiply(site: Site, g: Number, factor: Factor) -> Number | None:
     return _times_steep(site, g, factor(site)) if site.is_wild else g * factor(site)
 
 
-def _times_steep(site: Site, g: Number, slope: Number) -> Number:
+def _times_steep(site: Site, g: Num, slope: Num) -> Num:
     """The product, 0 for zero times infinity. (Zero times a finite slope is multiplied, not chosen:
     the product itself has derivatives.) An infinite tangent is what an infinite slope left: that
     of `ti.exp(-x)` in `1 / (1 + ti.exp(-x))`, where it overflows."""
@@ -370,8 +370,8 @@ def _times_steep(site: Site, g: Number, slope: Number) -> Number:
     return counts.where(g * slope, g.zero())
 
 
-def _is_finite(x: Number) -> Number:
-    return x.call("abs") <= float(np.finfo(scalar_of(x.type).dtype).max)
+def _is_finite(x: Num) -> Num:
+    return x.op("abs") <= float(np.finfo(scalar_of(x.type).dtype).max)
 
 
 def rule_of(op: Op) -> Rule:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.passes.formula import Num, polynomial, rest_of, short, where
+from vkchi.ir.num import Num
+from vkchi.passes.formula import polynomial, rest_of, short, where
 from vkchi.types import f32, i32
 
 # (f(x) - x) / x**3 by x**2: |x| <= 1/2, tan(pi/8), 1, 5/8

@@ -25,15 +25,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.passes.formula import (
-    Num,
-    Pair,
-    fast_two_sum,
-    polynomial,
-    two_product,
-    two_sum,
-    where,
-)
+from vkchi.ir.num import Num
+from vkchi.passes.formula import Pair, fast_two_sum, polynomial, two_product, two_sum, where
 from vkchi.types import f64, i64
 
 # pi/2 as 27 + 27 + 27 + 53 bits; ln 2 as 42 + 53.

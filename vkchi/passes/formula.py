@@ -1,118 +1,15 @@
-"""Arithmetic on values written as formulas: operators of `Num` build ops.
+"""Formulas that passes write with `Num`: choices, polynomials, sums and products without error.
 
-Python numbers become constants of the other operand's type, also for tensors. Comparisons give
-truth values, which `where` chooses by. Must not know: what is computed.
-
-    >>> x = Num(b, v); y = (x * x + 1.0).op("sqrt")     # ops mul, add, sqrt, and a constant
+Must not know: what is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from vkchi.ir.builder import Builder
-from vkchi.ir.core import Value
-from vkchi.types import Scalar, Tensor, f32, i32, with_scalar
-
-N = TypeVar("N", bound="Num")
-
-
-class Num:
-    """A scalar or tensor value with operators; every one appends an op to `b`."""
-
-    __slots__ = ("b", "v")
-
-    def __init__(self, b: Builder, v: Value) -> None:
-        self.b, self.v = b, v
-
-    def op(self, kind: str, *others: Num | float) -> Num:
-        """An op of the table on this and other values of the same type."""
-        return Num(self.b, self.b.emit(kind, self.v, *[self.like(x) for x in others]))
-
-    def like(self, x: Num | float) -> Value:
-        """x as a value; a Python number becomes a constant of this value's type."""
-        if isinstance(x, Num):
-            return x.v
-        t = self.v.type
-        assert isinstance(t, Scalar | Tensor)
-        return self.b.const(x, t)
-
-    def number(self, x: float) -> Num:
-        """A constant of this value's type."""
-        return Num(self.b, self.like(x))
-
-    def cast(self, elem: Scalar) -> Num:
-        """Converted to another scalar type, shape kept."""
-        return Num(self.b, self.b.emit("cast", self.v, type=with_scalar(self.v.type, elem)))
-
-    def bits(self, elem: Scalar) -> Num:
-        """The same bits as another scalar type."""
-        return Num(self.b, self.b.emit("bitcast", self.v, type=with_scalar(self.v.type, elem)))
-
-    def __add__(self, x: Num | float) -> Num:
-        return self.op("add", x)
-
-    def __sub__(self, x: Num | float) -> Num:
-        return self.op("sub", x)
-
-    def __mul__(self, x: Num | float) -> Num:
-        return self.op("mul", x)
-
-    def __truediv__(self, x: Num | float) -> Num:
-        return self.op("div", x)
-
-    def __radd__(self, x: float) -> Num:
-        return self.number(x).op("add", self)
-
-    def __rsub__(self, x: float) -> Num:
-        return self.number(x).op("sub", self)
-
-    def __rmul__(self, x: float) -> Num:
-        return self.number(x).op("mul", self)
-
-    def __rtruediv__(self, x: float) -> Num:
-        return self.number(x).op("div", self)
-
-    def __neg__(self) -> Num:
-        return self.op("neg")
-
-    def __abs__(self) -> Num:
-        return self.op("abs")
-
-    def __lt__(self, x: Num | float) -> Num:
-        return self.op("lt", x)
-
-    def __le__(self, x: Num | float) -> Num:
-        return self.op("le", x)
-
-    def __gt__(self, x: Num | float) -> Num:
-        return self.op("gt", x)
-
-    def __ge__(self, x: Num | float) -> Num:
-        return self.op("ge", x)
-
-    def __and__(self, x: Num | int) -> Num:
-        return self.op("and", x)
-
-    def __or__(self, x: Num | int) -> Num:
-        return self.op("or", x)
-
-    def __xor__(self, x: Num | int) -> Num:
-        return self.op("xor", x)
-
-    def __lshift__(self, x: Num | int) -> Num:
-        return self.op("shl", x)
-
-    def __rshift__(self, x: Num | int) -> Num:
-        return self.op("shr", x)
-
-    def __invert__(self) -> Num:
-        return self.op("not")
-
-    def equals(self, x: Num | float) -> Num:
-        """Whether equal."""
-        return self.op("eq", x)
+from vkchi.ir.num import Num
+from vkchi.types import f32, i32
 
 
 def where(condition: Num, a: Num | float, b: Num | float) -> Num:

@@ -27,11 +27,12 @@ from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
+from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes import f32_math, powers, quotient, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
-from vkchi.passes.formula import Num, where
+from vkchi.passes.formula import where
 from vkchi.span import Span
 from vkchi.target.caps import Caps
 from vkchi.types import (

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Param, constant_array
-from vkchi.passes.formula import Num, where
+from vkchi.ir.num import Num
+from vkchi.passes.formula import where
 from vkchi.passes.quotient import any_of
 from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, with_scalar
 

@@ -22,7 +22,8 @@ from vkchi.analysis.whole_quotients import DIGITS, Quotient, find_quotient
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
 from vkchi.ir.intervals import type_range
-from vkchi.passes.formula import Num, where
+from vkchi.ir.num import Num
+from vkchi.passes.formula import where
 from vkchi.types import Scalar, i32, scalar_of
 
 GUESSED = 21

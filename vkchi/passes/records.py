@@ -16,9 +16,10 @@ from contextlib import contextmanager
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, has_kind
+from vkchi.ir.num import Num
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.ir.report_ops import REPORTS
-from vkchi.passes.formula import Num, where
+from vkchi.passes.formula import where
 from vkchi.reports import sites
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.types import Array, Ptr, Scalar, Tensor, f32, i32, scalar_of, u32, u64

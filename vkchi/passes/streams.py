@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind
+from vkchi.ir.num import Num
 from vkchi.ir.pcg import INCREMENT, MULTIPLIER, PERMUTER, SPREADER
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.formula import Num
 from vkchi.target.shader import SEED
 from vkchi.types import u32
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, bits_of
-from vkchi.passes.formula import Num
+from vkchi.ir.num import Num
 from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, u1, u32, u64
 
 Args = tuple[Value, ...]

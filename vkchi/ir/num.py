@@ -1,0 +1,186 @@
+"""Values with arithmetic, so that what passes and derivatives build is written as formulas.
+
+Owns: `Num`. Python numbers become constants of the other operand's type, also for tensors.
+Comparisons give truth values, which `where` chooses by. Must not know: what is
+computed.
+
+    >>> x = Num(b, v); y = (x * x + 1.0).op("sqrt")     # ops mul, add, sqrt, and a constant
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Value
+from vkchi.types import Scalar, Tensor, Type, with_scalar
+
+
+class Num:
+    """A scalar or tensor value with operators; every one appends an op to `b`."""
+
+    __slots__ = ("b", "v")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, b: Builder, v: Value) -> None:
+        self.b, self.v = b, v
+
+    def op(self, kind: str, *others: Num | float) -> Num:
+        """An op of the table on this and other values of the same type."""
+        return Num(self.b, self.b.emit(kind, self.v, *[self.like(x) for x in others]))
+
+    def like(self, x: Num | float) -> Value:
+        """x as a value; a Python number becomes a constant of this value's type."""
+        if isinstance(x, Num):
+            return x.v
+        t = self.v.type
+        assert isinstance(t, Scalar | Tensor)
+        return self.b.const(x, t)
+
+    def number(self, x: float) -> Num:
+        """A constant of this value's type."""
+        return Num(self.b, self.like(x))
+
+    def of(self, x: Num | float, t: Scalar | Tensor | None = None) -> Num:
+        """x as a Num of this one's type, or of t."""
+        return x if isinstance(x, Num) else Num(self.b, self.b.const(x, t or self.type))
+
+    @property
+    def type(self) -> Scalar | Tensor:
+        """The type of the value."""
+        assert isinstance(self.v.type, Scalar | Tensor)
+        return self.v.type
+
+    def cast(self, elem: Scalar) -> Num:
+        """Converted to another scalar type, shape kept."""
+        t = with_scalar(self.type, elem)
+        return self if t is self.type else Num(self.b, self.b.emit("cast", self.v, type=t))
+
+    def bits(self, elem: Scalar) -> Num:
+        """The same bits as another scalar type."""
+        return Num(self.b, self.b.emit("bitcast", self.v, type=with_scalar(self.v.type, elem)))
+
+    def __add__(self, x: Num | float) -> Num:
+        return self.op("add", x)
+
+    def __sub__(self, x: Num | float) -> Num:
+        return self.op("sub", x)
+
+    def __mul__(self, x: Num | float) -> Num:
+        return self.op("mul", x)
+
+    def __truediv__(self, x: Num | float) -> Num:
+        return self.op("div", x)
+
+    def __radd__(self, x: float) -> Num:
+        return self.number(x).op("add", self)
+
+    def __rsub__(self, x: float) -> Num:
+        return self.number(x).op("sub", self)
+
+    def __rmul__(self, x: float) -> Num:
+        return self.number(x).op("mul", self)
+
+    def __rtruediv__(self, x: float) -> Num:
+        return self.number(x).op("div", self)
+
+    def __neg__(self) -> Num:
+        return self.op("neg")
+
+    def __abs__(self) -> Num:
+        return self.op("abs")
+
+    def __lt__(self, x: Num | float) -> Num:
+        return self.op("lt", x)
+
+    def __le__(self, x: Num | float) -> Num:
+        return self.op("le", x)
+
+    def __gt__(self, x: Num | float) -> Num:
+        return self.op("gt", x)
+
+    def __ge__(self, x: Num | float) -> Num:
+        return self.op("ge", x)
+
+    def __and__(self, x: Num | int) -> Num:
+        return self.op("and", x)
+
+    def __or__(self, x: Num | int) -> Num:
+        return self.op("or", x)
+
+    def __xor__(self, x: Num | int) -> Num:
+        return self.op("xor", x)
+
+    def __lshift__(self, x: Num | int) -> Num:
+        return self.op("shl", x)
+
+    def __rshift__(self, x: Num | int) -> Num:
+        return self.op("shr", x)
+
+    def __invert__(self) -> Num:
+        return self.op("not")
+
+    def __eq__(self, x: Num | float) -> Num:  # type: ignore[override]
+        return self.op("eq", x)
+
+    def __ne__(self, x: Num | float) -> Num:  # type: ignore[override]
+        return self.op("ne", x)
+
+    def equals(self, x: Num | float) -> Num:
+        """Whether equal: == by name."""
+        return self.op("eq", x)
+
+    def floordiv(self, other: Num | float) -> Num:
+        """The quotient rounded down."""
+        return self.op("floordiv", other)
+
+    def pow(self, other: Num | float) -> Num:
+        """Power of floats."""
+        return self.op("pow", other)
+
+    def at_least(self, other: Num | float) -> Num:
+        """The larger of both."""
+        return self.op("max", other)
+
+    def at_most(self, other: Num | float) -> Num:
+        """The smaller of both."""
+        return self.op("min", other)
+
+    def where(self, yes: Num | float, no: Num | float) -> Num:
+        """Of truth values: `yes` where true, else `no`; one of them is a Num."""
+        t = next(x.type for x in (yes, no) if isinstance(x, Num))
+        a, b = self.of(yes, t), self.of(no, t)
+        return Num(self.b, self.b.emit("select", self.v, a.v, b.v))
+
+    # --- tensors
+
+    def zero(self, t: Type | None = None) -> Num:
+        """Zero of this one's type, or of t."""
+        assert t is None or isinstance(t, Scalar | Tensor)
+        return self.of(0, t)
+
+    def splat(self, t: Type) -> Num:
+        """A tensor of type t filled with it."""
+        return Num(self.b, self.b.emit("splat", self.v, type=t))
+
+    def part(self, k: int) -> Num:
+        """Component k."""
+        return Num(self.b, self.b.emit("extract", self.v, attr=k))
+
+    def part_at(self, k: Num) -> Num:
+        """The component at a computed place, clamped."""
+        return Num(self.b, self.b.emit("extract_at", self.v, k.v))
+
+    def with_part(self, k: int, x: Num) -> Num:
+        """It, with component k replaced."""
+        return Num(self.b, self.b.emit("insert", self.v, x.v, attr=k))
+
+    def with_part_at(self, k: Num, x: Num) -> Num:
+        """It, with the component at a computed place replaced; none if that is outside."""
+        return Num(self.b, self.b.emit("insert_at", self.v, x.v, k.v))
+
+    def matmul(self, other: Num) -> Num:
+        """Matrix times matrix or vector."""
+        return self.op("matmul", other)
+
+    def outer(self, other: Num) -> Num:
+        """Outer product of vectors."""
+        return self.op("outer", other)
