@@ -654,4 +654,4 @@ def test_a_loop_over_hundreds_of_fields_is_several_dispatches():
     for k in (0, 1, 150, 299):
         np.testing.assert_array_equal(x[k].to_numpy(), np.full(8, 3 * k, np.float32))
     (plan,) = step._plans.values()
-    assert 2 < len(plan.steps) < 6
+    assert 2 < len(plan.executable.steps) < 6

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vkchi.spirv.offsets import has_spare
+from vkchi.passes.layouts import has_spare
 
 import vkchi as ti
 from tests.e2e.conftest import start

@@ -65,7 +65,6 @@ CALLS = {
     "takes_int('a')": ("TaichiRuntimeTypeError", TypeError),
     "takes_int(None)": ("TaichiRuntimeTypeError",),
     "takes_int([1])": ("TaichiRuntimeTypeError",),
-    "takes_int(2**40)": ("TaichiRuntimeTypeError", ValueError),
     "takes_int(x)": ("TaichiRuntimeTypeError",),
     "takes_vector(1.0)": ("TaichiRuntimeTypeError",),
     "takes_vector(ti.Vector([1, 2]))": ("TaichiRuntimeTypeError", ValueError),
@@ -150,7 +149,7 @@ CALLS = {
     "bool(ti.Vector([1, 2]))": (TypeError,),
     "ti.random()": ("TaichiSyntaxError",),
     "ti.nonsense": (AttributeError,),
-    "ti.GUI": (AttributeError, NotImplementedError, "Unsupported"),
+    "ti.ui.Window": (AttributeError, NotImplementedError, "Unsupported"),
 }
 
 
