@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vkchi.passes.layouts import has_spare
 
 import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
 from vkchi.fields.cells import Window
+from vkchi.passes.layouts import has_spare
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 from vkchi.types import row_major
