@@ -121,6 +121,144 @@ CASES = {
     "template field": "@ti.kernel\ndef go(f: ti.template()):\n for i in f: f[i] = 3\n"
     "def run(): go([x, y][V - 1])",
     "global of a loop variable's name": "i = V\nj = V" + KERNEL.format("i + j"),
+    "lambda's attribute": "class S: pass\ns = S()\ns.weight = V\npick = lambda: s.weight"
+    + KERNEL.format("ti.static(pick())"),
+    "function's attribute": "def pick(): return pick.weight\npick.weight = V"
+    + KERNEL.format("ti.static(pick())"),
+    "func's attribute": "@ti.func\ndef f(a): return a\nf.weight = V"
+    + KERNEL.format("ti.static(f.weight)"),
+    "function of our name": "@functools.wraps(ti.math.clamp)\ndef pick(a): return a + V"
+    + KERNEL.format("ti.static(pick(3))"),
+    "func of our name": "def inner(a): return a + V\ninner.__module__ = 'vkchi.lang.math'\n"
+    "pick = ti.func(inner)" + KERNEL.format("pick(i)"),
+    "__init__": "class P:\n def __init__(self): self.weight = V\ndef pick(): return P().weight"
+    + KERNEL.format("ti.static(pick())"),
+    "__init__ in static": "class P:\n def __init__(self): self.weight = V"
+    + KERNEL.format("ti.static(P().weight)"),
+    "__new__": "class P:\n def __new__(cls): return V\ndef pick(): return P()"
+    + KERNEL.format("ti.static(pick())"),
+    "__str__": "class P:\n def __str__(self): return 'a' * V\np = P()\n"
+    "def pick(): return len(str(p))" + KERNEL.format("ti.static(pick())"),
+    "__class_getitem__": "class P:\n def __class_getitem__(cls, n): return V + n\n"
+    "def pick(): return P[3]" + KERNEL.format("ti.static(pick())"),
+    "metaclass": "class M(type):\n def __getattr__(cls, n): return V\nclass P(metaclass=M): pass\n"
+    "def pick(): return P.weight" + KERNEL.format("ti.static(pick())"),
+    "special object": "class H:\n def __init__(self, v): self.v = v\n"
+    " def __call__(self, n): return self.v + n\nclass P: __call__ = H(V)\np = P()"
+    + KERNEL.format("ti.static(p(3))"),
+    "enum property": "class E(enum.Enum):\n A = 1\n @property\n def weight(self): return V\n"
+    "e = E.A\n"
+    "def pick(): return e.weight" + KERNEL.format("ti.static(pick())"),
+    "enum attribute": "class E(enum.Enum):\n A = 1\n def __init__(self, n): self.weight = V\n"
+    "e = E.A\n"
+    "def pick(): return e.weight" + KERNEL.format("ti.static(pick())"),
+    "private slot": "class D:\n __slots__ = ('__k',)\n def __init__(self): self.__k = V\n"
+    " @property\n"
+    " def k(self): return self.__k\nd = D()" + KERNEL.format("d.k"),
+    "lru_cache": "@functools.lru_cache\ndef pick(): return V" + KERNEL.format("ti.static(pick())"),
+    "deque": "import collections\nd = collections.deque([V])\ndef pick(): return d[0]"
+    + KERNEL.format("ti.static(pick())"),
+    "attrgetter": "import operator\nclass S: pass\ns = S()\ns.a, s.b = 1, 2\n"
+    "pick = operator.attrgetter(['a', 'b'][V - 1])" + KERNEL.format("ti.static(pick(s))"),
+    "Decimal": "import decimal\nd = decimal.Decimal(V)\ndef pick(): return int(d)"
+    + KERNEL.format("ti.static(pick())"),
+    "date": "import datetime\nd = datetime.date(2000 + V, 1, 1)\ndef pick(): return d.year"
+    + KERNEL.format("ti.static(pick())"),
+    "weak reference": "import weakref\nclass S: pass\ns = S()\ns.weight = V\nr = weakref.ref(s)\n"
+    "def pick(): return r().weight" + KERNEL.format("ti.static(pick())"),
+    "frompyfunc": "pick = np.frompyfunc(lambda a: a + V, 1, 1)"
+    + KERNEL.format("ti.static(int(pick(3)))"),
+    "ufunc of one name": "def add(a): return a + V\npick = np.frompyfunc(add, 1, 1)"
+    + KERNEL.format("ti.static(int(pick(3)))"),
+    "structured": "d = np.array([(1, 2)], dtype=[('a', 'i4'), ('b', 'i4')][:: 3 - 2 * V])\n"
+    "def pick(): return int(d['a'][0])" + KERNEL.format("ti.static(pick())"),
+    "masked": "d = np.ma.array([5, 6], mask=[0, V - 1])\ndef pick(): return int(d.sum())"
+    + KERNEL.format("ti.static(pick())"),
+    "array's kind": "class A(np.ndarray):\n def first(self): return V\nd = np.zeros(3).view(A)\n"
+    "def pick(): return d.first()" + KERNEL.format("ti.static(pick())"),
+    "module's __getattr__": "import types\nm = types.ModuleType('m')\n"
+    "exec('def __getattr__(n): return W', m.__dict__)\nm.W = V\n"
+    "def pick(): return m.weight" + KERNEL.format("ti.static(pick())"),
+    "module's class": "import types\nclass M(types.ModuleType):\n @property\n"
+    " def weight(self): return V\nm = M('m')\ndef pick(): return m.weight"
+    + KERNEL.format("ti.static(pick())"),
+    "class without a module": "scope = {'V': V}\nexec('class S: weight = V', scope)\n"
+    "S = scope['S']\n"
+    "def pick(): return S.weight" + KERNEL.format("ti.static(pick())"),
+    "getenv": "os.environ['K'] = str(V)\ndef pick(): return int(os.getenv('K'))"
+    + KERNEL.format("ti.static(pick())"),
+    "__getattribute__": "class S: pass\ns = S()\ns.weight = V\n"
+    "def pick(): return s.__getattribute__('we' + 'ight')" + KERNEL.format("ti.static(pick())"),
+    "__globals__": "def pick(): return pick.__globals__['V' + '']"
+    + KERNEL.format("ti.static(pick())"),
+    "attribute of numpy": "np.weight = V" + KERNEL.format("ti.static(np.weight)"),
+    "attribute of ours": "ti.weight = V" + KERNEL.format("ti.static(ti.weight)"),
+    "offset": "a = ti.field(ti.i32, 4, offset=V)\n@ti.kernel\ndef run():\n for i in a: a[i] = i\n"
+    " for i in x: x[i] = a[i + ti.static(V)] + 0 * V",
+    "exec'd func's annotation": "import linecache\nT = [ti.i32, ti.f32][V - 1]\n"
+    "text = '@ti.func\\ndef f(a):\\n v: T = 2.5\\n return v * 2\\n'\n"
+    "linecache.cache['<made>'] = (len(text), None, text.splitlines(True), '<made>')\n"
+    "exec(compile(text, '<made>', 'exec'))" + KERNEL.format("f(i)"),
+    "namedtuple": "import collections\nC = collections.namedtuple('C', 'a b')\nc = C(1, V)\n"
+    "def pick(): return c.b" + KERNEL.format("ti.static(pick())"),
+    "dtype": "T = np.dtype([np.int32, np.float32][V - 1])\nu = 2.5"
+    + KERNEL.format("ti.static(T.kind == 'i') + i"),
+    "struct dtype": "T = np.dtype([('a', 'i4'), ('b', 'i4')][:V])\ndef pick(): return len(T.names)"
+    + KERNEL.format("ti.static(pick())"),
+    "regex": "import re\nr = re.compile('a' * V)\ndef pick(): return len(r.pattern)"
+    + KERNEL.format("ti.static(pick())"),
+    "simple namespace": "import types\nn = types.SimpleNamespace(weight=V)"
+    + KERNEL.format("ti.static(n.weight)"),
+    "counter": "c = [0]\ndef count():\n c[0] += 1\n return c[0]\n@ti.kernel\ndef one():\n"
+    " for i in x: x[i] = ti.static(count())\n@ti.kernel\ndef two():\n"
+    " for i in y: y[i] = ti.static(count()) * VALUE\ndef run():\n one()\n two()",
+    "long number": "N = 10 ** 5000 + V\ndef pick(): return N % 10"
+    + KERNEL.format("ti.static(pick())"),
+    "set": "N = {1, V}\ndef pick(): return len(N)" + KERNEL.format("ti.static(pick())"),
+    "range": "R = range(V)\ndef pick(): return len(R)" + KERNEL.format("ti.static(pick())"),
+    "bound builtin": "C = {'a': V}\npick = C.get" + KERNEL.format("ti.static(pick('a'))"),
+    "descriptor": "class D:\n def __get__(self, o, t): return V\nclass S: weight = D()\ns = S()"
+    + KERNEL.format("ti.static(s.weight)"),
+    "class's attribute by object": "class S: pass\ns = S()\nS.weight = V"
+    + KERNEL.format("ti.static(s.weight)"),
+    "ti.Struct": "s = ti.Struct(a=1, b=V)" + KERNEL.format("s.b"),
+    "iter": "class S:\n def __iter__(self): return iter(range(V + 2))\ns = S()\n@ti.kernel\n"
+    "def run():\n for k in ti.static(s):\n  x[k % 4] += 1",
+    "nested class": "class A:\n class B:\n  weight = V" + KERNEL.format("ti.static(A.B.weight)"),
+    "nonlocal state": "def make():\n n = [V]\n def pick(): return n[0]\n return pick\npick = make()"
+    + KERNEL.format("ti.static(pick())"),
+    "closure rebinding": "def make():\n n = V\n def pick(): return n\n def put(k):\n"
+    "  nonlocal n\n  n = k\n"
+    " return pick, put\npick, put = make()\nput(V + 1)" + KERNEL.format("ti.static(pick())"),
+    "vector field": "a = ti.Vector.field([2, 3][V - 1], ti.i32, 4)\n@ti.kernel\ndef run():\n"
+    " for i in a: a[i] += 1\n for i in x: x[i] = a[i].sum()",
+    "default object": "class S: pass\ns = S()\ns.weight = V\ndef pick(a=s): return a.weight"
+    + KERNEL.format("ti.static(pick())"),
+    "keyword default": "def pick(*, a=V): return a" + KERNEL.format("ti.static(pick())"),
+    "math attribute": "import math\nmath.weight = V" + KERNEL.format("ti.static(math.weight)"),
+    "matrix type": "T = ti.types.vector([2, 3][V - 1], ti.i32)" + KERNEL.format("T(1).sum()"),
+    "struct type": "T = ti.types.struct(a=ti.i32, b=[ti.i32, ti.f32][V - 1])"
+    + KERNEL.format("ti.cast(T(a=1, b=2.5).b * 2, ti.i32)"),
+    "code swapped": "def a(): return 1\ndef b(): return 2\nif V == 2: a.__code__ = b.__code__"
+    + KERNEL.format("ti.static(a())"),
+    "lambda's getattr": "class S: pass\ns = S()\ns.weight = V\n"
+    "pick = lambda: getattr(s, 'we' + 'ight')" + KERNEL.format("ti.static(pick())"),
+    "class method makes": "class P:\n def __init__(self): self.weight = V\n @classmethod\n"
+    " def make(cls): return cls().weight\n def get(self): return self.make()\n"
+    "p = object.__new__(P)\ndef pick(): return p.get()" + KERNEL.format("ti.static(pick())"),
+    "type makes": "class P:\n def __init__(self): self.weight = V\np = object.__new__(P)\n"
+    "def pick(): return type(p)().weight" + KERNEL.format("ti.static(pick())"),
+    "dataclass as text": "@dataclasses.dataclass\nclass D:\n weight: int\nd = D('a' * V)\n"
+    "def pick(): return len(f'{d}')" + KERNEL.format("ti.static(pick())"),
+    "percent": "class P:\n def __repr__(self): return 'a' * V\np = P()\n"
+    "def pick(): return len('%s' % p)" + KERNEL.format("ti.static(pick())"),
+    "dataclass made": "@dataclasses.dataclass\nclass D:\n weight: int = V\n"
+    "def pick(): return D().weight" + KERNEL.format("ti.static(pick())"),
+    "typed import": "import sys\nsys.weight = V\n"
+    "exec('def pick():\\n import sys as m\\n return m.weight')"
+    + KERNEL.format("ti.static(pick())"),
+    "instance then class": "class P:\n def __init__(self): self.weight = V\np = object.__new__(P)\n"
+    "p.other = P\ndef pick(): return p.other().weight" + KERNEL.format("ti.static(pick())"),
     "clock": KERNEL.format("ti.static(int(time.time() * 0)) + V"),
     "random": KERNEL.format("ti.static(int(random.random() * 0)) + V"),
 }

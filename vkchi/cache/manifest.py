@@ -50,7 +50,7 @@ def kept(
         if compiled is not None:
             return compiled
     made = make(fn, args, options, caps)
-    if found is not None:
+    if found is not None and found.key == key_now(fn, args, options, caps, shelf):
         try:
             body = write(made, found)
         except (Unknown, TypeError, ValueError):
@@ -65,7 +65,7 @@ def look_around(
     """The key of a kernel; None where it depends on what has no digest."""
     try:
         survey = Survey(fn, args)
-    except (Unknown, RecursionError):
+    except Exception:  # what users' objects raise, where lowering may never look
         return None
     parts = {
         "kind": "kernel",
@@ -77,6 +77,15 @@ def look_around(
         **{f"device {name}": repr(value) for name, value in asdict(caps).items()},
     }
     return Found(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
+
+
+def key_now(
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: Shelf
+) -> str:
+    """The key after lowering: another where code that lowering ran has changed what it read, of
+    which a later kernel is to see the change."""
+    found = look_around(fn, args, options, caps, shelf.version)
+    return "" if found is None else found.key
 
 
 # --- what is kept --------------------------------------------------------------------------------

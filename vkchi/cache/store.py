@@ -106,6 +106,7 @@ class Store:
 
     def _note_use(self, key: str) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags |= os.O_NONBLOCK  # a pipe of that name is not waited for
         with suppress(OSError):
             fd = os.open(self.path_of(key) + HITS, flags, 0o600)
             try:

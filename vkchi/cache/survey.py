@@ -18,17 +18,39 @@ import builtins
 import enum
 import functools
 import math
+import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from copy import copy
 from inspect import getattr_static
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import numpy as np
 
+from vkchi.cache.said import (
+    CHANGING,
+    REACHING,
+    TYPED,
+    code_of,
+    names_in,
+    odd_words,
+    shows_objects,
+    words_of,
+)
 from vkchi.cache.store import digest
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
@@ -36,26 +58,33 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.source import read_block
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
+from vkchi.span import PACKAGE
 from vkchi.types import Following, Type, ndarray, ref, template
 from vkchi.types.structs import StructType
 
-WORD = re.compile(r"[^\W\d]\w*")
 MANGLED = re.compile(r"_\w+?(__\w+)")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 OWN = "vkchi"
+NUMPY = os.path.dirname(np.__file__) + os.sep
+OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
 MOST_BYTES = 16 << 20  # of an array that is looked at
 MOST_OBJECTS = 20_000
-# Words by which a text may reach what is not found by names.
-_REACHING = "getattr setattr vars eval exec globals locals __import__ __dict__ import"
-# Names of what gives something else each time, or is to be seen each time.
-_CHANGING = "dir open input id hash static_print cfg current_cfg get_runtime impl snode parent"
-# Methods that Python calls by itself, which tell nothing of how an object acts in a kernel.
+# Methods that Python calls by itself only where objects are made, copied or shown as text. Those of
+# an object are not looked at where no code that was met does that.
 _SILENT = """
     __init__ __new__ __repr__ __str__ __hash__ __del__ __reduce__ __reduce_ex__ __getstate__
     __setstate__ __init_subclass__ __class_getitem__ __post_init__ __copy__ __deepcopy__
     __replace__ __format__ __sizeof__ __dir__ __subclasshook__
 """
-REACHING, CHANGING, SILENT = (frozenset(t.split()) for t in (_REACHING, _CHANGING, _SILENT))
+SILENT = frozenset(_SILENT.split())
+# What classes have that C code defines, but for what every class of Python has.
+STATELESS = (
+    WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, GetSetDescriptorType,
+    MemberDescriptorType,
+)  # fmt: skip
+IN_C = (*STATELESS, BuiltinFunctionType)
+# What one walk of a survey fills.
+TABLES = ("parts", "owners", "functions", "fields", "seen", "kinds")
 
 
 class Unknown(Exception):
@@ -69,12 +98,13 @@ class Survey:
     def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
         self.fn, self.args = fn, tuple(args)
         self.texts: dict[FunctionType, str] = {}
-        self.names: frozenset[str] = frozenset()
-        while True:  # until no text says a name that was not looked for
-            before = self.names
+        self.names: frozenset[str] = frozenset()  # that texts and code say
+        self.shows = False  # whether some code makes, copies or shows objects of unnamed classes
+        while True:  # until nothing says a name that was not looked for
+            before = self.names, self.shows
             self._start()
-            self.names |= {name for text in self.texts.values() for name in words_of(text)}
-            if self.names == before:
+            self.names |= self.said
+            if (self.names, self.shows) == before:
                 return
 
     def _start(self) -> None:
@@ -83,6 +113,8 @@ class Survey:
         self.functions: dict[FunctionType, int] = {}
         self.fields: list[Storage] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
+        self.kinds: dict[type, int] = {}  # the classes of objects
+        self.said: set[str] = set()
         self._function(self.fn, "kernel")
         for arg in self.args:
             self._argument(arg)
@@ -104,11 +136,12 @@ class Survey:
             return f"function {number}"
         number = self.functions[fn] = len(self.functions)
         where = f"{fn.__module__}.{fn.__qualname__}"
-        is_own = is_ours(fn.__module__)
+        is_own = fn.__code__.co_filename.startswith(PACKAGE)
         if not is_own or number == 0:
             text = self._text(fn)
             self._source(fn, text)
             self._globals(fn, text)
+            self._attributes(vars(fn), path)
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             try:
                 value = cell.cell_contents
@@ -131,25 +164,28 @@ class Survey:
 
     def _text(self, fn: FunctionType) -> str:
         text = self.texts.get(fn)
-        if text is None:
-            if fn.__code__.co_filename.startswith("<") or fn.__name__ == "<lambda>":
-                if fn is self.fn:
-                    raise Unknown(f"{fn.__qualname__} stands in no file")
-                return ""  # Python runs it: its code says all
-            try:
-                text = "".join(read_block(fn))
-            except VkchiError as e:
-                raise Unknown(str(e)) from None
-            names = names_in(fn.__code__)
-            odd = REACHING.intersection(words_of(text)) | CHANGING.intersection(names)
-            if odd:
-                raise Unknown(f"{fn.__qualname__} says {min(odd)}")
+        if text is not None:
+            return text
+        self.shows |= shows_objects(fn)
+        is_textless = fn.__code__.co_filename == TYPED or fn.__name__ == "<lambda>"
+        if is_textless and fn is self.fn:
+            raise Unknown(f"{fn.__qualname__} stands in no file")
+        try:
+            text = "" if is_textless else "".join(read_block(fn))
+        except VkchiError as e:
+            raise Unknown(str(e)) from None
+        odd = odd_words(fn, text)
+        if odd:
+            raise Unknown(f"{fn.__qualname__} says {min(odd)}")
+        if text:
             self.texts[fn] = text
         return text
 
     def _globals(self, fn: FunctionType, text: str) -> None:
         needed = names_in(fn.__code__)
-        for name in sorted(needed.union(words_of(text))):
+        words = needed.union(words_of(text))
+        self.said |= words
+        for name in sorted(words):
             if name in fn.__globals__:
                 part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
                 if name in needed:
@@ -160,12 +196,12 @@ class Survey:
     def _try_part(self, name: str, value: Any) -> None:
         """A global that only a comment, a text or an annotation of a variable says: types have
         digests, and nothing else can be such an annotation. As if not met, where it has none."""
-        held = (self.parts, self.owners, self.functions, self.fields, self.seen)
-        copies = [copy(table) for table in held]
+        held = dict(vars(self))
+        copies = {key: copy(table) for key, table in held.items() if key in TABLES}
         try:
             self._part(name, value)
         except Unknown:
-            self.parts, self.owners, self.functions, self.fields, self.seen = copies  # type: ignore
+            vars(self).update(copies)
 
     def _part(self, name: str, value: Any) -> None:
         """Note the digest of a value under a name; of another value that has the name already, as
@@ -202,7 +238,14 @@ class Survey:
     def _numpy(self, value: Any, path: str) -> str:
         if value.nbytes > MOST_BYTES or value.dtype.hasobject:
             raise Unknown(f"{path} is an array of {value.nbytes} bytes")
-        return f"numpy {value.dtype.str} {value.shape} {digest([value.tobytes()])}"
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            raise Unknown(f"{path} is a {type(value).__name__}")
+        return f"numpy {value.dtype!r} {value.shape} {digest([value.tobytes()])}"
+
+    def _dtype(self, value: np.dtype[Any], path: str) -> str:
+        if value.hasobject:
+            raise Unknown(f"{path} is a dtype of objects")
+        return f"dtype {value!r}"
 
     def _field(self, value: Storage, path: str) -> str:
         if isinstance(value, Ndarray):
@@ -240,15 +283,20 @@ class Survey:
         return f"{type(value).__name__} {len(value)} {self._several(items, path)}"
 
     def _enum(self, value: enum.Enum, path: str) -> str:
-        return f"enum {type(value).__qualname__} {value.name} {self.see(value.value, path)}"
+        number = self.see(value.value, path)
+        held = self._attributes(vars(value), path)
+        return f"enum {self._kind(type(value), path)} {value.name} {number} {held}"
 
     def _module(self, value: ModuleType, path: str) -> str:
-        name = value.__name__
+        name, held = value.__name__, vars(value)
+        if type(value) is not ModuleType or (name == "numpy" and "random" in self.names):
+            raise Unknown(f"{path} is a {type(value).__name__} {name}")
         if is_ours(name) or name in ("math", "numpy", "builtins"):
-            if name == "numpy" and "random" in self.names:
-                raise Unknown("numpy.random")
-            return f"module {name} {getattr(value, '__version__', '')}"
-        return f"module {name} {self._attributes(vars(value), path)}"
+            held = {key: found for key, found in held.items() if is_foreign(found)}
+        elif "__getattr__" in held:
+            self._part(f"__getattr__ of {path}", held["__getattr__"])
+        version = getattr(value, "__version__", "")
+        return f"module {name} {version} {self._attributes(held, path)}"
 
     def _attributes(self, held: Any, path: str) -> str:
         """Of those attributes whose names stand in a text."""
@@ -269,52 +317,73 @@ class Survey:
         if isinstance(value, property):
             return f"property {self.see(value.fget, path)}"
         if isinstance(value, staticmethod | classmethod):
+            self.shows |= isinstance(value, classmethod)  # it may make an object
             return f"{type(value).__name__} {self.see(value.__func__, path)}"
         return f"cached {self.see(value.func, path)}"
 
     def _builtin(self, value: Any, path: str) -> str:
         module = getattr(value, "__module__", None) or ""
         name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-        is_known = isinstance(value, np.ufunc) or any(
-            getattr(m, name, None) is value for m in (math, builtins)
-        )
+        is_known = any(getattr(m, name, None) is value for m in (math, builtins, np))
         if not is_known or name in CHANGING | REACHING:
             raise Unknown(f"{path} is {value!r}")
         return f"builtin {module}.{name}"
 
     def _class(self, value: type, path: str) -> str:
         name = f"class {value.__module__}.{value.__qualname__}"
-        if is_ours(value.__module__) or value.__module__ in ("builtins", "numpy"):
+        if is_ours(value.__module__) or any(
+            getattr(module, value.__name__, None) is value for module in (builtins, np)
+        ):
             return name
-        return f"{name} {self._members_of(value, path)}"
+        kind = type(value)
+        if not is_of_python(kind):
+            name += f" {self._kind(kind, path)}"
+        return f"{name} {self._members_of(value, path, frozenset())}"
 
-    def _members_of(self, cls: type, path: str) -> str:
-        """What a class of Python code has under names that a text says, or that Python calls."""
+    def _kind(self, cls: type, path: str) -> str:
+        """The class of an object, as far as it tells how the object acts."""
+        if cls not in self.kinds:
+            self.kinds[cls] = len(self.kinds)
+            members = self._members_of(cls, path, frozenset() if self.shows else SILENT)
+            return f"{cls.__module__}.{cls.__qualname__} {members}"
+        return f"kind {self.kinds[cls]}"
+
+    def _members_of(self, cls: type, path: str, silent: frozenset[str]) -> str:
+        """What a class of Python code has under names that something says, or that Python calls."""
         found = []
         for base in cls.__mro__:
-            if base is object or is_ours(base.__module__):
+            is_value = issubclass(cls, enum.Enum) and base in PLAIN
+            if base in (object, type, SimpleNamespace) or is_value or is_ours(base.__module__):
                 continue
-            file = getattr(sys.modules.get(base.__module__), "__file__", None) or ""
-            if not file.endswith(".py"):
+            if is_in_c(base):
                 raise Unknown(f"{path} is a {cls.__qualname__}, which is not Python's")
-            special = {
-                name: member for name, member in vars(base).items()
-                if isinstance(member, FunctionType) and name[:2] == name[-2:] == "__"
-                and name not in SILENT
-            }  # fmt: skip
-            for name in sorted(special):
-                found.append(f"{name} {self.see(special[name], f'{path}.{name}')}".encode())
-            found.append(self._attributes(vars(base), path).encode())
+            held = {
+                name: member
+                for name, member in vars(base).items()
+                if not isinstance(member, STATELESS)
+            }
+            for name in sorted(held):
+                member = held[name]
+                is_special = name[:2] == name[-2:] == "__" and not isinstance(member, type)
+                if not is_special or name in silent:
+                    continue
+                if name in SILENT and not self.shows and is_of_python(member):
+                    continue
+                if callable(member) or hasattr(type(member), "__get__"):
+                    found.append(f"{name} {self.see(member, f'{path}.{name}')}".encode())
+            found.append(self._attributes(held, path).encode())
         return digest(found)
 
     def _kernel_function(self, value: Any, path: str) -> str:
         held = getattr(value, "__self__", None)
         owner = "" if held is None else self.see(held, path)
-        return f"{value.__vkchi_kind__} {self._function(value.__vkchi_func__, path)} {owner}"
+        attributes = {k: v for k, v in vars(value).items() if k not in OF_KERNELS}
+        text = self._function(value.__vkchi_func__, path)
+        return f"{value.__vkchi_kind__} {text} {owner} {self._attributes(attributes, path)}"
 
     def _object(self, value: Any, path: str) -> str:
         kind = getattr_static(type(value), "__vkchi_kind__", None)
-        if isinstance(getattr(value, "__vkchi_func__", None), FunctionType) and (
+        if isinstance(getattr_static(value, "__vkchi_func__", None), FunctionType) and (
             kind is not None or is_ours(type(value).__module__)
         ):
             return self._kernel_function(value, path)
@@ -328,17 +397,18 @@ class Survey:
             raise Unknown(f"{path} is a {type(value).__qualname__}")
         held = dict(getattr(value, "__dict__", {}))
         for base in type(value).__mro__:
-            slots = base.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if hasattr(value, name):
-                    held[name] = getattr(value, name)
-        return f"object {self.see(type(value), path)} {self._attributes(held, path)}"
+            for name, member in vars(base).items():
+                if isinstance(member, MemberDescriptorType):
+                    with suppress(AttributeError):  # not assigned yet
+                        held[name] = member.__get__(value)
+        return f"object {self._kind(type(value), path)} {self._attributes(held, path)}"
 
 
 Look = Callable[[Survey, Any, str], str]
 LOOKS: tuple[tuple[Any, Look], ...] = (
     (enum.Enum, Survey._enum),
     (np.generic, Survey._numpy),
+    (np.dtype, Survey._dtype),
     (StructType, Survey._struct_type),
     (Matrix, Survey._matrix),
     (np.ndarray, Survey._numpy),
@@ -358,34 +428,36 @@ def is_ours(module: str | None) -> bool:
     return (module or "").partition(".")[0] == OWN
 
 
-def words_of(text: str) -> set[str]:
-    """The names that a text may say, in comments and strings too."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return set(WORD.findall(text))
+def is_of_python(value: Any) -> bool:
+    """Whether a class or function is of Python's own library."""
+    if isinstance(value, FunctionType):
+        module = value.__globals__.get("__name__", "")
+    else:
+        module = getattr(value, "__module__", None) or ""
+    return str(module).partition(".")[0] in sys.stdlib_module_names - {"__main__"}
 
 
-def names_in(code: CodeType) -> set[str]:
-    """The globals and attributes that code names, and the functions inside it."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= names_in(constant)
-    return found
+def is_in_c(cls: type) -> bool:
+    """Whether C code makes up a class, or part of it, so that its objects may hold what no name
+    leads to."""
+    slots = vars(cls).get("__slots__", ())
+    own = {"__dict__", "__weakref__", *((slots,) if isinstance(slots, str) else slots)}
+    own |= {f"_{cls.__name__.lstrip('_')}{name}" for name in own if name.startswith("__")}
+    return any(
+        isinstance(m, IN_C) and name not in own
+        and getattr(m, "__objclass__", getattr(m, "__self__", None)) is cls
+        for name, m in vars(cls).items()
+    )  # fmt: skip
 
 
-def code_of(fn: FunctionType) -> bytes:
-    """What a function's code does, wherever it stands."""
-
-    def parts(code: CodeType) -> Iterable[bytes]:
-        yield code.co_code
-        yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode()
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from parts(constant)
-            elif isinstance(constant, frozenset):
-                yield repr(sorted(map(repr, constant))).encode()
-            else:
-                yield repr(constant).encode()
-
-    return digest(parts(fn.__code__)).encode()
+def is_foreign(value: Any) -> bool:
+    """Whether what a module of ours or of numpy's has was perhaps put there by someone else."""
+    if isinstance(value, FunctionType):
+        file = value.__code__.co_filename
+        return not file.startswith((PACKAGE, NUMPY))
+    if isinstance(value, ModuleType):
+        return False
+    if type(value) in (*PLAIN, list, tuple, dict) or isinstance(value, Type | np.generic):
+        return True
+    module = value.__module__ if isinstance(value, type) else type(value).__module__
+    return module.partition(".")[0] not in (OWN, "numpy", "builtins", "math", "functools")

@@ -10,7 +10,7 @@ import os
 from functools import cache
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-APART = ("tools", "gui", "__pycache__")  # folders that no compiled code depends on
+APART = ("tools", "__pycache__")  # folders that no compiled code depends on
 
 
 @cache

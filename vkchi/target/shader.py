@@ -162,12 +162,6 @@ class Check(NamedTuple):
         return check
 
 
-def read_mapping(kind: str, name: str, axis: int) -> str:
-    """A `Read` for values in a mapping by name: numbers of scalars, sequences of extents of arrays
-    and of components of tensors."""
-    return f"f[{name!r}]" if kind == "arg" else f"f[{name!r}][{axis}]"
-
-
 def split_groups(groups: int) -> tuple[int, int]:
     """Groups in x and y: y is the least possible, x times y is `groups` or slightly more."""
     if groups <= MAX_GROUPS:
