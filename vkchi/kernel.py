@@ -58,11 +58,11 @@ class Kernel:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
-        self._is_method = looks_like_method(fn)
+        self.is_method = looks_like_method(fn)
         self._signer: Signer | None = None
         self._signature = inspect.signature(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
-            read_parameters(fn, self._is_method)  # a wrong one is told here, where it stands
+            read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
         kinds = [p.kind for p in self._signature.parameters.values()]
         self._in_order = -1 if inspect.Parameter.KEYWORD_ONLY in kinds else len(kinds)
         self._runtime: Runtime | None = None
@@ -92,10 +92,10 @@ class Kernel:
             self._start_over(runtime)
         signer = self._signer
         if signer is None:
-            signer = Signer(read_parameters(self.__vkchi_func__, self._is_method))
+            signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
             self._signer = signer
         if kwargs or len(args) != self._in_order:
-            args = self._arrange(args, kwargs)
+            args = self.arrange(args, kwargs)
         try:
             args = signer.adopt(args)
             key = signer.sign(args)
@@ -167,7 +167,7 @@ class Kernel:
         for key in [k for k in list(self._plans) if is_stale(k)]:
             self._plans.pop(key, None)
 
-    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""
         try:
             bound = self._signature.bind(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""docs/language.md, its chapters, docs/autodiff.md, docs/interop.md: what their snippets print.
+"""docs/language.md, its chapters, and the pages beside them: what their snippets print.
 
 What a `print` at the start of a line prints is the comment after it, if there is one. Lines of the
 output without such a comment may stand between.
@@ -28,6 +28,7 @@ def snippets() -> list[tuple[str, str]]:
         DOCS / "autodiff.md",
         DOCS / "interop.md",
         DOCS / "profiling.md",
+        DOCS / "graphs.md",
     ]:
         codes = SNIPPET.findall(path.read_text())
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]

@@ -52,7 +52,7 @@ WITHOUT_FILE = frozenset(
 WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 
 # Public modules that are loaded when they are first used.
-LATER = ("ad", "algorithms", "linalg", "profiler", "tools", *MODULES)
+LATER = ("ad", "algorithms", "graph", "linalg", "profiler", "tools", *MODULES)
 
 # Names whose module is loaded when they are first used.
 MOVED = {

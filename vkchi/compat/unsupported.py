@@ -47,12 +47,11 @@ TABLE: dict[str, str] = {
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
     "DeviceCapability": "read vkchi.runtime.current().device.caps",
     **dict.fromkeys(CUPTI, _METRICS),
-    "graph": "call the kernels in a Python function: launches are batched anyway",
     "aot": "kernels are compiled when they are first called",
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("aot", "graph", "sparse", "types.quant", "ui"))
+MODULES = frozenset(("aot", "sparse", "types.quant", "ui"))
 
 
 def reason_for(path: str) -> str | None:

@@ -101,6 +101,12 @@ class Plan:
 
         return Derived(self.executable.artifact.name)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether launches with the same arguments, which lie on the device, record the same
+        commands, and do nothing besides."""
+        return not (self.sites or self.draws or self.gradients)
+
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """The fields that a launch with these arguments works on, by parameter name."""
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}

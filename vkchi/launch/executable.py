@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from vkchi.signature import Parameter
 
 Place = tuple[str, str, int]  # kind of slot, parameter, axis
+# A pipeline, the bytes of its arguments, groups in x and y, keys of buffers read and written.
+Recorded = tuple[Any, bytes, int, int, frozenset[int], frozenset[int]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -155,6 +157,11 @@ class Executable:
             self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
         )
 
+    def prepare(self, bound: Bound) -> list[Recorded]:
+        """What `launch` would record."""
+        found = (step.prepare(bound) for step in self.steps)
+        return [command for command in found if command is not None]
+
     def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches. `seeds` gives a seed to each: it has random streams of its own."""
         for step in self.steps:
@@ -195,12 +202,18 @@ class Step:
 
     def record(self, bound: Bound) -> None:
         """Record the dispatch for these arguments; nothing if it has no iterations."""
+        command = self.prepare(bound)
+        if command is not None:
+            self.runtime.device.record(*command)
+
+    def prepare(self, bound: Bound) -> Recorded | None:
+        """What `Device.record` takes for these arguments; None if there are no iterations."""
         gx, gy = 1, 1
         flat = bound.flat
         if self.count is not None:
             count = self.count(flat)
             if count <= 0:
-                return
+                return None
             flat = [*flat, count]
             gx, gy = split_groups(-(-count // self.grid.block))
         arrays = bound.arrays
@@ -209,8 +222,7 @@ class Step:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
         if self.arg_writes:
             writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
-        block = self.pack(*self.pick(flat))
-        self.runtime.device.record(self.pipeline, block, gx, gy, reads, writes)
+        return self.pipeline, self.pack(*self.pick(flat)), gx, gy, reads, writes
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:

@@ -25,6 +25,8 @@ from vkchi.tape.gradients import prepare
 class WatchedPlan(Plan):
     """A plan whose launches tell of races."""
 
+    is_plain = False
+
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, and warn where its iterations met, unless it is run `again`."""
         watch = self.derived.watch.find(None, lambda: Watch(self.func))

@@ -217,10 +217,11 @@ class ArrayParameter(Parameter):
             elem = with_shape(scalar, inner)
             stored = choose_stored(current().device, scalar)
             t = Array.of(elem, ndim - len(inner), stored=stored, wide=wide)
-        self._check(elem, t.ndim)
+        self.check(elem, t.ndim)
         return t
 
-    def _check(self, elem: Scalar | Tensor, ndim: int) -> None:
+    def check(self, elem: Scalar | Tensor, ndim: int) -> None:
+        """Raises ArgumentError for arrays of such elements and so many axes."""
         want, inner = self.annotation, shape_of(elem)
         is_element = isinstance(self.dtype, Tensor) or not self._element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):

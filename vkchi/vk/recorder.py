@@ -32,6 +32,7 @@ from vkchi.vk.pipeline import Pipeline
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
+from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, Sequence
 from vkchi.vk.timing import Timer
 
 FIRST_BATCH, LARGEST_BATCH = 8, 64  # commands per submission; few when the device has nothing
@@ -40,8 +41,6 @@ MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
 MOST_TRACKED = 1024  # keys remembered between barriers
 ARGUMENT_CHUNK_BYTES = 1 << 16
 TIMED_DISPATCHES = 256
-COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
-COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
 class Measurement(Protocol):
@@ -102,6 +101,7 @@ class Recorder:
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
+        self._execute = calls.vkCmdExecuteCommands
         self._move = ffi.memmove
         self._address = ffi.new("uint64_t *")
         self._make_barriers()
@@ -190,6 +190,20 @@ class Recorder:
             self.count_command(1)
         finally:
             self._timing = timing
+
+    def sequence(self, commands: list[Command]) -> Sequence:
+        """Dispatches, recorded to be run by `execute`. Raises DeviceError."""
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            return Sequence(self._logical, commands, self._order_info)
+
+    def execute(self, sequence: Sequence) -> None:
+        """Record all dispatches of a sequence, by one command. None of them is measured."""
+        with restoring(self._lock), self._lock:
+            commands = self.begin_command(sequence.reads, sequence.writes)
+            self._bound = None  # a sequence binds others
+            self._execute(commands, 1, sequence.cell)
+            self.count_command(sequence.count)
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
@@ -334,6 +348,11 @@ class Recorder:
     def can_time(self) -> bool:
         """Whether the device can measure time on its queue."""
         return bool(self._logical.physical.timestamp_bits)
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether dispatches are measured now."""
+        return self._timing is not None and not self._timing.is_left
 
     def start_timing(self, timing: Measurement) -> None:
         """Measure from now on. Raises DeviceError while something else does."""

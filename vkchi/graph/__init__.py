@@ -1,0 +1,14 @@
+"""Kernels with their arguments, put together once and run again by one call: Taichi's `ti.graph`.
+
+Owns: the public names. Must not know: anything else.
+
+    >>> builder = ti.graph.GraphBuilder()
+    >>> x = ti.graph.Arg(ti.graph.ArgKind.NDARRAY, "x", ti.f32, ndim=1)
+    >>> builder.dispatch(step, x)
+    >>> builder.compile().run({"x": array})
+"""
+
+from vkchi.graph.arguments import Arg, ArgKind
+from vkchi.graph.builder import Graph, GraphBuilder, Sequential
+
+__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Sequential"]

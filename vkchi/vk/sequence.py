@@ -1,0 +1,117 @@
+"""Dispatches recorded once, to be run many times by one command each.
+
+Owns: a secondary command buffer, the barriers between its dispatches, its argument blocks. Must not
+know: when it runs, what its dispatches are for.
+
+What a dispatch is given stands in the commands themselves, or in memory that nobody changes later;
+so a sequence may be run again while the device is still busy with it. Other arguments make another
+sequence. It is freed with its last reference, when the device is done with it.
+
+    sequence = recorder.sequence([Command(pipeline, args, 16, 1, reads, writes), ...])
+    recorder.execute(sequence)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any, NamedTuple
+
+from vkchi.vk.logical import Logical
+from vkchi.vk.memory import HOST, Block, make_block
+from vkchi.vk.pipeline import Pipeline
+from vkchi.vk.ring import STEP_BYTES
+
+COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
+COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
+
+
+class Command(NamedTuple):
+    """A dispatch of `group_x` by `group_y` workgroups, with the bytes of its arguments; reads and
+    writes are keys of buffers."""
+
+    pipeline: Pipeline
+    args: bytes
+    group_x: int
+    group_y: int
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+
+class Sequence:
+    """`count` dispatches in a command buffer at the pointer `cell`; reads, writes: keys of all the
+    buffers that they touch. `order` is a VkDependencyInfo that lets what follows see what went
+    before. Raises DeviceError where the driver is out of memory."""
+
+    def __init__(self, logical: Logical, commands: SequenceOf[Command], order: Any) -> None:
+        self.count = len(commands)
+        self.reads = frozenset().union(*(c.reads for c in commands))
+        self.writes = frozenset().union(*(c.writes for c in commands))
+        self._logical, self._order = logical, order
+        self._pipelines = {c.pipeline for c in commands}  # alive for as long as the commands
+        self._pool = self._make_pool()
+        self.cell = self._begin()
+        self._blocks, self._offset = self._make_blocks(commands), 0
+        self._bound: Pipeline | None = None
+        self._record(commands)
+        result = logical.calls.vkEndCommandBuffer(self.cell[0])
+        logical.vk.check(result, "recording a graph")
+
+    def _make_pool(self) -> Any:
+        logical = self._logical
+        info = logical.vk.new(
+            "VkCommandPoolCreateInfo", queueFamilyIndex=logical.physical.queue_family
+        )
+        call = logical.calls.vkCreateCommandPool
+        return logical.handles("VkCommandPool").make(call, info, "making a command pool")
+
+    def _begin(self) -> Any:
+        vk, calls = self._logical.vk, self._logical.calls
+        wanted = vk.new(
+            "VkCommandBufferAllocateInfo", commandPool=self._pool[0], commandBufferCount=1,
+            level=vk.const.VK_COMMAND_BUFFER_LEVEL_SECONDARY,
+        )  # fmt: skip
+        cell = vk.ffi.new("VkCommandBuffer *")
+        result = calls.vkAllocateCommandBuffers(self._logical.handle, wanted, cell)
+        vk.take(result, cell, "making a command buffer")
+        info = vk.new(
+            "VkCommandBufferBeginInfo",
+            flags=vk.const.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
+            pInheritanceInfo=vk.new("VkCommandBufferInheritanceInfo"),
+        )
+        vk.check(calls.vkBeginCommandBuffer(cell[0], info), "recording a graph")
+        return cell
+
+    def _make_blocks(self, commands: SequenceOf[Command]) -> Block | None:
+        """Memory for the arguments that are too long to stand in commands."""
+        sizes = [c.pipeline.args_bytes for c in commands if c.pipeline.indirect]
+        need = sum(-(-size // STEP_BYTES) * STEP_BYTES for size in sizes)
+        return make_block(self._logical, need, HOST) if need else None
+
+    def _record(self, commands: SequenceOf[Command]) -> None:
+        calls, target = self._logical.calls, self.cell[0]
+        push, dispatch = calls.vkCmdPushConstants, calls.vkCmdDispatch
+        read: set[int] = set()
+        written: set[int] = set()
+        for pipeline, args, group_x, group_y, reads, writes in commands:
+            is_apart = written.isdisjoint
+            if not (is_apart(reads) and is_apart(writes) and read.isdisjoint(writes)):
+                calls.vkCmdPipelineBarrier2(target, self._order)
+                read.clear()
+                written.clear()
+            read |= reads
+            written |= writes
+            if pipeline is not self._bound:
+                calls.vkCmdBindPipeline(target, COMPUTE_POINT, pipeline.handle)
+                self._bound = pipeline
+            given: Any = self._place(args, pipeline.args_bytes) if pipeline.indirect else args
+            if pipeline.push_bytes:
+                push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
+            dispatch(target, group_x, group_y, 1)
+
+    def _place(self, args: bytes, size_bytes: int) -> Any:
+        """A pointer to the device address of a copy of the arguments."""
+        assert self._blocks is not None
+        ffi, at = self._logical.vk.ffi, self._offset
+        ffi.memmove(self._blocks.pointer + at, args, size_bytes)
+        self._offset += -(-size_bytes // STEP_BYTES) * STEP_BYTES
+        return ffi.new("uint64_t *", self._blocks.address + at)
