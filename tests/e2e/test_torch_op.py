@@ -179,3 +179,22 @@ def test_differentiable_once():
     (slope,) = torch.autograd.grad(product(x, w, 1.0).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(slope.sum(), w)
+
+
+def test_an_input_that_is_written_is_refused() -> None:
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def bump(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            x[i] += 1
+            y[i] = x[i]
+
+    x = torch.zeros(3)
+    with pytest.raises(ti.VkchiError, match=r"bump\(\) writes `x`, which is an input"):
+        bump(x)
+    assert not x.any()
+
+
+def test_a_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(ti.VkchiError, match="a batch of nothing"):
+        torch.func.vmap(lambda x: product(x, x, 2.0))(torch.zeros(0, 3))

@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from vkchi.errors import DeclarationError
+from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.interop.torch_library import stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.signature import (
@@ -35,6 +35,8 @@ from vkchi.signature import (
 
 if TYPE_CHECKING:
     import torch
+
+    from vkchi.launch import Plan
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 Arguments: TypeAlias = "Mapping[str, Any]"  # of the operator, by name
@@ -114,6 +116,15 @@ class Spec(NamedTuple):
                 if p.name not in known:
                     raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
 
+    def check_written(self, plan: Plan, args: object) -> None:
+        """Raises DeclarationError where the kernel writes an input, of which torch is not told."""
+        written = sorted(plan.written.intersection(self.tensors))
+        if written:
+            raise DeclarationError(
+                f"{self.name}() writes `{written[0]}`, which is an input: name it among outputs=, "
+                "or copy it in the kernel"
+            )
+
     def schema(self) -> str:
         """What it takes, in torch's words."""
         return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
@@ -172,7 +183,9 @@ def _define(spec: Spec, name: str) -> Any:
 def _run(spec: Spec, args: Sequence[Any]) -> Any:
     given = {k: _detached(a) for k, a in spec.name_arguments(args).items()}
     made = spec.make(given)
-    spec.kernel(*spec.arrange({**given, **made}))
+    arguments = spec.arrange({**given, **made})
+    spec.kernel.examine(spec.check_written, *arguments)
+    spec.kernel(*arguments)
     return _one_or_all(list(made.values()))
 
 
@@ -246,6 +259,8 @@ def _batch(op: Any) -> Callable[..., Any]:
     """The operator on each of a batch: results are stacked along a new first axis."""
 
     def run(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        if not info.batch_size:
+            raise ArgumentError("vmap over a batch of nothing: no result tells its shape")
         results = []
         for k in range(info.batch_size):
             one = [a if d is None else a.select(d, k) for a, d in zip(args, in_dims, strict=True)]
