@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vkchi import env
+from vkchi.cache.version import compiler_version
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
@@ -255,7 +256,6 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
         return None
     from vkchi.cache.folder import find_folder  # 10 ms
     from vkchi.cache.store import USUAL, Limits, Store
-    from vkchi.cache.version import compiler_version
 
     size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
     factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))

@@ -12,7 +12,7 @@ import pytest
 
 from vkchi.cache import store as store_module
 from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
-from vkchi.cache.version import compiler_version, digest_of
+from vkchi.cache.version import compiler_version, digest_of, is_changed
 from vkchi.errors import CacheWarning
 
 KEY, OTHER = digest([b"one"]), digest([b"two"])
@@ -307,6 +307,17 @@ def test_too_many_files(store):
 
 
 # --- the compiler's version
+
+
+def test_sources_that_change_are_noticed(tmp_path):
+    source = tmp_path / "a.py"
+    source.write_text("a = 1")
+    made = source.stat().st_ctime
+    assert not is_changed(str(tmp_path), made + 1)
+    os.utime(source, (made + 100, 0))  # as archives do, whose files are old
+    assert not is_changed(str(tmp_path), made + 60)
+    assert is_changed(str(tmp_path), made - 60)
+    assert is_changed(str(tmp_path), source.stat().st_ctime - 0.001)
 
 
 def test_the_version_is_of_all_sources(tmp_path):

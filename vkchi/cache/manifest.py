@@ -20,6 +20,7 @@ from vkchi.cache.compiled import Compiled
 from vkchi.cache.content import IN_CODE
 from vkchi.cache.store import digest
 from vkchi.cache.survey import Survey, Unknown, is_ours
+from vkchi.cache.version import is_changed
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface, IrText
@@ -50,7 +51,11 @@ def kept(
         if compiled is not None:
             return compiled
     made = make(fn, args, options, caps)
-    if found is not None and found.key == key_now(fn, args, options, caps, shelf):
+    if (
+        found is not None
+        and found.key == key_now(fn, args, options, caps, shelf)
+        and not is_changed()
+    ):
         try:
             body = write(made, found)
         except (Unknown, TypeError, ValueError):
