@@ -105,3 +105,20 @@ def test_a_product_that_i32_cannot_count_is_refused() -> None:
 def test_what_does_not_fit_the_device_is_an_error() -> None:
     with pytest.raises(DeviceError):
         Storage(current(), ti.f32, (1 << 40,))
+
+
+@pytest.mark.parametrize("i", [2**32 + 1, -(2**32) + 1, 2**32 - 1, -(2**63), 2**31, 1, -1])
+def test_indices_of_64_bits_of_small_arrays(i: int) -> None:
+    x, y = ti.field(ti.i32, 5), ti.field(ti.i32, 5, offset=-2)
+    a, b = ti.field(ti.i32), ti.field(ti.i32)
+    ti.root.dense(ti.i, 5).place(a, b)
+
+    @ti.kernel
+    def run(i: ti.i64):
+        x[i] = 7
+        y[i] = 7
+        a[i] = 7
+
+    run(i)
+    for field, first in ((x, 0), (y, -2), (a, 0), (b, 9)):
+        assert field.to_numpy().tolist() == [7 * (k + first == i) for k in range(5)]

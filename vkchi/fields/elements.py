@@ -113,8 +113,8 @@ class Elements:
         """State how many elements there are, and where each lies."""
         if layout.size >= WIDE_FROM and not self.device.caps.int64:
             raise DeviceError(
-                f"{self.device.info.name} has no 64-bit integers, and so reaches less than 2**31 "
-                f"numbers of one array, not {layout.size}: split it"
+                f"{self.device.info.name} has no 64-bit integers, and so reaches less than "
+                f"{WIDE_FROM} numbers of one array, not {layout.size}: split it"
             )
         self.shape, self.layout = shape, layout
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes

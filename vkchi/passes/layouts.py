@@ -10,8 +10,8 @@ Whoever makes the memory of an array adds that element (one instruction per acce
 another address instead costs half the speed on software drivers). Where other arrays' elements are
 in between, each index is judged, and the address gets the verdict.
 
-Offsets are 32 bits wide where the array is static and has fewer than 2**31 scalars, or is dynamic
-and all its index values are 32 bits wide; else 64.
+Offsets are 32 bits wide where the array is static and has fewer than WIDE_FROM scalars, or is
+dynamic and all its index values are 32 bits wide; else 64.
 
 Owns: places of elements, the types of what stands in memory. Must not know: which op asks.
 """
@@ -334,10 +334,19 @@ def _static_offset(
 
 
 def _axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
-    """An index value counted from the first index of its axis."""
-    index = w.index(v, t)
+    """An index value counted from the first index of its axis. What 32 bits do not hold stays
+    outside in them: the largest u32."""
     origin = layout.origin[axis] if layout.origin else 0
-    return index._replace(constant=index.constant - origin)
+    if scalar_of(v.type).bits <= t.bits:
+        index = w.index(v, t)
+        return index._replace(constant=index.constant - origin)
+    index = w.index(v, u64)
+    index = index._replace(constant=index.constant - origin)
+    if index.value is None:
+        return index
+    most = w.number((1 << t.bits) - 1, u64)
+    kept = w.op("min", w.whole(index, u64), most, type=u64)
+    return Offset(w.op("cast", kept, type=t), 0)
 
 
 def _digit(w: Writer, index: Offset, term: AxisTerm, t: Scalar) -> Offset:

@@ -16,7 +16,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, value_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
-from vkchi.types import Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32
+from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -80,7 +80,7 @@ def lower_address(em: Emitter, op: Op) -> None:
     assert isinstance(t, Ptr)
     operands = [em.ids[v][0] for v in op.args[1:]]
     index = operands[0] if operands else 0
-    width = scalar_of(op.args[1].type) if operands else u32
+    width = scalar_of(op.args[1].type) if operands else _width_of(op.attr)
     if t.space == "shared":
         em.places[op] = _shared_place(em, op, index, width)
         return
@@ -88,6 +88,11 @@ def lower_address(em: Emitter, op: Op) -> None:
     assert isinstance(param.type, Array)
     base, stored = em.arguments.pointer(param), param.type.stored
     em.places[op] = BufferPlace(base, stored, t.elem, index, op.attr, width, ok)
+
+
+def _width_of(constant: int) -> Scalar:
+    """The width of a constant index: SPIR-V takes indices for signed."""
+    return u64 if constant >= WIDE_FROM else u32
 
 
 def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace:

@@ -167,7 +167,7 @@ class Array(Type):
     (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
     `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
     the array parameter whose shape a dynamic array has too ("" for none): launches that know of
-    equal shapes spare the kernel its checks. `wide`: it has 2**31 scalars or more, and is reached
+    equal shapes spare the kernel its checks. `wide`: it has WIDE_FROM scalars or more, is reached
     and looped over in 64 bits. `apart`: no other array that is `apart` shares its memory in this
     launch (what has a layout is memory of its own anyway).
     """

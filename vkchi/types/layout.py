@@ -31,7 +31,8 @@ class Layout(NamedTuple):
     origin: tuple[int, ...] = ()
 
 
-WIDE_FROM = 1 << 31  # scalars
+# Scalars. What 32 bits reach ends with the spare element behind an array, and its last component.
+WIDE_FROM = (1 << 31) - (1 << 16)
 
 
 def layout_text(layout: Layout) -> str:
