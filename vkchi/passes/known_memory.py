@@ -54,9 +54,6 @@ class Element(NamedTuple):
 
 
 NOTHING = Element()
-
-
-NOTHING = Element()
 Elements = dict[tuple[Index, ...], Element]
 
 
