@@ -72,6 +72,8 @@ OPEN = {
     "remainder": "%d = sub %i, %c1 : i32\n %k = rem %d, %n : i32",
     "clamped too far": "%d = add %i, %c10 : i32\n %k = min %d, %n : i32",
     "clamped, may overflow": "%d = add %i, %c10 : i32\n %k = min %d, %n1 : i32",
+    "shifted by less than nothing": "%d = add %i, %c1 : i32\n %b = sub %c1, %c2 : i32\n"
+    "%h = shr %d, %b : i32\n %k = sub %h, %c1 : i32",
     "overflow": "%d = add %i, %big : i32\n %k = sub %d, %big : i32",
 }
 

@@ -13,9 +13,8 @@ from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
 from vkchi.passes import share
-from vkchi.passes.map_grid import map_grid
+from vkchi.passes.map_grid import copy_body, map_grid
 from vkchi.passes.share import Crowd, share_out
-from vkchi.passes.wide import copy_body
 from vkchi.target.caps import Caps
 from vkchi.types import Array, i32
 
@@ -34,8 +33,11 @@ EXTENTS = [
 BEGINS = (0, -7, 3, 0)
 
 
-def loop_over(extents: tuple[int, ...], kind: str) -> tuple[Func, dict[str, object]]:
-    """A loop that counts what it comes to; bounds are constants, arguments, or in memory."""
+def loop_over(
+    extents: tuple[int, ...], kind: str, is_numbered: bool = False
+) -> tuple[Func, dict[str, object]]:
+    """A loop that counts what it comes to, or numbers it from 1 on; bounds are constants,
+    arguments, or in memory."""
     n, b = len(extents), Builder()
     out, at = Param(Array.of(i32, n), "out"), Param(Array.of(i32, 1), "at")
     given = [Param(i32, f"n{k}") for k in range(n)]
@@ -49,7 +51,8 @@ def loop_over(extents: tuple[int, ...], kind: str) -> tuple[Func, dict[str, obje
             bounds += [begin, end[kind]]
         with b.region(*indices) as inner:
             keys = [b.emit("sub", i, begin) for i, begin in zip(indices, bounds[::2])]
-            b.emit("atomic_add", b.emit("elem", out, *keys), b.const(1, i32))
+            add = b.emit("add", b.emit("thread_index"), b.const(1, i32)) if is_numbered else None
+            b.emit("atomic_add", b.emit("elem", out, *keys), add or b.const(1, i32))
             b.emit("yield")
         b.parallel(bounds, inner)
         b.emit("yield")
@@ -69,7 +72,7 @@ def shared(fn: Func, crowd: Crowd) -> Func:
             b.insert(op)
         found = share_out(b, loop, loop.args, crowd)
         with b.region(t) as inner:
-            found.emit(b, t, lambda indices, _: copy_body(b, loop, indices))
+            found.emit(b, t, lambda indices, number: copy_body(b, loop, indices, number))
             b.emit("yield")
         b.parallel((b.const(0, i32), found.threads), inner)
         b.emit("yield")
@@ -97,6 +100,36 @@ def test_axes_that_are_too_long_together_are_gone_through(
         fn, values = loop_over(extents, "found")
         run(shared(fn, crowd), values)
         assert (np.asarray(values["out"]) == 1).all(), extents
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 9, 24, 1000])
+def test_iterations_keep_their_numbers(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those by which random streams differ, also where i32 counts no further than `most`."""
+    monkeypatch.setattr(share, "INT_MAX", most)
+    for extents in EXTENTS:
+        fn, values = loop_over(extents, "found", is_numbered=True)
+        run(shared(fn, Crowd(4, 2)), values)
+        numbers = 1 + np.arange(np.prod(extents)).reshape(extents)
+        np.testing.assert_array_equal(np.asarray(values["out"]), numbers)
+
+
+@pytest.mark.parametrize(
+    "extents", [(0, 70000, 70000), (70000, 0, 70000), (70000, 70000, 0), (70000, 70000, 1)]
+)
+def test_loops_along_an_empty_axis_are_not_too_long(extents: tuple[int, ...]) -> None:
+    at, out = Param(Array.of(i32, 1), "at"), Param(Array.of(i32, 1), "out")
+    b = Builder()
+    with b.region() as body:
+        ends = [b.emit("load", b.emit("elem", at, b.const(k, i32))) for k in range(3)]
+        bounds = [v for end in ends for v in (b.const(0, i32), end)]
+        fits, total = axes.checked_total(b, axes.space_of(b, bounds), axes.INT_MAX)
+        for k, v in enumerate((b.emit("cast", fits, type=i32), b.emit("bitcast", total, type=i32))):
+            b.emit("store", b.emit("elem", out, b.const(k, i32)), v)
+        b.emit("yield")
+    values = {"at": np.array(extents, np.int32), "out": np.zeros(2, np.int32)}
+    run(Func("f", (at, out), body), values)
+    fits_and_total = values["out"].tolist()
+    assert fits_and_total == [1, 0] if 0 in extents else fits_and_total[0] == 0
 
 
 def test_no_division_is_left_in_the_body() -> None:

@@ -41,7 +41,8 @@ class Intervals:
         self._depth = 0
 
     def of(self, v: Value) -> Interval | None:
-        """What v lies in; None if nothing is known, or it may have wrapped."""
+        """What v lies in; None if nothing is known, or it may have wrapped. Where v is in a loop
+        that does not run, the least is greater than the greatest."""
         if v not in self.found:
             t = v.type
             if not isinstance(t, Scalar) or t.kind == "f" or self._depth > DEEPEST:
@@ -77,7 +78,11 @@ class Intervals:
         if rule is None:
             return None
         args = () if op.kind == "shape" else tuple(map(self.bound, op.args))
-        return None if None in args else rule(t, *args)
+        known = [a for a in args if a is not None]
+        empty = next((a for a in known if a[0] > a[1]), None)  # of a loop that does not run
+        if empty is not None or len(known) < len(args):
+            return empty
+        return rule(t, *known)
 
     def _extent(self, op: Op) -> int | None:
         """An extent that is known."""

@@ -396,7 +396,8 @@ def _shr(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     a, b = f.of(args[0]), f.of(args[1])
     if a.lo < 0 or b.lo != b.hi:
         return wide._replace(ups=a.ups) if a.lo >= 0 else wide
-    size = 1 << min(max(b.lo, 0), scalar_of(op.type).bits)
+    bits = scalar_of(op.type).bits
+    size = 1 << (b.lo if 0 <= b.lo < bits else bits)  # less than nothing shifts all out, too
     return meet(wide, divide(a, Fact(size, size), Product(size, ())))
 
 

@@ -208,6 +208,8 @@ def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | No
         op.kind in TIED or effect_of(op.kind) is Effect.SYNC for op in walk(body)
     )
     has_barriers = has_kind(body, BARRIERS)
+    if has_barriers and is_counted_wide(bounds):
+        raise cx.fail("`sync` cannot be had in a loop that is counted in 64 bits")
     if not is_tied or all(map(is_given, bounds)) or is_counted_wide(bounds):
         return
     if len(bounds) > 2 or has_barriers:

@@ -138,14 +138,15 @@ def guarded_total(b: Builder, space: Space) -> Value:
 def checked_total(b: Builder, space: Space, limit: int) -> tuple[Value, Value]:
     """Whether there are no more iterations than that, and their number, a u32, if so."""
     most, one = b.const(limit, u32), b.const(1, u32)
-    total = as_type(b, space.digits[0].extent, u32)
+    total = least = as_type(b, space.digits[0].extent, u32)
     fits = b.emit("le", total, most)
     for digit in space.digits[1:]:
         extent = as_type(b, digit.extent, u32)
         room = b.emit("floordiv", most, b.emit("max", extent, one))
         fits = b.emit("and", fits, b.emit("le", total, room))
-        total = b.emit("mul", total, extent)
-    return fits, total
+        total, least = b.emit("mul", total, extent), b.emit("min", least, extent)
+    is_empty = b.emit("eq", least, b.const(0, u32))  # however long the other axes
+    return b.emit("or", fits, is_empty), total
 
 
 def number_of(b: Builder, args: Sequence[Value], indices: Sequence[Value]) -> Value:

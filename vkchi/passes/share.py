@@ -62,11 +62,13 @@ class Share(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A `parallel` that is shared out: one axis where there is no `space`, else its digits, of
-    which `outer` are the extents that each invocation goes through."""
+    """A `parallel` that is shared out: one axis where there is no `space`, else its digits. Where
+    there is `cut`, these are what is shared out, and each invocation goes through the extents
+    `outer` around them."""
 
     share: Share
     space: Space | None = None
+    cut: Space | None = None
     outer: tuple[Value, ...] = ()
 
     @property
@@ -90,6 +92,11 @@ class Shared(NamedTuple):
     @property
     def inner(self) -> Space:
         """The digits that are shared out."""
+        return self.cut or self.whole
+
+    @property
+    def whole(self) -> Space:
+        """All digits."""
         assert self.space is not None
         return self.space
 
@@ -120,7 +127,7 @@ class Shared(NamedTuple):
             values = list(digits)
             for at, o in enumerate(rounds):
                 values[at] = b.emit("add", values[at], o)
-            body(self.inner.indices(b, values), self.inner.number(b, values))
+            body(self.whole.indices(b, values), self.whole.number(b, values))
             return self._following(b, digits, steps)
 
         emit_rounds(b, trips, start, step)
@@ -170,7 +177,8 @@ def share_out(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
         total = total_of(b, space)
         return Shared(share_range(b, op, (zero, total), crowd), space)
     inner, outer, count = cut_space(b, space)
-    return Shared(share_count(b, zero, count, b.const(crowd.most, i32), crowd), inner, outer)
+    pieces = share_count(b, zero, count, b.const(crowd.most, i32), crowd)
+    return Shared(pieces, space, inner, outer)
 
 
 def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vkchi as ti
@@ -422,3 +423,29 @@ def test_matrices_of_any_shape() -> None:
 
     x, loss = ti.ndarray(ti.f32, 3, needs_grad=True), ti.ndarray(ti.f32, 1, needs_grad=True)
     check(x, loss, lambda: run(x, ti.ndarray(ti.f32, (3, 5)), loss), gradient=[5] * 3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 6])
+def test_indices_divided_by_those_of_a_loop_that_may_not_run(n: int) -> None:
+    x = ti.field(ti.f32, 12, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def clear(n: ti.i32):
+        for i in range(5, n):
+            x[30 // i] = 0.0
+            x[7 % i] = 0.0
+
+    @ti.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] * x[i]
+
+    x.fill(1.0)
+    with ti.ad.Tape(loss):
+        clear(n)
+        measure()
+    expected = np.full(12, 2.0)
+    for i in range(5, n):
+        expected[[30 // i, 7 % i]] = 0.0
+    np.testing.assert_array_equal(x.grad.to_numpy(), expected)
