@@ -12,7 +12,7 @@ import pytest
 
 from vkchi.cache import store as store_module
 from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
-from vkchi.cache.version import compiler_version, digest_of, is_changed
+from vkchi.cache.version import PACKAGE, digest_of, is_changed
 from vkchi.errors import CacheWarning
 
 KEY, OTHER = digest([b"one"]), digest([b"two"])
@@ -333,4 +333,4 @@ def test_the_version_is_of_all_sources(tmp_path):
     found.append(digest_of(str(package)))
     (package / "notes.txt").write_text("no source")
     assert len(set(found)) == 3 and digest_of(str(package)) == found[-1]
-    assert len(compiler_version()) == 64
+    assert len(digest_of(PACKAGE)) == 64
