@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.counts import read_mapping
 from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
 from vkchi.passes.grid import plan_grid
@@ -21,7 +22,7 @@ from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
-from vkchi.target.shader import Grid, Shader, Slot, compile_count, read_mapping, split_groups
+from vkchi.target.shader import Grid, Shader, Slot, compile_count, split_groups
 from vkchi.types import Array, Layout, Scalar, scalar_of, shape_of, u1, u32
 
 BLOCK = 64

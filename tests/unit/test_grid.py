@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.counts import read_mapping
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
@@ -16,7 +17,7 @@ from vkchi.ir.text import parse_func
 from vkchi.passes.grid import plan_grid
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
-from vkchi.target.shader import Grid, compile_count, read_mapping, split_groups
+from vkchi.target.shader import Grid, compile_count, split_groups
 from vkchi.types import Array, Tensor, i32, i64, row_major, u32
 
 OPTIONS = Options()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vkchi as ti
+from tests.counts import read_mapping
 from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
 from vkchi.analysis.host_numbers import COUNTS, LEAVES, Number, host_number, limits
@@ -15,7 +16,7 @@ from vkchi.errors import CompilationError
 from vkchi.frontend.bounds import GIVEN, ROOTS
 from vkchi.ir.meaning import trip_count
 from vkchi.ir.ops import TABLE
-from vkchi.target.shader import compile_count, read_mapping
+from vkchi.target.shader import compile_count
 from vkchi.types import i32
 
 TYPES = [ti.i8, ti.u8, ti.i16, ti.u16, ti.i32, ti.u32, ti.i64, ti.u64]
