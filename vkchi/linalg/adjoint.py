@@ -4,9 +4,9 @@ kernel.
 Owns: `solved`, which has a tape record a solver as one call. Its gradient solves the system of the
 transposed matrix once, with the same solver, for s: that is the gradient by b, and what the matrix
 itself depends on gets -s^T dA x, by the gradient of its kernel. Where x stood first has no
-influence. Assumed is that A is linear, that x solves the system (a gradient is refused where the
-solver did not converge), and, of `MatrixFreeCG`, that A is symmetric, which it needs anyway. Must
-not know: how solvers work.
+influence. A is as the solver found it, though Python's variables in the kernel have changed since.
+Assumed is that A is linear. A gradient is refused where the solver did not converge, and, of
+`MatrixFreeCG`, where A is not symmetric. Must not know: how solvers work.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from vkchi.algorithms.arrays import make_like
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
-from vkchi.kernel import BoundKernel, Kernel
+from vkchi.kernel import BoundKernel, Kernel, launch
+from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
-from vkchi.tape.calls import arrays_of, companion
+from vkchi.tape.calls import arrays_of, companion, run_gradient, whole
+from vkchi.tape.clobbers import Held
 from vkchi.tape.custom import Recorded
 
+Vector = np.ndarray[Any, Any]
+
+ROUNDINGS = 64  # errors of rounding that an entry of a product may have
 LEAST = {"f32": 1e-6, "f64": 1e-12}  # what residual, relative to the right side, can be asked for
 
 
@@ -49,11 +54,81 @@ class System(NamedTuple):
     is_symmetric: bool
 
 
+class Product(NamedTuple):
+    """The product as it is when a system is solved: a call of the kernel that sets Av to A @ v."""
+
+    name: str
+    plan: Plan
+    args: tuple[Any, ...]
+    v: Any
+    Av: Any
+
+    def multiply(self, x: Vector) -> Vector:
+        """A @ x."""
+        self.v.put_unnoticed(x)
+        launch(self.name, self.plan, self.args)
+        return np.array(self.Av.contents())
+
+    def multiply_transposed(self, x: Vector) -> Vector:
+        """A^T @ x: the gradient of the product. That of A gets 0."""
+        self.v.put_unnoticed(np.zeros_like(x))
+        self.v.grad.fill(0)
+        self.Av.grad.put_unnoticed(x)
+        run_gradient(self.name, self.plan, self.args)
+        return np.array(self.v.grad.contents())
+
+    def differentiate(self, x: Vector, slope: Vector) -> None:
+        """Add to the gradients of what A is made of, where the gradient of A is slope x^T."""
+        self.v.put_unnoticed(x)
+        self.Av.grad.put_unnoticed(slope)
+        run_gradient(self.name, self.plan, self.args)
+
+    def inputs(self) -> dict[str, Storage]:
+        """The arrays that A is made of, by parameter name."""
+        found = arrays_of(self.plan, self.args)
+        return {name: a for name, a in found.items() if a is not self.v and a is not self.Av}
+
+    def is_symmetric(self) -> bool:
+        """Whether u A w is w A u, but for rounding, of two vectors of random numbers."""
+        numbers = np.random.default_rng(1)
+        u, w = (numbers.uniform(-1, 1, self.v.shape).astype(self.v.dtype.dtype) for _ in range(2))
+        left, right = (a * self.multiply(b).astype(np.float64) for a, b in ((u, w), (w, u)))
+        noise = ROUNDINGS * np.finfo(u.dtype).eps * np.linalg.norm(np.stack([left, right]))
+        return bool(abs(left.sum() - right.sum()) <= noise)
+
+
+def product_of(kernel: Kernel | BoundKernel, x: Any) -> Product:
+    """The product by a kernel as it is now, of vectors like x."""
+    pairs = current().tape.solving
+    key = type(x), x.dtype, x.shape, tuple(x.origin)
+    if key not in pairs:  # one at a time is differentiated
+        pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
+    v, Av = pairs[key]
+    return kernel.examine(lambda plan, args: Product(kernel_name(kernel), plan, args, v, Av), v, Av)
+
+
+def kernel_name(kernel: Kernel | BoundKernel) -> str:
+    """What users call it."""
+    found: Any = kernel.func if isinstance(kernel, BoundKernel) else kernel
+    return str(found.__name__)
+
+
+class Given(NamedTuple):
+    """A function of vectors as an operator."""
+
+    multiply: Callable[[Vector], Vector]
+
+    def matvec(self, x: Any, Ax: Any) -> None:
+        """Set Ax to A @ x."""
+        Ax.put_unnoticed(self.multiply(x.contents()))
+
+
 def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     """Solve the system, as one call of the tape that records now."""
     tape = current().tape
     x.tell(Access("fill"))  # what stood there has no influence
-    inputs = inputs_of(system.product, x)
+    product = product_of(system.product, x)
+    inputs = product.inputs()
     tape.overwrites.check_arrays(inputs.values())
     tape.overwrites.check_arrays([b])
     has_place = companion(x, "grad") is not None
@@ -63,31 +138,27 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
         gradient.solution = x.contents()
         return gradient.has_converged
 
-    gradient = Gradient(system, b, x, tol)
+    gradient = Gradient(system, product, b, x, tol)
     run.__name__ = system.title
     recorded = Recorded(run, is_skipped=False)
     recorded.grad = gradient
     found = bool(tape.call_custom(recorded, (), {}))
+    if has_place:  # x has a derivative, though no kernel has written to it if it was the solution
+        box = (None,) * len(x.shape)
+        tape.hold_result(Held(whole(x), repr(x), f"{system.title}()", user_span(), box))
     way = f"{system.title}() took it from there here"
     tape.let_go([b, *inputs.values()], x, way, is_all=not has_place)
     return found
 
 
-def inputs_of(product: Kernel | BoundKernel, x: Any) -> dict[str, Storage]:
-    """The arrays that the matrix is made of, by parameter name."""
-    v, Av = make_like(x), make_like(x)
-    found = product.examine(lambda plan, args: arrays_of(plan, args), v, Av)
-    return {name: a for name, a in found.items() if a is not v and a is not Av}
-
-
 class Gradient:
     """That of one call: `solution` is what it found."""
 
-    solution: np.ndarray[Any, Any]
+    solution: Vector
     has_converged = False
 
-    def __init__(self, system: System, b: Any, x: Any, tol: float) -> None:
-        self.system, self.b, self.x, self.tol = system, b, x, tol
+    def __init__(self, system: System, product: Product, b: Any, x: Any, tol: float) -> None:
+        self.system, self.product, self.b, self.x, self.tol = system, product, b, x, tol
         self.right = float(np.linalg.norm(b.contents().astype(np.float64)))
         self.span = user_span()
         self.__name__ = system.title
@@ -101,44 +172,32 @@ class Gradient:
             return
         assert slopes is not None
         slopes.fill(0)
-        if not self.has_converged:
-            raise self._refuse("it did not converge: x is no solution")
-        v, Av = (make_like(self.x, needs_grad=True) for _ in range(2))
-        g, s = make_like(self.x), make_like(self.x)
-        g.put_unnoticed(slope / size)
-        operator = self.system.operator
-        if not self.system.is_symmetric:
-            operator = Transposed(self.system.product, v, Av)
-        least = LEAST[str(self.x.dtype)]
-        tol = max(least, min(self.tol / self.right if self.right else least, 1e-4))
-        if not self.system.solve(operator, g, s, tol):
-            raise self._refuse("the system of the transposed matrix could not be solved")
-        found = s.contents().astype(np.float64) * size
+        found = self.solve_transposed(slope / size) * size
         by_b = companion(self.b, "grad")
         if by_b is not None:
             by_b.put_unnoticed(by_b.contents() + found)
-        if any(companion(a, "grad") for a in inputs_of(self.system.product, self.x).values()):
-            v.put_unnoticed(self.solution)
-            Av.grad.put_unnoticed(-found)
-            self.system.product.grad(v, Av)
+        if any(companion(a, "grad") for a in self.product.inputs().values()):
+            self.product.differentiate(self.solution, -found)
 
-    def _refuse(self, why: str) -> GradientError:
-        return GradientError(
-            f"the gradient flows through {self.system.title}(), and {why}", self.span,
-            help="let it go on for longer (maxiter), or ask for less (tol)",
-        )  # fmt: skip
+    def solve_transposed(self, slope: Vector) -> Vector:
+        """The solution of the transposed system. Raises GradientError."""
+        longer = "let it go on for longer (maxiter), or ask for less (tol)"
+        if not self.has_converged:
+            raise self._refuse("it did not converge: x is no solution", longer)
+        multiply = self.product.multiply
+        if not self.system.is_symmetric:
+            multiply = self.product.multiply_transposed
+        elif not self.product.is_symmetric():
+            raise self._refuse("the matrix is not symmetric", "take ti.linalg.MatrixFreeBICGSTAB")
+        g, s = make_like(self.x), make_like(self.x)
+        g.put_unnoticed(slope)
+        least = LEAST[str(self.x.dtype)]
+        tol = max(least, min(self.tol / self.right if self.right else least, 1e-4))
+        if not self.system.solve(Given(multiply), g, s, tol):
+            raise self._refuse("the system of the transposed matrix could not be solved", longer)
+        found: Vector = s.contents().astype(np.float64)
+        return found
 
-
-class Transposed(NamedTuple):
-    """The transposed matrix: its product is the gradient of the product."""
-
-    product: Kernel | BoundKernel
-    v: Any
-    Av: Any
-
-    def matvec(self, x: Any, Ax: Any) -> None:
-        """Set Ax to A^T @ x."""
-        self.v.grad.fill(0)
-        self.Av.grad.put_unnoticed(x.contents())
-        self.product.grad(self.v, self.Av)
-        Ax.put_unnoticed(self.v.grad.contents())
+    def _refuse(self, why: str, help: str) -> GradientError:
+        text = f"the gradient flows through {self.system.title}(), and {why}"
+        return GradientError(text, self.span, help=help)

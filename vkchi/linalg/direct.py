@@ -17,6 +17,7 @@ import numpy as np
 from vkchi.errors import GradientError, KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
+from vkchi.linalg.adjoint import ROUNDINGS
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
@@ -229,6 +230,20 @@ def right_side(b: Any, n: int) -> Any:
     return show(Weighted("SparseCG", every, 1, every, n, np.float64), (b,))
 
 
+def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:
+    """Whether a positive definite matrix with these entries is its own transpose, but for
+    rounding."""
+    rows, columns, _ = matrix.entries
+    keys, mirrored = rows * matrix.n + columns, columns * matrix.n + rows
+    at = np.minimum(np.searchsorted(keys, mirrored), max(len(keys) - 1, 0))
+    others = np.where(keys[at] == mirrored, numbers[at], 0)
+    diagonal = np.zeros(matrix.n)
+    diagonal[rows[rows == columns]] = np.abs(numbers[rows == columns])
+    noise = ROUNDINGS * np.finfo(matrix.dtype.dtype).eps
+    scale = np.sqrt(diagonal[rows] * diagonal[columns])  # no entry is greater
+    return bool((np.abs(numbers - others) <= noise * scale).all())
+
+
 class Search:
     """x of A x = b, by conjugate gradients from x0, a function of b, the entries of A, and x0."""
 
@@ -246,8 +261,14 @@ class Search:
 
     def slopes(self, slope: Any, result: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """By b it is s, found in the same way from the slope, by A the matrix -s x^T; where the
-        search began has no influence. Raises GradientError if either did not converge."""
+        search began has no influence. Raises GradientError if either did not converge, or if A is
+        not symmetric: then s is that of another system."""
         _, numbers, x0 = inputs
+        if not is_symmetric(self.given.A, numbers.astype(np.float64)):
+            raise GradientError(
+                "the gradient flows through SparseCG.solve(), and the matrix is not symmetric",
+                self.span, help='take SparseSolver(solver_type="LU")',
+            )  # fmt: skip
         s, is_done = self.search(slope, numbers, np.zeros(len(x0)))
         if not (is_done and self.is_done):
             raise GradientError(

@@ -38,6 +38,7 @@ class PythonRecording(Recording):
         self.entries: list[Entry | Skipped | Custom | Rewritten | Cut | Step] = []
         self.history, self.constants, self.hosted = History(), Constants(), Hosted()
         self.tensors = Tensors()
+        self.solving: dict[Any, tuple[Any, ...]] = {}  # vectors that gradients of solvers work in
         self.written: dict[int, Storage] = {}
         self.custom: Custom | None = None
         self.skipped: str | None = None
@@ -100,6 +101,13 @@ class PythonRecording(Recording):
         step = self.hosted.make_step(function, inputs, found, result, output)
         self.entries += [*self.keeper.take_rewritten(), step]
         self.keeper.count(step.size_bytes)
+
+    def hold_result(self, held: Held) -> None:
+        """Note that a function with a gradient of its own gave these values."""
+        self.constants.drop((held.array,))
+        self.overwrites.forget(held.array)
+        self.overwrites.hold(held)
+        self.keeper.watch(held.array)
 
     def holding(self, array: Storage | Values) -> list[Taint]:
         """What an array holds that has a derivative: matrices and tensors too."""

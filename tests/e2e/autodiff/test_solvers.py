@@ -201,3 +201,92 @@ def test_refused_where_the_operator_is_no_kernel() -> None:
             p.square, lambda: MatrixFreeCG(operator, p.b, p.x))  # fmt: skip
     refuses(p, r"flows through MatrixFreeCG\(\), whose iterations have none",
             p.square, lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.b))  # fmt: skip
+
+
+def test_what_already_solves_the_system_has_its_derivative() -> None:
+    """No kernel writes to x then."""
+    p, bare = problem("field", 1.0), ti.field(ti.f32, N)
+    twice = ti.field(ti.f32, N)
+    twice.fill(2)
+
+    @ti.kernel
+    def product(v: ti.template(), Av: ti.template()):
+        for i in v:
+            Av[i] = twice[i] * v[i]
+
+    @ti.kernel
+    def copy():
+        for i in bare:
+            bare[i] = p.x[i]
+
+    @ti.kernel
+    def add_copies():
+        for i in bare:
+            p.loss[None] += bare[i] * p.b[i]
+
+    p.x.from_numpy(p.b.to_numpy() / 2)
+    solve = lambda: MatrixFreeCG(LinearOperator(product), p.b, p.x)  # noqa: E731
+    refuses(p, "flows through `bare`", solve, copy, add_copies)
+    with ti.ad.Tape(p.loss):
+        solve()
+        p.x[0] = 3.0
+        p.add_up()
+    is_near(p.b.grad, np.where(np.arange(N) == 0, 0, WEIGHTS * B / 2))
+
+
+@pytest.mark.parametrize("solve", [MatrixFreeCG, MatrixFreeBICGSTAB])
+def test_a_matrix_whose_object_changes_later(solve: Any) -> None:
+    p = problem("ndarray", 1.0)
+
+    @ti.data_oriented
+    class Matrix:
+        factor = 2.0
+
+        @ti.kernel
+        def product(self, v: ti.types.ndarray(), Av: ti.types.ndarray()):
+            for i in v:
+                Av[i] = self.factor * v[i]
+
+    matrix = Matrix()
+    with ti.ad.Tape(p.loss):
+        solve(LinearOperator(matrix.product), p.b, p.x)
+        matrix.factor = 5.0
+        p.add_up()
+    is_near(p.b.grad, WEIGHTS * B / 2)
+
+
+def test_refused_where_conjugate_gradients_find_no_symmetric_matrix() -> None:
+    """They may converge all the same: rows at the ends that only hold zeros there."""
+    p = problem("ndarray", 1.0)
+
+    @ti.kernel
+    def product(v: ti.types.ndarray(), Av: ti.types.ndarray()):
+        for i in v:
+            Av[i] = 3 * v[i]
+            if 0 < i < N - 1:
+                Av[i] -= v[i - 1] + v[i + 1]
+
+    p.b[0] = p.b[N - 1] = 0
+    solve = lambda: MatrixFreeCG(LinearOperator(product), p.b, p.x)  # noqa: E731
+    refuses(p, r"MatrixFreeCG\(\), and the matrix is not symmetric", solve)
+
+    def in_numpy(b: Any) -> Any:
+        A = 3 * np.eye(N) - np.eye(N, k=-1) - np.eye(N, k=1)
+        A[0, 1] = A[-1, -2] = 0
+        return (WEIGHTS * np.linalg.solve(A, b) ** 2).sum()
+
+    with ti.ad.Tape(p.loss):
+        assert MatrixFreeBICGSTAB(LinearOperator(product), p.b, p.x)
+        p.add_up()
+    is_near(p.b.grad, slope(in_numpy, p.b.to_numpy().astype(np.float64)))
+
+
+def test_refused_where_a_sparse_matrix_is_not_symmetric() -> None:
+    p, A = problem("field", 1.0), ti.linalg.SparseMatrix(N, N)
+    for i in range(N):
+        A[i, i] = 3.0
+        if 0 < i < N - 1:
+            A[i, i - 1] = A[i, i + 1] = -1.0
+    p.b[0] = p.b[N - 1] = 0
+    solve = lambda: p.x.from_numpy(ti.linalg.SparseCG(A, p.b).solve()[0])  # noqa: E731
+    refuses(p, r"SparseCG.solve\(\), and the matrix is not symmetric", solve)
