@@ -134,6 +134,28 @@ def test_races_of_kernels_that_are_named(how) -> None:
         program(unknown)
 
 
+def test_what_an_accepted_race_gave_is_not_computed_again() -> None:
+    """In limited memory calls are done again, and would find something else."""
+    ti.init(accept_races=["scatter"])
+    x, loss, _ = make()
+    y = ti.field(ti.f32, 2, needs_grad=True)
+
+    @ti.kernel
+    def scatter():
+        for i in x:
+            y[i % 2] = x[i]
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    with ti.ad.Tape(loss, memory="1KiB") as tape:
+        scatter()
+        total()
+    assert [len(entry.results) for entry in tape.entries] == [1, 0]
+
+
 def test_options_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="missing_gradient"):
         ti.init(missing_gradient="perhaps")
