@@ -25,7 +25,8 @@ from vkchi.types.structs import StructType
 
 MOST_NESTED = 24  # calls of one ti.func inside each other
 MOST_DEEP = 128  # of one real function
-MOST_COPIES = 256  # of a real function in a kernel, roughly
+MOST_COPIES = 256  # of a real function for one call of it, roughly
+MOST_REPEATS = 2 * MOST_COPIES  # where it calls itself by way of others, or by other names
 
 
 def depth_of(fn: FunctionType) -> int:
@@ -37,18 +38,31 @@ def depth_of(fn: FunctionType) -> int:
 
 def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_real: bool) -> bool:
     """Whether a call of a real function is not to be inlined, as it is in so many of its kind.
-    Raises KernelSyntaxError for other functions whose inlining would not end."""
+    Raises KernelSyntaxError for other functions whose inlining would not end, and where it would
+    take too long."""
     act: Activation | None = cx.act
+    first: Activation | None = None
     chain, depth = [fn.__name__], 0
     while act is not None:
         chain.append(act.fn.__name__)
         if act.fn is fn:
-            depth += 1
+            depth, first = depth + 1, act
             is_static = any(weak(x) is not None for x in bound.values())
             if not is_real and (depth >= MOST_NESTED or not is_static):
                 raise _recursive(cx, act, chain)
         act = act.outer
-    return is_real and depth > 0 and depth >= depth_of(fn)
+    if not is_real or first is None:
+        return False
+    if depth >= depth_of(fn):
+        return True
+    first.repeats += 1
+    if first.repeats > MOST_REPEATS:
+        raise cx.fail(
+            f"{fn.__name__}() calls itself in too many ways ({' -> '.join(chain[:5][::-1])}): "
+            f"{MOST_REPEATS} copies of it do not do", kind=KernelSyntaxError,
+            help="let it call itself by its own name: then it is inlined less deep; or write a loop"
+        )  # fmt: skip
+    return False
 
 
 def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:

@@ -56,12 +56,13 @@ class Activation:
     """A function being lowered: the kernel, or one call of an inlined function.
 
     `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
-    `returned` and `result` are what `return` sets; no loop of one that `is_serial` is parallel.
+    `returned` and `result` are what `return` sets; no loop of one that `is_serial` is parallel;
+    `repeats` counts the calls of the same function inside of it, however deep.
     """
 
     __slots__ = (
         "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_serial", "loops", "outer",
-        "result", "returned", "returns", "source",
+        "repeats", "result", "returned", "returns", "source",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,7 @@ class Activation:
         self.returned = Var("returned", False, VARIABLE, depth)
         self.result = Var("result", UNSET, VARIABLE, depth)
         self.returns: Any = None
+        self.repeats = 0
 
     def find(self, name: str) -> Var | None:
         """The variable called `name` that is visible here."""

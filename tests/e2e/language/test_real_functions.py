@@ -327,6 +327,28 @@ def test_recursion_in_several_places() -> None:
     check(moves[None], 7)
 
 
+@pytest.mark.ours("runtime-recursion", run=False)
+def test_recursion_by_way_of_another_function_in_several_places() -> None:
+    """Each of the copies has two more: 2 ** 128 of them."""
+
+    @ti.real_func
+    def other(n: ti.i32) -> ti.i32:
+        return fib(n - 1) + fib(n - 2)
+
+    @ti.real_func
+    def fib(n: ti.i32) -> ti.i32:
+        if n < 2:
+            return n
+        return other(n)
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        return fib(n)
+
+    with pytest.raises(ti.TaichiCompilationError, match=r"fib\(\) calls itself in too many ways"):
+        k(6)
+
+
 def test_rf_default() -> None:
     @ti.real_func
     def f(n: ti.i32, m: ti.i32 = 4) -> ti.i32:
