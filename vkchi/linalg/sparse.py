@@ -15,6 +15,7 @@ import numpy as np
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
+from vkchi.fields.storage import Storage
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, current_tape, show
@@ -269,6 +270,8 @@ class SparseMatrix:
         """The product with a vector: of an ndarray an ndarray, else in numpy."""
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
+        if isinstance(x, Storage) and not x.is_scalar:
+            raise KernelRuntimeError(f"a vector of {self.m} numbers is needed, not of {x.elem}")
         rows, columns, numbers = self.entries
         entries = np.arange(len(numbers))
         product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)

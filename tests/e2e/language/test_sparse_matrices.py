@@ -270,3 +270,9 @@ def test_unknown_solvers():
 def test_in_debug_mode(init):
     init(debug=True)
     test_serial_code_and_functions()
+
+
+def test_products_with_fields_of_vectors_are_refused() -> None:
+    x = ti.Vector.field(3, ti.f32, 2)
+    with pytest.raises(RuntimeError, match="2 numbers is needed"):
+        build(np.eye(2)) @ x
