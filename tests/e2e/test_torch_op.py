@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.device, pytest.mark.filterwarnings("ignore")]
 @ti.kernel
 def scaled_product(x: ti.types.ndarray(), w: ti.types.ndarray(), a: float, y: ti.types.ndarray()):
     for i in y:
-        y[i] = a * x[i] * ti.sin(w[i])
+        y[i] = a * x[i] * w[i] * w[i]
 
 
 product = ti.torch_op(scaled_product, outputs={"y": "x"})
@@ -34,8 +34,8 @@ def test_values_and_gradients_are_those_of_torch():
     slope = torch.rand(5)
     (product(x, w, 2.0) * slope).sum().backward()
     want = inputs()
-    (2 * want[0] * torch.sin(want[1]) * slope).sum().backward()
-    torch.testing.assert_close(product(x, w, 2.0), 2 * x * torch.sin(w))
+    (2 * want[0] * want[1] ** 2 * slope).sum().backward()
+    torch.testing.assert_close(product(x, w, 2.0), 2 * x * w**2)
     torch.testing.assert_close(x.grad, want[0].grad)
     torch.testing.assert_close(w.grad, want[1].grad)
 
@@ -58,7 +58,7 @@ def test_tensors_in_steps_and_expanded_slopes():
     x = torch.arange(10.0)[::2].requires_grad_()
     w = torch.ones(3, 5).T[:, 1].requires_grad_()
     product(x, w, 1.0).sum().backward()  # the slope is one number, expanded
-    torch.testing.assert_close(x.grad if x.is_leaf else w.grad, torch.sin(torch.ones(5)))
+    torch.testing.assert_close(x.grad if x.is_leaf else w.grad, torch.ones(5))
 
 
 def test_compiled_without_a_break():
@@ -68,16 +68,16 @@ def test_compiled_without_a_break():
 
     x, w = inputs()
     f(x, w).backward()
-    torch.testing.assert_close(x.grad, torch.sin(w).detach())
+    torch.testing.assert_close(x.grad, (w * w).detach())
 
 
 def test_batches():
     x, w = torch.rand(3, 5), torch.rand(5)
     got = torch.func.vmap(product, in_dims=(0, None, None))(x, w, 2.0)
-    torch.testing.assert_close(got, 2 * x * torch.sin(w))
+    torch.testing.assert_close(got, 2 * x * w**2)
     row = torch.rand(5, requires_grad=True)
     slopes = torch.autograd.functional.jacobian(lambda r: product(r, w, 2.0), row, vectorize=True)
-    torch.testing.assert_close(slopes, torch.diag(2 * torch.sin(w)))
+    torch.testing.assert_close(slopes, torch.diag(2 * w**2))
 
 
 def test_several_outputs_of_shapes_of_their_own():
@@ -146,7 +146,7 @@ def test_a_module_is_trained():
 
     torch.manual_seed(1)
     model, x = Scale(), torch.rand(5) + 0.5
-    target = x * torch.sin(torch.tensor(0.7))
+    target = x * 0.49
     steps = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(120):
         steps.zero_grad()
