@@ -167,8 +167,9 @@ def test_what_cannot_be_an_operator():
             ti.torch_op(*args, **kwargs)
 
     refused("no type for `x`", with_template, outputs={"z": "y"})
+    refused("no type for `x`", with_template, outputs={"z": "x"})
     refused("no array `q`", scaled_product, outputs={"q": "x"})
-    refused("no input", scaled_product, outputs={"y": "a"})
+    refused("no tensor", scaled_product, outputs={"y": "a"})
     refused("needs an output", scaled_product, outputs={})
     refused("nothing is called", scaled_product, outputs={"y": "x"}, gradient=with_template)
     refused("takes a ti.kernel", len, outputs={"y": "x"})

@@ -102,12 +102,13 @@ class Spec(NamedTuple):
 
     def check(self) -> None:
         """Raises DeclarationError for what torch cannot call."""
+        self.schema()  # raises for a parameter that torch has no type for
         arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
         for name, rule in self.outputs.items():
             if name not in arrays:
                 raise DeclarationError(f"outputs=: {self.name}() has no array `{name}`")
             if isinstance(rule, str) and rule not in self.tensors:
-                raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no input")
+                raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no tensor")
         if not self.outputs or not self.tensors:
             raise DeclarationError(f"{self.name}() needs an output and a tensor that it is made of")
         known = {*(p.name for p in self.parameters), *map(slope_of, arrays)}
