@@ -7,13 +7,14 @@ Owns: `ndarray` and the NDArray classes. Must not know: kernels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, current
+from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, scalar_of_dtype, shape_of
 from vkchi.types.structs import StructType
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.compat.unsupported import refuse
 from vkchi.errors import ArgumentError
 from vkchi.runtime import Runtime, current, logger
+from vkchi.tuples import NamedTuple
 from vkchi.vk.timing import Timed, Timer
 
 MOST_TRACED = 100_000  # dispatches whose own times are kept; sums are of all

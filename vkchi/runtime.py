@@ -15,7 +15,7 @@ import platform
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vkchi import env
 from vkchi.cache.version import compiler_version
@@ -23,6 +23,7 @@ from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unknown
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
 from vkchi.target.options import Options, Shelf
+from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:

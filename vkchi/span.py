@@ -13,7 +13,8 @@ import os
 import sys
 from itertools import islice
 from types import CodeType
-from typing import NamedTuple
+
+from vkchi.tuples import NamedTuple
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 

@@ -16,7 +16,6 @@ are touched at most. Must not know: what the answers are for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.ir.constants import constant_int, is_same
@@ -24,6 +23,7 @@ from vkchi.ir.control import axes_of
 from vkchi.ir.core import Op, Param, Value, base_of
 from vkchi.ir.intervals import fit, type_range
 from vkchi.ir.ops import FIXED, LOOPS, TABLE, WRITES, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
 REMAINDERS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands

@@ -23,12 +23,12 @@ Must not know: what is done with the answers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from vkchi.errors import InternalError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
 
 

@@ -10,13 +10,13 @@ known of its range. Must not know: what the counts are for, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
 from vkchi.ir.intervals import Interval, hull, natural, type_range
 from vkchi.ir.ops import DIVISIONS, TABLE, Trait, kinds_with
 from vkchi.target.shader import Count
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, i64
 
 LARGEST_BLOCK = 1024  # that can be demanded

@@ -23,10 +23,11 @@ Must not know: where facts come from (`ranges`), what they are good for (`bounds
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.ir.core import Value
 from vkchi.ir.intervals import type_range
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
 
 Key = Any  # Value | tuple[Value, int]

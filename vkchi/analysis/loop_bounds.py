@@ -8,12 +8,12 @@ Owns: `widest`, `widened`, `sums_under`. Must not know: what needs it, what the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of, control_of
 from vkchi.ir.core import Func, Op, Param, Value, params_under, walk
 from vkchi.ir.ops import COUNTED, TABLE
+from vkchi.tuples import NamedTuple
 
 LEAST, MOST = 0, 1  # also: which of a loop's arguments bounds its index
 

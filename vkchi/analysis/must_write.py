@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
 from vkchi.analysis.intervals import Intervals, axes_in
@@ -24,6 +24,7 @@ from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import COUNTED
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor
 
 

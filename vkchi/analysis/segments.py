@@ -7,10 +7,10 @@ Owns: `Segment`, `find_segments`, `find_late`. Must not know: what is asked of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, WRITES
+from vkchi.tuples import NamedTuple
 
 
 class Segment(NamedTuple):

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
 
 from vkchi.analysis.must_write import Sure
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, constant_array
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
 MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (passes.grid)

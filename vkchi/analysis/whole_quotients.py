@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vkchi.analysis.lattice import Fact
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, value_of
 from vkchi.ir.intervals import floordiv, truncdiv
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, f16, f32, i64
 
 DIGITS = {f16: 11, f32: 24}  # of the form

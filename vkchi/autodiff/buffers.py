@@ -7,7 +7,6 @@ know: adjoints, launches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.segments import Segment
 from vkchi.autodiff.memory import Versions
@@ -17,6 +16,7 @@ from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.names import COUNT, WIDTH
+from vkchi.tuples import NamedTuple
 from vkchi.types import cell_of, i32
 
 

@@ -15,7 +15,6 @@ Owns: these two forms. Must not know: launches, adjoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.loop_bounds import Nest, nest_of, widest
 from vkchi.autodiff.buffers import Save
@@ -27,6 +26,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.names import DRAWN
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
+from vkchi.tuples import NamedTuple
 from vkchi.types import i32
 
 Loops = tuple[Op, ...]

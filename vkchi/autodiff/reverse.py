@@ -35,7 +35,6 @@ Must not know: devices, launches, which snapshots exist.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.alias import kinds_at, kinds_of_writes
 from vkchi.analysis.segments import Segment
@@ -64,6 +63,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, i32
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
 from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 

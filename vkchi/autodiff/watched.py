@@ -9,7 +9,6 @@ Source: Taichi's documentation, global data access rule 1. Must not know: launch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.autodiff.sweep import place_in
 from vkchi.ir.builder import Builder
@@ -17,6 +16,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.names import READ
 from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import rebuild
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Ptr, Tensor, i32, row_major, with_scalar
 
 BROKEN = ".broken"  # numbers of loads, by what breaks the rules

@@ -6,9 +6,10 @@ Owns: the record. Must not know: either.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vkchi.target.artifact import Artifact, Interface
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.frontend.dependencies import Dependencies

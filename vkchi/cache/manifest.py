@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.compiled import Compiled
@@ -26,6 +26,7 @@ from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface, IrText
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options, Shelf
+from vkchi.tuples import NamedTuple
 
 Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
 OWN_FILE = "<vkchi>"

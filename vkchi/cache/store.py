@@ -28,9 +28,10 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import CacheWarning
+from vkchi.tuples import NamedTuple
 
 FORMAT = "1"
 MAGIC = b"VKCHI\x00" + FORMAT.encode() + b"\n"

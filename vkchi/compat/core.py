@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.runtime import (
@@ -25,6 +25,7 @@ from vkchi.runtime import (
     sync,
 )
 from vkchi.target.config import Config
+from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32
 
 # --- archs ---------------------------------------------------------------------------------------

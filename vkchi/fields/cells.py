@@ -14,9 +14,10 @@ block's cells. Blocks of one axis whose cells have no gaps between them are one 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import Buffer
+from vkchi.tuples import NamedTuple
 from vkchi.types import AxisTerm, Layout
 
 if TYPE_CHECKING:

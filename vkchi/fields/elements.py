@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from vkchi.errors import (
 from vkchi.fields.noted import Noted, places_of
 from vkchi.interop import host
 from vkchi.runtime import Runtime
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
     WIDE_FROM,

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
 SPARSE = "{} is not supported yet, for sparse data is not: keep a dense field and a mask"

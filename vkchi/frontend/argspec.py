@@ -7,8 +7,9 @@ Must not know: how arguments are checked or bound.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from vkchi.tuples import NamedTuple
 from vkchi.types import Type
 from vkchi.types.structs import ArgPackType
 

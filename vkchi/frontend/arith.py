@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Scalar,
     Tensor,

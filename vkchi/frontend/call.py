@@ -7,7 +7,9 @@ Owns: the record of a function and the two tables. `intrinsics.py`, `simt.py`, `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from vkchi.tuples import NamedTuple
 
 # handler(cx, *args, **kwargs) -> compile-time value
 Handler = Callable[..., Any]

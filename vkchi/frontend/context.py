@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from vkchi.ir.core import Param, Value
 from vkchi.span import Span
 from vkchi.target.options import Options
 from vkchi.target.shader import SEED
+from vkchi.tuples import NamedTuple
 from vkchi.types import u32
 
 Binding = tuple[Any, ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
@@ -21,6 +21,7 @@ from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
 from vkchi.lang.function import Function
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
     Scalar,

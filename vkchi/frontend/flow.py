@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend import arith
@@ -36,6 +36,7 @@ from vkchi.frontend.trees import (
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 
 GoOn = Callable[[], None]

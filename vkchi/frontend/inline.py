@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, kind_of, own
@@ -36,6 +36,7 @@ from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import Record, leaves
 from vkchi.ir.core import Value
 from vkchi.span import Span
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Following,
     Scalar,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
@@ -33,6 +33,7 @@ from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import Site
 from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, cell_of
 from vkchi.types.structs import StructType
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from vkchi.frontend.trees import Record, branches
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Following,
     Scalar,

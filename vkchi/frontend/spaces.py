@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.frontend.bounds import (
     INT32,
@@ -34,6 +34,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import trip_count
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, i64, u32, u64
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"

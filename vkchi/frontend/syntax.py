@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.frontend.source import Source
+from vkchi.tuples import NamedTuple
 
 LIST_CHANGES = ("append", "extend")  # the methods that change a list in a kernel
 SOMEWHERE = -1  # the position of an argument after a starred one

@@ -14,7 +14,7 @@ import re
 import string
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.foreign import foreign_traceback
@@ -24,6 +24,7 @@ from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.reports.sites import decimals_of, sample_of, show_number
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.fields.storage import Storage
@@ -26,6 +26,7 @@ from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current
 from vkchi.signature import REAL, describe, read_parameters, span_of_function
 from vkchi.signature.static_args import ById, contents, is_stale
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan

@@ -5,12 +5,11 @@ Owns: where arrows and points are. Positions are parts of the window. Must not k
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from vkchi.errors import ToolError
 from vkchi.gui.shapes import Floats, numbers
+from vkchi.tuples import NamedTuple
 
 LONGEST = 0.1  # arrow of a vector field, as a part of the window
 

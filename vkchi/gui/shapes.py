@@ -10,12 +10,13 @@ pixels. Must not know: how shapes are painted.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.errors import ToolError
 from vkchi.interop import host
+from vkchi.tuples import NamedTuple
 
 Floats = np.ndarray[Any, Any]
 Resolution = tuple[int, int]

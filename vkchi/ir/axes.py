@@ -12,11 +12,11 @@ Owns: numbers from indices and back, numbers of iterations, as IR. Must not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, u32
 
 INT_MAX = (1 << 31) - 1

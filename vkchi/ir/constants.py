@@ -9,9 +9,10 @@ Owns: reading `const` ops, comparing them. Must not know: what ops compute.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from vkchi.ir.core import Op, Value
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
 
 Number = Scalar | Tensor

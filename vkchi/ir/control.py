@@ -10,11 +10,11 @@ are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, Region, Value
 from vkchi.ir.ops import TABLE
 from vkchi.ir.table import ALL, Control
+from vkchi.tuples import NamedTuple
 
 
 def control_of(op: Op) -> Control:

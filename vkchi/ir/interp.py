@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Type, scalar_of, shape_of
 
 DEFAULT_BLOCK = 64

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.ir.intervals import Rule
 from vkchi.ir.sig import Signature, SignatureError
+from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type
 
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.errors import KernelTypeError
 from vkchi.ir import meaning
 from vkchi.lang.function import Function, python_function
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook
 
 

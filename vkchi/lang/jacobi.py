@@ -11,11 +11,12 @@ J. Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.lang.elementwise import abs, max, select, sqrt
 from vkchi.lang.loop import repeat
 from vkchi.lang.makers import pack
+from vkchi.tuples import NamedTuple
 
 # Convergence is quadratic; random and degenerate matrices take 4 to 7.
 MOST_SWEEPS = 12

@@ -12,7 +12,7 @@ Assumed is that A is linear. A gradient is refused where the solver did not conv
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from vkchi.span import user_span
 from vkchi.tape.calls import arrays_of, companion, run_gradient, whole
 from vkchi.tape.clobbers import Held
 from vkchi.tape.custom import Recorded
+from vkchi.tuples import NamedTuple
 
 Vector = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
 from vkchi.tape.hosted import compute, show
+from vkchi.tuples import NamedTuple
 from vkchi.types import cook, f32
 
 if TYPE_CHECKING:

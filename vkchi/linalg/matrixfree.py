@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
 from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
@@ -26,6 +26,7 @@ from vkchi.linalg.adjoint import Operator, Solve, System, solved
 from vkchi.runtime import current
 from vkchi.span import user_span
 from vkchi.tape.calls import whole
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, f64
 
 

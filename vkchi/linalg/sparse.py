@@ -9,7 +9,7 @@ which tapes differentiate (`autodiff.hosted`). Must not know: kernels, how syste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, current_tape, show
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook, f32
 
 if TYPE_CHECKING:

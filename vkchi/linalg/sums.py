@@ -9,9 +9,11 @@ Owns: `Weighted`, `Products`, functions that tapes know the slopes of. Must not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from vkchi.tuples import NamedTuple
 
 Values = np.ndarray[Any, Any]
 

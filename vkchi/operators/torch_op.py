@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.interop.torch_library import stack, torch_library
@@ -32,6 +32,7 @@ from vkchi.signature import (
     TensorParameter,
     read_parameters,
 )
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import torch

@@ -6,9 +6,9 @@ Must not know: what is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.ir.num import Num
+from vkchi.tuples import NamedTuple
 from vkchi.types import f32, i32
 
 

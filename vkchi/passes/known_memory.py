@@ -11,10 +11,9 @@ Owns: the facts and their scopes. Must not know: ops.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vkchi.analysis.alias import Index, Place, are_distinct, is_visible, may_share
 from vkchi.ir.core import Value
+from vkchi.tuples import NamedTuple
 
 Component = int | Value | None
 MOST_KNOWN = 64  # elements of one base: large kernels stay linear

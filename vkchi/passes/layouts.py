@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import ATOMICS
 from vkchi.passes.offsets import NOTHING, Offset, Writer
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     WIDE_FROM,
     Array,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
@@ -35,6 +34,7 @@ from vkchi.passes.f64_math import FUNCTIONS
 from vkchi.passes.formula import where
 from vkchi.span import Span
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
     Array,

@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from vkchi.ir.constants import Number, constant, is_power_of_two, is_same, number
 from vkchi.ir.core import Op, Value, constant_attr
 from vkchi.ir.ops import COMMUTATIVE
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, Type, scalar_of
 
 Env = dict[str, Value]

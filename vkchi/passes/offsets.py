@@ -12,12 +12,13 @@ Owns: `Offset`, `Writer`. Must not know: arrays, places.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.analysis.alias import split_offset
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, bits_of
 from vkchi.passes.cse import ScopedRebuilder
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, scalar_of
 
 

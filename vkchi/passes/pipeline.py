@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.env import is_on
 from vkchi.errors import InternalError
@@ -24,6 +24,7 @@ from vkchi.ir.core import Func, Param, Program
 from vkchi.ir.verify import verify
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
 
 Change = Callable[[Func], "Func | Program"]
 

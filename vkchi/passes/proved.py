@@ -14,7 +14,6 @@ Must not know: control flow, where facts come from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vkchi.analysis.lattice import INT_MAX
 from vkchi.analysis.ranges import Facts
@@ -24,6 +23,7 @@ from vkchi.ir.core import Op, Value
 from vkchi.ir.intervals import type_range
 from vkchi.ir.num import Num
 from vkchi.passes.formula import where
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, scalar_of
 
 GUESSED = 21

@@ -34,11 +34,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vkchi.ir.core import Op, Param, constant_array
 from vkchi.ir.num import Num
 from vkchi.passes.formula import rest_of, where
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, f32, f64, i32, i64
 
 STEP = 19

@@ -27,7 +27,6 @@ Must not know: subgroup sizes but by Caps.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.alias import EXITS, may_share
 from vkchi.analysis.host_numbers import host_count
@@ -40,6 +39,7 @@ from vkchi.passes.grid import DEFAULT_BLOCK
 from vkchi.passes.map_grid import find_order, is_processor, most_threads, subgroup_width
 from vkchi.passes.share import Crowd, share_out
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i32, scalar_of, with_scalar
 
 SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop

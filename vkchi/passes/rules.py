@@ -11,7 +11,8 @@ Must not know: how rules are matched.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+
+from vkchi.tuples import NamedTuple
 
 
 class Float(enum.Enum):

@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, u1
 
 DEEPEST = 48  # constructs around an op; gradients put some around what they are given

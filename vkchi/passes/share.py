@@ -28,13 +28,13 @@ Owns: this form. Must not know: which loops want it, how many invocations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.host_numbers import host_length
 from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
+from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
 Body = Callable[[Sequence[Value], Value], None]

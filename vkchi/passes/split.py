@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.alias import may_share
 from vkchi.ir.builder import Builder
@@ -31,6 +30,7 @@ from vkchi.ir.names import TEMP
 from vkchi.ir.ops import PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.shader import SEED
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
     Ptr,

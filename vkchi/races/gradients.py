@@ -17,7 +17,7 @@ flows now. Must not know: tapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.analysis.dataflow import Dependence
 from vkchi.autodiff.primal import Activity
@@ -34,6 +34,7 @@ from vkchi.races.noted import Group, Style, grouped, note, slimmed
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call, whole
 from vkchi.tape.gradients import prepare
+from vkchi.tuples import NamedTuple
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 

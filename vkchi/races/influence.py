@@ -11,7 +11,6 @@ change: a condition or factor that does counts as unknown. Must not know: how ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from vkchi.analysis.alias import place_of
 from vkchi.analysis.dataflow import Dependence
@@ -19,6 +18,7 @@ from vkchi.analysis.segments import find_late
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, constant_array, walk
 from vkchi.ir.ops import TABLE, VARYING, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
 NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is

@@ -18,7 +18,6 @@ Must not know: gradients, launches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.access import Survey, is_alike, is_same_index
 from vkchi.analysis.alias import Index, Place, are_distinct, may_share, place_of
@@ -28,6 +27,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.dependence import only_raises_flag
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 MOST_ACCESSES = 64

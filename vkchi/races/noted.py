@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from vkchi.autodiff.memory import for_each_element
 from vkchi.autodiff.sweep import as_i32, place_in
@@ -31,6 +30,7 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.pipeline import load_pass
 from vkchi.races.influence import Influence, When, emit_when
 from vkchi.races.meetings import Meeting
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
     Layout,

@@ -23,12 +23,13 @@ Owns: this layout, the sites' form, texts of records. Must not know: ops, device
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.errors import InternalError
 from vkchi.span import Span, render_carets, render_chain
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, scalar_named
 
 CURSOR, LOST, FAILURES = 0, 1, 2

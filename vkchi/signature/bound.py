@@ -9,7 +9,7 @@ A bound array contributes its address, its number of scalars and its extents.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.ir.core import Func

@@ -10,12 +10,13 @@ drivers turn into one 64-bit base and a 32-bit offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, value_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
+from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32, u64
 
 if TYPE_CHECKING:

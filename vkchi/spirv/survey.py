@@ -9,12 +9,12 @@ Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, scalar_of, u1
 
 REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})

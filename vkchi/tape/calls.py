@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
 from vkchi.autodiff.primal import Activity
@@ -22,6 +22,7 @@ from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 if TYPE_CHECKING:

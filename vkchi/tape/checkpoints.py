@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from math import comb
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.tape.calls import copy_of
 from vkchi.tape.copies import put_back
+from vkchi.tuples import NamedTuple
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 

@@ -14,7 +14,7 @@ Must not know: how gradients are built.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.analysis.alias import kinds_of_writes
 from vkchi.analysis.footprint import Box, may_meet
@@ -25,6 +25,7 @@ from vkchi.launch import Plan
 from vkchi.span import Span, user_span
 from vkchi.tape.calls import Call, whole
 from vkchi.tape.escapes import covering, flow_from, line_of
+from vkchi.tuples import NamedTuple
 
 Index = tuple[int, ...]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.alias import kinds_of_writes
 from vkchi.autodiff.primal import Activity, Primal, is_smooth_array
@@ -23,6 +23,7 @@ from vkchi.ir.core import Func
 from vkchi.tape.calls import Call, Gradients, companion, plan_gradient, whole
 from vkchi.tape.escapes import covering
 from vkchi.tape.fills import Fill
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan

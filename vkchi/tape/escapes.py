@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span, is_ours, user_span
 from vkchi.tape.calls import Call, footprint, whole
 from vkchi.tape.fills import Fill, Note
+from vkchi.tuples import NamedTuple
 
 Index = tuple[int, ...]
 Values = np.ndarray[Any, Any]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
@@ -30,6 +29,7 @@ from vkchi.passes.pipeline import load_pass
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 

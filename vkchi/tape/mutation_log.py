@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
 from vkchi.errors import GradientError
@@ -21,6 +21,7 @@ from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
 from vkchi.tape.calls import LOADS, describe_call, footprint, numbers_of, whole
+from vkchi.tuples import NamedTuple
 
 
 class Written(NamedTuple):

@@ -19,7 +19,6 @@ gradients are built, tapes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from vkchi.ir.ops import EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.launch.executable import Executable
 from vkchi.tape.calls import Call, copy_of
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
 
 STALE = ".stale"  # a number of an op

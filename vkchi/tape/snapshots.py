@@ -10,7 +10,7 @@ Must not know: kernels, gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from vkchi.analysis.footprint import Box, may_meet, rows_of
 from vkchi.errors import DeviceError
@@ -18,6 +18,7 @@ from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.tape.calls import copy_of, copy_rows, is_gradient, whole
 from vkchi.tape.copies import put_back
+from vkchi.tuples import NamedTuple
 
 UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
 

@@ -11,10 +11,11 @@ be pickled, stored, sent to another process and run there. Must not know: ops, d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.reports.sites import Site
 from vkchi.target.shader import Check, Shader
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import ArgumentError, CompilationError, InternalError
 from vkchi.span import Span
+from vkchi.tuples import NamedTuple
 
 Count = tuple[Any, ...]
 # Where a count's leaf stands among the launch's values, as a Python expression over `f`:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
+from vkchi.tuples import NamedTuple
 
 log = logging.getLogger("vkchi")
 

@@ -10,9 +10,10 @@ Owns: `Format`, what a texel of each is made of, `texture` and `rw_texture` (whi
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import ArgumentError, KernelTypeError, Unsupported
+from vkchi.tuples import NamedTuple
 
 
 class Format(enum.Enum):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vkchi.tuples import NamedTuple
 
 
 class AxisTerm(NamedTuple):

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from vkchi.tuples import NamedTuple
 from vkchi.vk.raw import OutOfMemory
 
 ALIGNMENT_BYTES = 256

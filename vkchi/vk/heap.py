@@ -24,10 +24,11 @@ import sys
 import weakref
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import DeviceError
 from vkchi.interrupts import bring_back
+from vkchi.tuples import NamedTuple
 from vkchi.vk.allocator import Allocator, Span
 from vkchi.vk.handles import Gone
 from vkchi.vk.logical import Logical

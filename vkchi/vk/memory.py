@@ -11,9 +11,10 @@ a block is divided (`allocator`), when its parts are free (`heap`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import DeviceError
+from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import OUT_OF_HOST_MEMORY
 

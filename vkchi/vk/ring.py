@@ -14,9 +14,10 @@ that an exception keeps from its place is freed as what nobody holds (`handles`)
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import InternalError
+from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory import HOST, Block, make_block
 from vkchi.vk.queue import Queue

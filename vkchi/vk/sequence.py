@@ -14,8 +14,9 @@ sequence. It is freed with its last reference, when the device is done with it.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from typing import Any, NamedTuple
+from typing import Any
 
+from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory import HOST, Block, make_block
 from vkchi.vk.pipeline import Pipeline

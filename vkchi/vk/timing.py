@@ -9,9 +9,10 @@ Owns: one query pool, reset by the host. Must not know: who wants to know, what 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from vkchi.errors import DeviceError
+from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 
 
