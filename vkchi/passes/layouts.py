@@ -8,7 +8,8 @@ An access with an index that may be outside goes to a spare element behind the a
 element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
 Whoever makes the memory of an array adds that element (one instruction per access; selecting
 another address instead costs half the speed on software drivers). Where other arrays' elements are
-in between, each index is judged, and the address gets the verdict.
+in between, each index is judged, and the address gets the verdict. Memory of other libraries (a
+`bare` array) has no such element: there the address gets the verdict on the element's offset.
 
 Offsets are 32 bits wide where the array is static and has fewer than WIDE_FROM scalars, or is
 dynamic and all its index values are 32 bits wide; else 64.
@@ -207,7 +208,7 @@ def has_spare(t: Array) -> bool:
     array fills its memory from the first scalar to the last, nothing else is there
     (`fields.cells`: in company, cells are larger than one of their fields)."""
     layout, step = layout_of(t), t.scalars_per_element
-    if t.shape is None or layout.components != tuple(range(step)):
+    if t.shape is None or t.bare or layout.components != tuple(range(step)):
         return False
     digits = [
         (term.stride, term.modulus or -(-extent // term.divisor))
@@ -232,7 +233,7 @@ class Affine:
         if t.shape is None:
             wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
             width, components = u64 if wide else u32, tuple(range(t.scalars_per_element))
-            offset = _dynamic_offset(w, root, indices, width, inside)
+            offset, ok = _dynamic_offset(w, root, indices, width, inside)
         else:
             layout = layout_of(t)
             width, components = u64 if layout.size >= WIDE_FROM else u32, layout.components
@@ -395,17 +396,21 @@ def _verdict(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Va
 
 def _dynamic_offset(
     w: Writer, root: Root, indices: Sequence[Value], t: Scalar, inside: bool
-) -> Offset:  # fmt: skip
-    n, offset = root.type.scalars_per_element, NOTHING
+) -> tuple[Offset, Value | None]:  # fmt: skip
+    """The offset of an element, or of the spare one; a verdict where there is none."""
+    n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):
         if offset != NOTHING:
             extent = _extent(w, root, axis, t)
             offset = Offset(w.op("mul", w.whole(offset, t), extent, type=t), 0)
         offset = w.plus(offset, w.index(v, t), t)
     if not inside and indices:
-        limit = _element_limit(w, root, t)
-        offset = Offset(w.op("min", w.whole(offset, t), limit, type=t), 0)
-    return w.times(offset, n, t)
+        limit, place = _element_limit(w, root, t), w.whole(offset, t)
+        if root.type.bare:
+            ok = w.op("lt", place, limit, type=u1)
+        else:
+            offset = Offset(w.op("min", place, limit, type=t), 0)
+    return w.times(offset, n, t), ok
 
 
 def _extent(w: Writer, root: Root, axis: int, t: Scalar) -> Value:
