@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from vkchi.analysis.segments import Segment
 from vkchi.autodiff.memory import Versions
 from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, capped, trip_count
+from vkchi.autodiff.sweep import (
+    CountingSweep,
+    Kept,
+    Memory,
+    capped,
+    run_parallel,
+    trip_count,
+)
 from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
@@ -74,7 +81,7 @@ def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
     counter = Counter(b, primal, saves)
     with b.region() as body:
         b.span = fn.span
-        sweep = counter.sweep()
+        sweep = counter.sweep(b.const(0, i32))
         for segment in primal.segments:
             counter.advance(segment)
             sweep.memory = counter.memory
@@ -101,9 +108,9 @@ class Counter:
         self.widths = {s.loops[-1]: Param(t, s.width) for s in saves if s.parallel is not None}
         self.around = {s.loops[-1]: s.parallel for s in saves}
 
-    def sweep(self) -> CountingSweep:
+    def sweep(self, invocation: Value) -> CountingSweep:
         """A replay that counts."""
-        return CountingSweep(self.b, self.primal, Kept(self.primal), self.memory, self.cells)
+        return CountingSweep(self.b, self.primal, self.memory, invocation, self.cells)
 
     def advance(self, segment: Segment) -> None:
         """Go on to the memory of a segment."""
@@ -112,15 +119,8 @@ class Counter:
 
     def run(self, op: Op, outer: CountingSweep) -> None:
         """A parallel loop, and how many iterations it has."""
-        b, (region,) = self.b, op.regions
-        indices = [Param(p.type, p.name) for p in region.params]
-        with b.region(*indices) as body:
-            inner = self.sweep()
-            inner.map = {**outer.map, **dict(zip(region.params, indices, strict=True))}
-            inner.run(region.ops)
-            b.emit("yield")
-        bounds = [outer.get(v) for v in op.args]
-        b.parallel(bounds, body, op.attr)
+        b = self.b
+        bounds = run_parallel(outer, op, self.sweep)
         for loop, cell in self.widths.items():
             if self.around[loop] is op:
                 b.emit("atomic_max", b.emit("elem", cell), count_columns(b, bounds))

@@ -30,6 +30,8 @@ from vkchi.autodiff.rules import (
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.control import first_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
 from vkchi.ir.names import DUAL
 from vkchi.ir.num import Num
@@ -46,14 +48,15 @@ def forward(fn: Func, differentiable: frozenset[str]) -> Func:
     return Forward(fn, active).build()
 
 
-class Forward:
+class Forward(Cloner):
     """Builds the Func. `map` leads from old values to new ones, `tangents` to their derivatives;
     `duals` from memory to the memory of its derivatives."""
 
+    more_names = "tangent"
+
     def __init__(self, fn: Func, active: Activity) -> None:
+        super().__init__(Builder())
         self.fn, self.active = fn, active
-        self.b = Builder()
-        self.map: dict[Value, Value] = {}
         self.tangents: dict[Value, Value | None] = {}
         self.duals: dict[Value, Value] = {
             p: Param(p.type, p.name + DUAL) for p in fn.params if p in active.sources
@@ -67,45 +70,31 @@ class Forward:
     def build(self) -> Func:
         """The whole Func."""
         duals = tuple(v for v in self.duals.values() if isinstance(v, Param))
-        body = self.region(self.fn.body, ())
-        with self.b.within(body):
+        with self.b.region() as body:
+            self.run(self.fn.body.ops)
             self.b.emit("yield")
         return Func(f"{self.fn.name}.dual", (*self.fn.params, *duals), body, self.fn.span)
-
-    def get(self, v: Value) -> Value:
-        """What stands for an old value."""
-        return self.map.get(v, v)
 
     def tangent(self, v: Value) -> Value:
         """The derivative of an old value, zero spelled out."""
         return self.tangents.get(v) or zero(self.b, v.type)
 
-    def region(self, region: Region, params: Sequence[Param]) -> Region:
-        """The ops of a region, with new parameters; still without a yield."""
-        with self.b.region(*params) as new:
-            for op in region.ops:
-                self.b.span = op.span
-                if op.kind != "yield":
-                    self.op(op)
-        return new
-
-    def op(self, op: Op) -> None:
+    def visit(self, op: Op) -> None:
         """One op and its derivative."""
-        if op.regions:
-            _CONTROL[op.kind](self, op)
-        elif op.kind == "load":
+        if op.kind == "load":
             self.load(op)
         elif op.kind in WRITES:
             self.write(op)
+        elif op.kind == "parallel":
+            self.parallel(op)
+        elif op.regions:
+            self.control(op)
         else:
             self.plain(op)
 
     def plain(self, op: Op) -> None:
         """An op on values, or one that makes a place."""
-        args = tuple([self.get(v) for v in op.args])
-        new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
-        if op.results:
-            self.map[op] = new
+        self.copy(op)
         if op.kind == "local" and self.is_parallel:
             self.private.add(op)
         if op.kind == "local" and op in self.active.roots:
@@ -224,87 +213,38 @@ class Forward:
             b.emit("yield")
         b.if_(b.emit("eq", v, b.emit("load", place)), hit, miss)
 
-    # --- control
+    # --- control: active values are carried, and yielded, with their tangents
 
-    def ends(self, region: Region, active: Sequence[int]) -> list[Value]:
-        """What a region yields: values, then tangents."""
-        values = [self.get(v) for v in region.yielded]
-        return values + [self.tangent(region.yielded[k]) for k in active]
+    def active_of(self, op: Op, values: Sequence[Value]) -> list[Value]:
+        """Those of an op's results that are active, or of what stands for each of them."""
+        return [v for r, v in zip(op.results, values, strict=True) if r in self.active]
 
-    def bind(self, olds: Sequence[Value], news: Sequence[Value], active: Sequence[int]) -> None:
-        """Values, then tangents, stand for the old values."""
-        self.map.update(zip(olds, news))
-        for k, t in zip(active, news[len(olds) :]):
-            self.tangents[olds[k]] = t
+    def carry(self, op: Op) -> Sequence[Value]:
+        """The first tangents."""
+        if not is_loop(op):
+            return ()
+        return [self.tangent(v) for v in self.active_of(op, first_values(op))]
 
-    def active_results(self, op: Op) -> list[int]:
-        return [k for k, r in enumerate(op.results) if r in self.active]
+    def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
+        """Those of an iteration."""
+        if more:
+            params = region.params[len(region.params) - len(op.results) :]
+            self.tangents.update(zip(self.active_of(op, params), more, strict=True))
 
-    def if_(self, op: Op) -> None:
-        """Both arms, with derivatives."""
-        active = self.active_results(op)
-        arms = []
-        for region in op.regions:
-            new = self.region(region, ())
-            with self.b.within(new):
-                self.b.emit("yield", *self.ends(region, active))
-            arms.append(new)
-        made = self.b.if_(self.get(op.args[0]), *arms)
-        self.bind(op.results, made.results, active)
+    def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
+        """The next ones."""
+        return [self.tangent(v) for v in self.active_of(op, region.yielded)]
 
-    def carried(self, region: Region, active: Sequence[int], skip: int) -> list[Param]:
-        """New parameters of a loop's region: the old ones, then tangents."""
-        params = [Param(p.type, p.name) for p in region.params]
-        slots = region.params[skip:]
-        tangents = [Param(slots[k].type, "tangent") for k in active]
-        self.map.update(zip(region.params, params))
-        for k, t in zip(active, tangents):
-            self.tangents[slots[k]] = t
-        return params + tangents
-
-    def for_(self, op: Op) -> None:
-        """A loop that carries derivatives too."""
-        active = self.active_results(op)
-        first = [self.get(v) for v in op.args[2:]]
-        first += [self.tangent(op.args[2 + k]) for k in active]
-        (body,) = op.regions
-        new = self.region(body, self.carried(body, active, 1))
-        with self.b.within(new):
-            self.b.emit("yield", *self.ends(body, active))
-        made = self.b.for_(self.get(op.args[0]), self.get(op.args[1]), first, new)
-        self.bind(op.results, made.results, active)
-
-    def while_(self, op: Op) -> None:
-        """The same under a condition."""
-        active = self.active_results(op)
-        first = [self.get(v) for v in op.args] + [self.tangent(op.args[k]) for k in active]
-        cond, body = op.regions
-        test = self.region(cond, self.carried(cond, active, 0))
-        with self.b.within(test):
-            self.b.emit("yield", self.get(cond.yielded[0]))
-        new = self.region(body, self.carried(body, active, 0))
-        with self.b.within(new):
-            self.b.emit("yield", *self.ends(body, active))
-        self.bind(op.results, self.b.while_(first, test, new).results, active)
+    def finish(self, op: Op, more: Sequence[Value]) -> None:
+        """The last ones."""
+        self.tangents.update(zip(self.active_of(op, op.results), more, strict=True))
 
     def parallel(self, op: Op) -> None:
         """All iterations."""
-        (body,) = op.regions
         roots = late_roots(op, self.active)
         if roots and can_scout(op, roots, self.used):
             self.scouted = roots
             scout(self.b, op, self.scouted, self.map)
         self.is_parallel = True
-        new = self.region(body, self.carried(body, (), len(body.params)))
+        self.control(op)
         self.is_parallel, self.scouted = False, frozenset()
-        with self.b.within(new):
-            self.b.emit("yield")
-        self.b.parallel([self.get(v) for v in op.args], new, op.attr)
-
-
-_CONTROL = {
-    "if": Forward.if_,
-    "for": Forward.for_,
-    "while": Forward.while_,
-    "parallel": Forward.parallel,
-}

@@ -54,11 +54,11 @@ from vkchi.autodiff.sweep import (
     Sweep,
     as_i32,
     place_in,
+    run_parallel,
     trip_count,
     zero,
 )
 from vkchi.errors import GradientError
-from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.ir.num import Num
@@ -182,17 +182,9 @@ class Reverse:
             sweep.run(segment.ops)
             self.versions.now.update(memory.late)
             return State(found, found)
-        op = segment.loop
-        (region,) = op.regions
-        indices = [Param(p.type, p.name) for p in region.params]
-        bounds = [sweep.get(v) for v in op.args]
-        with self.b.region(*indices) as body:
-            number = number_of(self.b, bounds, indices)
-            inner = Replay(self.b, self.primal, self.kept, memory, number)
-            inner.map = {**sweep.map, **dict(zip(region.params, indices, strict=True))}
-            inner.run(region.ops)
-            self.b.emit("yield")
-        self.b.parallel(bounds, body, op.attr)
+        run_parallel(
+            sweep, segment.loop, lambda n: Replay(self.b, self.primal, self.kept, memory, n)
+        )
         return State(found, dict(self.versions.now))
 
     # --- ops in reverse
@@ -403,24 +395,19 @@ class Reverse:
 
     def parallel(self, op: Op, state: State) -> None:
         """Each iteration again, then in reverse."""
-        b, scopes, found = self.b, self.scopes, state.found
         (region,) = op.regions
         self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], state.left
-        bounds = [scopes.get(v) for v in op.args]
-        late = self.versions.copy_for(op, found)
-        indices = [Param(p.type, p.name) for p in region.params]
-        top = scopes.current
-        with b.region(*indices) as body:
-            number = number_of(b, bounds, indices)
-            sweep = Sweep(b, self.primal, self.kept, Memory(dict(found), late), number)
-            assert top.sweep is not None
-            sweep.map = dict(top.sweep.map)
-            sweep.map.update(zip(region.params, indices, strict=True))
-            sweep.run(region.ops)
-            with scopes.open(region, sweep=sweep):
+        memory = Memory(dict(state.found), self.versions.copy_for(op, state.found))
+        outer = self.scope.sweep
+        assert outer is not None
+
+        def reverse_ops(sweep: Sweep) -> None:
+            with self.scopes.open(region, sweep=sweep):
                 self.ops(region.ops)
-            b.emit("yield")
-        b.parallel(bounds, body, op.attr)
+
+        run_parallel(
+            outer, op, lambda n: Sweep(self.b, self.primal, self.kept, memory, n), reverse_ops
+        )
 
 
 _CONTROL = {"if": Reverse.if_, "for": Reverse.for_, "while": Reverse.while_}

@@ -5,13 +5,14 @@ Owns: `Scopes`, a stack of one `Scope` per region being reversed. Must not know:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.types import Ptr, Scalar, Tensor
@@ -142,24 +143,9 @@ class Scopes:
         """Compute a value again, from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
-        new = self.copy(op, scope.values)
-        scope.values.update(zip(op.results, new.results, strict=True))
-
-    def copy(self, op: Op, local: dict[Value, Value]) -> Op:
-        """The op again, with all that stands in its regions. `local` are values known besides."""
-        args = tuple([local[v] if v in local else self.get(v) for v in op.args])
-        regions = []
-        for region in op.regions:
-            inner = dict(local)
-            with self.b.region() as new:
-                for x in region.ops[:-1]:
-                    inner.update(zip(x.results, self.copy(x, inner).results, strict=True))
-                ends = [inner[v] if v in inner else self.get(v) for v in region.yielded]
-                self.b.emit("yield", *ends)
-            regions.append(new)
-        types = tuple(r.type for r in op.results) if op.regions else ()
-        made = Op(op.kind, args, op.attr, op.type, op.span, op.name, tuple(regions), types)
-        return self.b.insert(made)
+        again = Again(self, scope.values)
+        again.visit(op)
+        scope.values.update((r, again.map[r]) for r in op.results)
 
     # --- adjoints
 
@@ -206,6 +192,18 @@ class Scopes:
             return g
         stored = self.b.emit("load", place)
         return stored if g is None else self.b.emit("add", g, stored)
+
+
+class Again(Cloner):
+    """Ops once more, where some values are known."""
+
+    def __init__(self, scopes: Scopes, known: Mapping[Value, Value]) -> None:
+        super().__init__(scopes.b, known)
+        self.scopes = scopes
+
+    def get(self, v: Value) -> Value:
+        """What stands for a value there."""
+        return self.map[v] if v in self.map else self.scopes.get(v)
 
 
 def operands(v: Value) -> list[Value]:

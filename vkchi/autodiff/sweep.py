@@ -14,10 +14,13 @@ Must not know: adjoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
+from vkchi.analysis.dataflow import MEMORY
 from vkchi.autodiff.primal import Primal
+from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Op, Param, Region, Value, base_of
 from vkchi.ir.names import SAVE
 from vkchi.ir.ops import LOOPS, PLACES, WRITES, Effect, effect_of
@@ -72,42 +75,33 @@ class Memory:
         self.early, self.late = early, late
 
 
-class Sweep:
+class Sweep(Cloner):
     """One run through an invocation's ops, appended to the region open in `b`. `map` leads from
     primal values to what stands for them; `invocation` is its number among all."""
+
+    more_names = "trips"
 
     def __init__(
         self, b: Builder, primal: Primal, kept: Kept, memory: Memory, invocation: Value
     ) -> None:
-        self.b, self.primal, self.kept, self.memory = b, primal, kept, memory
+        super().__init__(b)
+        self.primal, self.kept, self.memory = primal, kept, memory
         self.invocation = invocation
-        self.map: dict[Value, Value] = {}
         self.counters: dict[Op, Value] = {}
-        self.region = b.current
+        self.before: dict[Op, Value] = {}  # loop -> how often it went round before
+        self.top = b.current
 
-    def get(self, v: Value) -> Value:
-        """What stands for a primal value here."""
-        return self.map.get(v, v)
+    def visit(self, op: Op) -> None:
+        """Do an op. What was printed and checked once is not again; places are made where they are
+        used."""
+        if op.kind == "local":
+            self.local(op)
+        elif op.kind in MEMORY:
+            self.access(op)
+        elif op.kind not in PLACES and effect_of(op.kind) is not Effect.REPORT:
+            super().visit(op)
 
-    def run(self, ops: Iterable[Op]) -> None:
-        """Do these ops."""
-        for op in ops:
-            self.b.span = op.span
-            if op.kind == "yield" or effect_of(op.kind) is Effect.REPORT:
-                continue  # what was printed and checked once is not again
-            act = _ACTS.get(op.kind, Sweep.copy)
-            act(self, op)
-
-    # --- plain ops and memory
-
-    def copy(self, op: Op) -> None:
-        """An op without regions, on the values that stand for its arguments."""
-        if op.kind in PLACES:
-            return  # places are made where they are used
-        args = tuple([self.get(v) for v in op.args])
-        new = self.b.insert(Op(op.kind, args, op.attr, op.type, op.span, op.name))
-        if op.results:
-            self.map[op] = new
+    # --- memory
 
     def local(self, op: Op) -> None:
         """A private place."""
@@ -121,81 +115,42 @@ class Sweep:
             return
         is_early = op.kind == "load" and op not in self.primal.late
         arrays = self.memory.early if is_early else self.memory.late
-        place = self.place(op.args[0], arrays.get(root, root))
-        args = tuple([self.get(v) for v in op.args[1:]])
-        new = self.b.insert(Op(op.kind, (place, *args), op.attr, op.type, op.span, op.name))
-        if op.results:
-            self.map[op] = new
+        place = place_in(self.b, op.args[0], arrays.get(root, root), self.get)
+        self.copy(op, place, *map(self.get, op.args[1:]))
 
-    def place(self, ptr: Value, root: Value) -> Value:
-        """The place in `root` that corresponds to a primal place."""
-        return place_in(self.b, ptr, root, self.get)
+    # --- control: what is kept of an `if` are results of their own; loops count, and save
 
-    # --- control
+    def carry(self, op: Op) -> Sequence[Value]:
+        """A `while` counts how often it goes round."""
+        if op.kind in LOOPS:
+            self.before[op] = self.base(op)
+        return (self.b.const(0, i32),) if op.kind == "while" else ()
 
-    def inside(self, region: Region, *params: Param) -> Region:
-        """The ops of a region with new parameters for its own, still without a yield."""
-        self.map.update(zip(region.params, params, strict=True))
-        with self.b.region(*params) as new:
-            self.run(region.ops)
-        return new
-
-    def end(self, region: Region, values: Sequence[Value]) -> None:
-        """Close a region."""
-        with self.b.within(region):
-            self.b.emit("yield", *values)
-
-    def if_(self, op: Op) -> None:
-        """An `if`; what is kept from its arms are results of their own."""
-        kept = self.kept.in_if.get(op, [])
-        arms = []
-        for region in op.regions:
-            arm = self.inside(region)
-            with self.b.within(arm):
-                given = [self.map.get(v) or zero(self.b, v.type) for v in kept]
-            self.end(arm, [*map(self.get, region.yielded), *given])
+    def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
+        """What is kept of an arm; of a loop's iteration it is saved."""
+        if op.kind == "if":
+            kept = self.kept.in_if.get(op, ())
+            given = [self.map.get(v) or zero(self.b, v.type) for v in kept]
             for v in kept:
                 self.map.pop(v, None)
-            arms.append(arm)
-        new = self.b.if_(self.get(op.args[0]), *arms)
-        self.map.update(zip((*op.results, *kept), new.results, strict=True))
+            return given
+        if op.kind == "while":
+            self.save(op, self.before[op], more[0])
+            return (self.b.emit("add", more[0], self.b.const(1, i32)),)
+        index, begin = self.get(region.params[0]), self.get(op.args[0])
+        self.save(op, self.before[op], self.b.emit("sub", index, begin))
+        return ()
 
-    def for_(self, op: Op) -> None:
-        """A loop over indices."""
-        begin, end, *first = map(self.get, op.args)
-        base = self.base(op)
-        (body,) = op.regions
-        params = [Param(p.type, p.name) for p in body.params]
-        new = self.inside(body, *params)
-        with self.b.within(new):
-            step = self.b.emit("sub", params[0], begin)
-            self.save(op, base, step)
-        self.end(new, [self.get(v) for v in body.yielded])
-        made = self.b.for_(begin, end, first, new)
-        self.map.update(zip(op.results, made.results, strict=True))
-        self.count(op, base, trip_count(self.b, begin, end))
-
-    def while_(self, op: Op) -> None:
-        """A loop under a condition, which counts how often it goes round."""
-        b, base = self.b, self.base(op)
-        cond, body = op.regions
-        first = [*map(self.get, op.args), b.const(0, i32)]
-        test_params = [Param(p.type, p.name) for p in cond.params]
-        test = self.inside(cond, *test_params)
-        with self.b.within(test):
-            b.emit("yield", self.get(cond.yielded[0]))
-        test.params = (*test_params, Param(i32, "trips"))
-        params = [Param(p.type, p.name) for p in body.params]
-        step = Param(i32, "trips")
-        new = self.inside(body, *params)
-        new.params = (*params, step)
-        with b.within(new):
-            self.save(op, base, step)
-            following = b.emit("add", step, b.const(1, i32))
-        self.end(new, [*map(self.get, body.yielded), following])
-        made = b.while_(first, test, new)
-        self.map.update(zip((*op.results, self.primal.trips[op]), made.results, strict=True))
-        self.count(op, base, made.results[-1])
+    def finish(self, op: Op, more: Sequence[Value]) -> None:
+        """What was kept, or how often the loop went round."""
+        if op.kind == "if":
+            self.map.update(zip(self.kept.in_if.get(op, ()), more, strict=True))
+        elif op.kind == "while":
+            self.map[self.primal.trips[op]] = more[0]
+            self.count(op, self.before[op], more[0])
+        else:
+            begin, end = map(self.get, op.args[:2])
+            self.count(op, self.before[op], trip_count(self.b, begin, end))
 
     # --- saving
 
@@ -205,7 +160,7 @@ class Sweep:
         if pseudo is None:
             return self.b.const(0, i32)
         if op not in self.counters:
-            with self.b.within(self.region):
+            with self.b.within(self.top):
                 self.counters[op] = self.b.emit("local", self.b.const(0, i32), name="rounds")
         self.map[pseudo] = self.b.emit("load", self.counters[op])
         return self.map[pseudo]
@@ -235,14 +190,9 @@ class CountingSweep(Replay):
     """A replay that finds how large the buffers of some loops must be."""
 
     def __init__(
-        self,
-        b: Builder,
-        primal: Primal,
-        kept: Kept,
-        memory: Memory,
-        cells: dict[Op, Param],
+        self, b: Builder, primal: Primal, memory: Memory, invocation: Value, cells: dict[Op, Param]
     ) -> None:
-        super().__init__(b, primal, kept, memory, invocation=b.const(0, i32))
+        super().__init__(b, primal, Kept(primal), memory, invocation)
         self.cells = cells
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
@@ -257,14 +207,25 @@ class CountingSweep(Replay):
             b.emit("atomic_max", b.emit("elem", self.cells[op]), total)
 
 
-_ACTS: dict[str, Callable[[Sweep, Op], None]] = {
-    "local": Sweep.local,
-    "load": Sweep.access,
-    **dict.fromkeys(WRITES, Sweep.access),
-    "if": Sweep.if_,
-    "for": Sweep.for_,
-    "while": Sweep.while_,
-}
+Make = Callable[[Value], Sweep]
+
+
+def run_parallel(
+    outer: Sweep, op: Op, make: Make, then: Callable[[Sweep], None] = lambda sweep: None
+) -> list[Value]:
+    """Append a `parallel` over the same indices in which every iteration is done by the sweep that
+    `make` gives for its number, and `then` what comes after; the bounds."""
+    b, (region,) = outer.b, op.regions
+    bounds = [outer.get(v) for v in op.args]
+    indices = [Param(p.type, p.name) for p in region.params]
+    with b.region(*indices) as body:
+        inner = make(number_of(b, bounds, indices))
+        inner.map = {**outer.map, **dict(zip(region.params, indices, strict=True))}
+        inner.run(region.ops)
+        then(inner)
+        b.emit("yield")
+    b.parallel(bounds, body, op.attr)
+    return bounds
 
 
 def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
