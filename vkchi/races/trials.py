@@ -1,7 +1,7 @@
 """Kernels in a form that notes who meets, and their launches.
 
-Owns: `Observed`, the kernel's own run in that form; `Trial`, a run on copies of what it writes,
-before. Must not know: gradients, tapes.
+Owns: `Observed`, the kernel's own run in that form, and the cells that it notes in; `Trial`, a run
+on copies of what it writes, before. Must not know: gradients, tapes.
 """
 
 from __future__ import annotations
@@ -13,42 +13,53 @@ from typing import Any
 import numpy as np
 
 from vkchi.autodiff.refusals import depends_on_order
-from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import used_in, walk
-from vkchi.races.cells import CellMemory
+from vkchi.ir.core import Param, used_in, walk
 from vkchi.races.noted import MET, Group, Noted
-from vkchi.tape.calls import Call, copy_of, leaves_of
+from vkchi.tape.calls import Call, leaves_of
 from vkchi.tape.variants import Variant
-from vkchi.types import Scalar, Tensor, i32
+from vkchi.types import Array, Scalar, Tensor, i32
 
 
 class Observed:
-    """A kernel that runs in the form `made`, and notes which of these groups meet."""
+    """A kernel that runs in the form `made`, and notes which of these groups meet. A launch leaves
+    its cells clear, so that the next one may use them again; one that was interrupted does not give
+    them back."""
 
     def __init__(self, call: Call, groups: Sequence[Group], made: Noted) -> None:
-        self.plan, self.runtime = call.plan, call.plan.runtime
-        self.args, self.groups, self.func = call.args, groups, made.func
-        self.cells = CellMemory(self.runtime, made)
+        self.call, self.runtime, self.groups = call, call.plan.runtime, groups
+        self.func, self.cells = made.func, made.cells
+        self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
+        self.memory: dict[str, Storage] = {}
 
     @cached_property
     def variant(self) -> Variant:
         """The form as a kernel."""
-        artifact = build(self.func, self.runtime.options, self.runtime.device.caps)
-        return Variant(self.plan, artifact, self.args)
+        return Variant(self.call, self.func)
 
     def bind(self, call: Call) -> dict[str, Storage]:
         """The arrays that it notes in. Raises DeviceError where there is no memory for them."""
-        own = self.cells.bind(call.arrays)
+        own = {name: self._clear_cells(name, call.arrays) for name in self.cells}
         own[MET] = Storage(self.runtime, i32, (len(self.groups),))
         return own
 
     def met(self, own: Mapping[str, Storage]) -> list[int]:
         """The numbers of the groups that met, after a run; waits."""
         numbers = np.flatnonzero(own[MET].to_numpy())
-        self.cells.give_back(own)
+        self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
+
+    def _clear_cells(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
+        root, first = self.cells[name]
+        t = self.types[name]
+        assert isinstance(t, Array)
+        shape = arrays[root.name].shape if isinstance(root, Param) else ()
+        old = self.memory.pop(name, None)
+        if old is None or old.shape != shape:
+            old = Storage(self.runtime, t.elem, shape, t.layout)
+            old.fill(first)
+        return old
 
 
 class Trial(Observed):
@@ -64,10 +75,7 @@ class Trial(Observed):
         self.is_certain = not (draws or depends_on_order(made.func))
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers = sorted(p.name for p in given if p in used)
-        artifact = build(made.func, self.runtime.options, self.runtime.device.caps)
-        self.executable = call.plan.executable.derive(artifact, call.args)
-        self.writes = artifact.writes & call.plan.written
-        self.needs = sorted(artifact.reads & call.arrays.keys())
+        self.needs = sorted(self.variant.artifact.reads & call.arrays.keys())
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
         """What decides what it finds, besides arrays; None if that is not known."""
@@ -81,10 +89,7 @@ class Trial(Observed):
         """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
-            copies = {name: copy_of(call.arrays[name]) for name in sorted(self.writes)}
-            self.executable.launch(
-                self.executable.bind(call.args, {**call.arrays, **copies, **own})
-            )
+            self.variant.rehearse(call, own)
             return frozenset(self.met(own))
 
 

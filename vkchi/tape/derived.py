@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vkchi.autodiff.reaching import Reach
     from vkchi.autodiff.watched import Watched
     from vkchi.ir.core import Func
-    from vkchi.launch.executable import Executable
     from vkchi.races.gradients import Races
     from vkchi.races.watch import Watch
     from vkchi.tape.constants import Escapes
@@ -54,7 +53,7 @@ class Derived:
         self.gradients: Memo[tuple[Names, Names, Names], GradientPlan] = Memo(title)
         self.second: Memo[Names, GradientPlan] = Memo(title)
         self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
-        self.marked: Memo[tuple[Names, Names], tuple[Marked, Executable]] = Memo(title)
+        self.marked: Memo[tuple[Names, Names], tuple[Marked, Variant]] = Memo(title)
         self.watched: Memo[tuple[Names, Func], tuple[Watched, Variant]] = Memo(title)
         self.races: Memo[tuple[Func | None, Names, bool], Races] = Memo(title)
         self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)

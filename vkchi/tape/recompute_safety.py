@@ -27,15 +27,14 @@ from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
 from vkchi.autodiff.sweep import place_in, zero
 from vkchi.autodiff.watched import flag_type
-from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import MARKS
 from vkchi.ir.ops import EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
-from vkchi.launch.executable import Executable
-from vkchi.tape.calls import Call, copy_of
+from vkchi.tape.calls import Call
+from vkchi.tape.variants import Variant
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
 
@@ -159,17 +158,15 @@ def find_stale(
     plan = call.plan
     names = frozenset(written)
 
-    def make() -> tuple[Marked, Executable]:
+    def make() -> tuple[Marked, Variant]:
         marked = mark(fn, names, settled)
-        artifact = build(marked.func, plan.runtime.options, plan.runtime.device.caps)
-        return marked, plan.executable.derive(artifact, call.args)
+        return marked, Variant(call, marked.func)
 
-    marked, executable = plan.derived.marked.find((names, settled), make)
+    marked, variant = plan.derived.marked.find((names, settled), make)
     stale = Storage(plan.runtime, i32, ())
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
            for name, p in marked.marks.items()}  # fmt: skip
-    arrays = {k: copy_of(a) if k in plan.written else a for k, a in call.arrays.items()}
-    executable.launch(executable.bind(call.args, {**arrays, **own, STALE: stale}))
+    variant.rehearse(call, {**own, STALE: stale})
     number = int(stale.read(()))
     found: Op | None = marked.ops[number - 1] if number else None
     return found

@@ -11,7 +11,6 @@ from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.refusals import gone
 from vkchi.autodiff.replay import recorded
-from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.ir.intervals import type_range
 from vkchi.launch.executable import Arrays, count_reader
@@ -26,10 +25,9 @@ class Drawing:
     """A kernel that records what its gradient needs (`drawn`)."""
 
     def __init__(self, call: Call, made: GradientPlan) -> None:
-        plan, runtime = call.plan, call.plan.runtime
+        plan = call.plan
         fn = self.func = recorded(plan.func, made.draws)
-        artifact = build(fn, runtime.options, runtime.device.caps)
-        self.variant = Variant(plan, artifact, call.args)
+        self.variant = Variant(call, fn)
         places = self.variant.executable.places
         self.rooms = [Room(d.save, plan.func, places) for d in made.draws]
         read = count_reader(places)

@@ -9,7 +9,6 @@ from typing import Any
 
 from vkchi.autodiff.reaching import name_under
 from vkchi.autodiff.watched import BROKEN, Watched, flag_type, watch
-from vkchi.compiler import build
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op
@@ -35,8 +34,7 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
     def make() -> tuple[Watched, Variant]:
         made = watch(func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
-        artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
-        return made, Variant(plan, artifact, call.args)
+        return made, Variant(call, made.func)
 
     made, variant = plan.derived.watched.find((names, func), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))

@@ -11,10 +11,11 @@ from typing import Any
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import depends_on_order
+from vkchi.compiler import build
 from vkchi.errors import GradientError
 from vkchi.interrupts.locks import restoring
+from vkchi.ir.core import Func
 from vkchi.ir.names import DUAL
-from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays
 from vkchi.signature.bound import tell_owners
 from vkchi.tape.calls import Call, copy_of, types_apart
@@ -25,12 +26,15 @@ from vkchi.target.shader import REPORTS
 
 
 class Variant:
-    """A kernel in another form."""
+    """A kernel in another form: a Func, or what was built of one."""
 
-    def __init__(self, plan: Plan, artifact: Artifact, args: tuple[Any, ...]) -> None:
-        self.plan, self.sites = plan, artifact.sites_among(plan.known_sites)
+    def __init__(self, call: Call, made: Func | Artifact) -> None:
+        plan = self.plan = call.plan
+        if isinstance(made, Func):
+            made = build(made, plan.runtime.options, plan.runtime.device.caps)
+        self.artifact, self.sites = made, made.sites_among(plan.known_sites)
         fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
-        self.executable = plan.executable.derive(artifact, args, fixed)
+        self.executable = plan.executable.derive(made, call.args, fixed)
 
     def run(self, call: Call, arrays: Arrays, again: int | None = None) -> Any:
         """Do the call, on these arrays by name; what the kernel returns. `again` as in
@@ -49,6 +53,15 @@ class Variant:
                 runtime.reports.deliver(self.sites, is_muted=again is not None)
             return plan.result()
 
+    def rehearse(self, call: Call, own: Arrays) -> None:
+        """Do the call on copies of what it writes, for what it leaves in arrays of its own. Raises
+        DeviceError where there is no memory for that."""
+        with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
+            written = sorted(self.artifact.writes & call.plan.written & call.arrays.keys())
+            copies = {name: copy_of(call.arrays[name]) for name in written}
+            bound = self.executable.bind(call.args, {**call.arrays, **copies, **own})
+            self.executable.launch(bound)
+
 
 class ForwardPlan:
     """A kernel with derivatives along the duals of some arrays; `active` is what has one. Where
@@ -63,7 +76,7 @@ class ForwardPlan:
         self.is_apart = put_in_place(plan.func, differentiable) is not plan.func
         if self.is_apart:
             self._check_repeatable(call)
-        self.variant = Variant(plan, artifact, call.args)
+        self.variant = Variant(call, artifact)
         self.active = Activity(plan.func, differentiable)
         self.escapes = Reach(plan.func).lasting(self.active)
 
@@ -80,14 +93,10 @@ class ForwardPlan:
 
     def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Do the call; the duals become those of its results. What the kernel returns."""
-        given = {**call.arrays, **{k + DUAL: v for k, v in duals.items()}}
+        own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
-            return self.variant.run(call, given)
-        written = call.arrays.keys() & call.plan.written
-        given |= {name: copy_of(call.arrays[name]) for name in written}
-        with restoring(call.plan.runtime.lock), call.plan.runtime.lock:
-            executable = self.variant.executable
-            executable.launch(executable.bind(call.args, given))
+            return self.variant.run(call, {**call.arrays, **own})
+        self.variant.rehearse(call, own)
         return call.plan.launch(args)
 
 
