@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.segments import Segment
+from vkchi.autodiff.emit import capped, trip_count
 from vkchi.autodiff.memory import Versions
 from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import (
-    CountingSweep,
-    Kept,
-    Memory,
-    capped,
-    run_parallel,
-    trip_count,
-)
+from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, run_parallel
 from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value

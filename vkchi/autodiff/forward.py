@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.autodiff.emit import components, place_in, places_at, store_if, zero
 from vkchi.autodiff.minmax import can_scout, late_roots, scout
 from vkchi.autodiff.nonfinite import spread_wild
 from vkchi.autodiff.primal import Activity
@@ -27,7 +28,6 @@ from vkchi.autodiff.rules import (
     multiply,
     rule_of,
 )
-from vkchi.autodiff.sweep import place_in, zero
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
@@ -36,7 +36,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in
 from vkchi.ir.names import DUAL
 from vkchi.ir.num import Num
 from vkchi.ir.ops import TABLE, WRITES, Trait
-from vkchi.types import Ptr, Scalar, Tensor
+from vkchi.types import Ptr
 
 Tangent = "Value | None"
 
@@ -200,18 +200,10 @@ class Forward(Cloner):
     def claim(self, v: Value, t: Value, place: Value, dual: Value) -> None:
         """Leave the derivative of v, part by part, where v is the result."""
         b = self.b
-        if isinstance(v.type, Tensor):
-            for k in range(v.type.size):
-                parts = (b.emit("extract", x, attr=k) for x in (v, t))
-                self.claim(*parts, *(b.emit("member", p, attr=k) for p in (place, dual)))
-            return
-        assert isinstance(v.type, Scalar)
-        with b.region() as hit:
-            b.emit("store", dual, t)
-            b.emit("yield")
-        with b.region() as miss:
-            b.emit("yield")
-        b.if_(b.emit("eq", v, b.emit("load", place)), hit, miss)
+        values, tangents = components(b, v), components(b, t)
+        results, duals = places_at(b, place), places_at(b, dual)
+        for x, tangent, result, slope in zip(values, tangents, results, duals, strict=True):
+            store_if(b, b.emit("eq", x, b.emit("load", result)), slope, tangent)
 
     # --- control: active values are carried, and yielded, with their tangents
 

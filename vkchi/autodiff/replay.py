@@ -18,8 +18,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from vkchi.analysis.loop_bounds import Nest, nest_of, widest
 from vkchi.autodiff.buffers import Save
+from vkchi.autodiff.emit import as_i32, trip_count
 from vkchi.autodiff.rules import is_smooth
-from vkchi.autodiff.sweep import as_i32, saved_type, trip_count
+from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk

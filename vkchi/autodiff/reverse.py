@@ -40,31 +40,22 @@ from vkchi.analysis.alias import kinds_at, kinds_of_writes
 from vkchi.analysis.segments import Segment
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
+from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
 from vkchi.autodiff.memory import Adjoints, Versions
 from vkchi.autodiff.nonfinite import Wild
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
-from vkchi.autodiff.scopes import Scope, Scopes, exchange
-from vkchi.autodiff.sweep import (
-    Kept,
-    Memory,
-    Replay,
-    Sweep,
-    as_i32,
-    place_in,
-    run_parallel,
-    trip_count,
-    zero,
-)
+from vkchi.autodiff.scopes import Scope, Scopes
+from vkchi.autodiff.sweep import Kept, Memory, Replay, Sweep, run_parallel
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
 from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, i32
+from vkchi.types import Array, Ptr, Scalar, i32
 
 
 class Gradient(NamedTuple):
@@ -300,20 +291,11 @@ class Reverse:
         result = self.b.emit(
             "load", place_in(self.b, op.args[0], self.after.get(root, root), self.scopes.get)
         )
-        v = self.scopes.get(op.args[1])
-        if isinstance(v.type, Scalar):
-            self.scopes.give(op.args[1], self.claim(v, result, place))
-            return
-        assert isinstance(v.type, Tensor)
-        parts = [
-            self.claim(
-                self.b.emit("extract", v, attr=k),
-                self.b.emit("extract", result, attr=k),
-                self.b.emit("member", place, attr=k),
-            )
-            for k in range(v.type.size)
-        ]
-        self.scopes.give(op.args[1], self.b.emit("pack", *parts, type=v.type))
+        v, b = self.scopes.get(op.args[1]), self.b
+        found = zip(components(b, v), components(b, result), places_at(b, place), strict=True)
+        parts = [self.claim(*one) for one in found]
+        is_one = isinstance(v.type, Scalar)
+        self.scopes.give(op.args[1], parts[0] if is_one else b.emit("pack", *parts, type=v.type))
 
     def claim(self, v: Value, result: Value, place: Value) -> Value:
         """All that is left of the adjoint at a place if v is the result, else 0."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from vkchi.autodiff.emit import place_in, zero
 from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import Kept, Sweep, place_in, zero
+from vkchi.autodiff.sweep import Kept, Sweep
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
-from vkchi.types import Ptr, Scalar, Tensor
+from vkchi.types import Ptr
 
 
 class Scope:
@@ -221,11 +222,3 @@ def operands(v: Value) -> list[Value]:
         elif a not in made:
             found.append(a)
     return found
-
-
-def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
-    """What stands at a place, and 0 instead, in one step per component."""
-    if isinstance(t, Scalar):
-        return b.emit("atomic_exchange", place, zero(b, t))
-    parts = [b.emit("member", place, attr=k) for k in range(t.size)]
-    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
+from vkchi.autodiff.emit import as_i32, capped, place_in, trip_count, zero
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
@@ -226,40 +227,3 @@ def run_parallel(
         b.emit("yield")
     b.parallel(bounds, body, op.attr)
     return bounds
-
-
-def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
-    """The place in `root` at a primal place's indices and component."""
-    if not isinstance(ptr, Op) or ptr.kind not in PLACES:
-        return root
-    inner = place_in(b, ptr.args[0], root, get)
-    indices = [get(v) for v in ptr.args[1:]]
-    return b.emit(ptr.kind, inner, *indices, attr=ptr.attr, name=ptr.name)
-
-
-def trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """How often a `for` goes round, unsigned."""
-    assert isinstance(begin.type, Scalar)
-    return b.emit("trip_count", begin, end, b.const(1, begin.type))
-
-
-def as_i32(b: Builder, v: Value) -> Value:
-    """An integer as i32: the bits that it holds."""
-    if v.type is i32:
-        return v
-    return b.emit("bitcast" if v.type is u32 else "cast", v, type=i32)
-
-
-def capped(b: Builder, v: Value) -> Value:
-    """A number of rounds as i32, the greatest one if that does not hold it. (Of i32, a sum of two
-    such, which has wrapped if it is negative.)"""
-    if v.type is i32:
-        v = b.emit("bitcast", v, type=u32)
-    assert isinstance(v.type, Scalar)
-    return as_i32(b, b.emit("min", v, b.const((1 << 31) - 1, v.type)))
-
-
-def zero(b: Builder, t: Type) -> Value:
-    """Zero of a type."""
-    assert isinstance(t, Scalar | Tensor)
-    return b.const(0, t)

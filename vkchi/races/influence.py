@@ -11,10 +11,12 @@ change: a condition or factor that does counts as unknown. Must not know: how ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 
 from vkchi.analysis.alias import place_of
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.segments import find_late
+from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, constant_array, walk
 from vkchi.ir.ops import TABLE, VARYING, Effect
@@ -157,10 +159,4 @@ def emit_when(b: Builder, when: When, get: Callable[[Value], Value]) -> Value:
         v = b.emit("ne", v, b.const(0, t))
     elif when.wanted is False:
         v = b.emit("not", v)
-    if not isinstance(t, Tensor):
-        return v
-    parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
-    found = parts[0]
-    for part in parts[1:]:
-        found = b.emit("or", found, part)
-    return found
+    return reduce(lambda x, y: b.emit("or", x, y), components(b, v))

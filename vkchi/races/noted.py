@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+from vkchi.autodiff.emit import as_i32, components, place_in, places_at, store_if
+from vkchi.autodiff.instrument import shadow_of
 from vkchi.autodiff.memory import for_each_element
-from vkchi.autodiff.sweep import as_i32, place_in
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
@@ -33,20 +34,16 @@ from vkchi.races.meetings import Meeting
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
-    Layout,
     Ptr,
     Scalar,
     Tensor,
     Type,
-    cell_of,
     f32,
     i32,
-    row_major,
     scalar_of,
     u1,
     u32,
     u64,
-    with_scalar,
 )
 
 NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
@@ -185,7 +182,7 @@ class Noting:
         self.turns[g.loop, g.root, first] += 1
         pool = self.pools[g.root, first]
         if turn == len(pool):
-            param = Param(cells_type(g.root), f"{CELLS}{len(self.roots)}")
+            param = Param(shadow_of(g.root), f"{CELLS}{len(self.roots)}")
             pool.append(param)
             self.params.append(param)
             self.roots[param.name] = (g.root, first)
@@ -252,25 +249,16 @@ class Noting:
             return None
         if op.kind not in ("store", "atomic_add"):
             return None
-        new, t = self.get(v), v.type
-        assert isinstance(t, Scalar | Tensor)
-        old = b.emit("load", self.get(op.args[0])) if op.kind == "store" else b.const(0, t)
-        if not isinstance(t, Tensor):
-            return [b.emit("ne", old, new)]
-        return [b.emit("ne", *(b.emit("extract", x, attr=k) for x in (old, new)))
-                for k in range(t.size)]  # fmt: skip
+        new = self.get(v)
+        assert isinstance(new.type, Scalar | Tensor)
+        old = b.emit("load", self.get(op.args[0])) if op.kind == "store" else b.const(0, new.type)
+        return [b.emit("ne", *pair) for pair in zip(components(b, old), components(b, new))]
 
-    def _places(self, b: Builder, op: Op, param: Param) -> Iterator[Value]:
+    def _places(self, b: Builder, op: Op, param: Param) -> list[Value]:
         """The cells of what an access comes to, a number each."""
         root = base_of(op.args[0])
         array: Value = param if isinstance(root, Param) else b.emit("elem", param)
-        place = place_in(b, op.args[0], array, self.get)
-        assert isinstance(place.type, Ptr)
-        if not isinstance(place.type.elem, Tensor):
-            yield place
-            return
-        for k in range(place.type.elem.size):
-            yield b.emit("member", place, attr=k)
+        return places_at(b, place_in(b, op.args[0], array, self.get))
 
     # --- who met
 
@@ -302,18 +290,10 @@ class Noting:
 
     def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
         """Note that a group met in an element, in any component, if it did."""
-        t = next(iter(found.values())).type
         is_met: Value = b.const(0, u1)
-        for k in range(t.size if isinstance(t, Tensor) else 1):
-            parts = {p: b.emit("extract", v, attr=k) if isinstance(t, Tensor) else v
-                     for p, v in found.items()}  # fmt: skip
-            is_met = b.emit("or", is_met, self._have_met(b, number, parts))
-        with b.region() as hit:
-            b.emit("store", b.emit("elem", self.met, b.const(number, i32)), b.const(1, i32))
-            b.emit("yield")
-        with b.region() as miss:
-            b.emit("yield")
-        b.if_(is_met, hit, miss)
+        for parts in zip(*(components(b, v) for v in found.values())):
+            is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
+        store_if(b, is_met, b.emit("elem", self.met, b.const(number, i32)), b.const(1, i32))
 
     def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
         """Whether the two sides of a group met."""
@@ -353,18 +333,6 @@ def element_type(root: Value) -> Scalar | Tensor:
     return elem
 
 
-def cells_type(root: Value) -> Array:
-    """An array of an integer for each number of some memory."""
-    elem, t = with_scalar(element_type(root), i32), root.type
-    if not isinstance(t, Array):
-        return cell_of(elem)
-    if t.shape is None:
-        return Array.of(elem, t.ndim)
-    plain = row_major(t.shape, t.scalars_per_element)
-    origin = t.layout.origin if t.layout is not None else ()
-    return Array.of(elem, t.ndim, t.shape, Layout(*plain[:3], origin))
-
-
 def words_in(t: Type) -> int:
     """How many integers of 32 bits a number takes."""
     return 2 if scalar_of(t).bits == 64 else 1
@@ -372,9 +340,7 @@ def words_in(t: Type) -> int:
 
 def words_of(b: Builder, v: Value) -> list[list[Value]]:
     """For every component, its bits as integers of 32 bits."""
-    t = v.type
-    parts = [b.emit("extract", v, attr=k) for k in range(t.size)] if isinstance(t, Tensor) else [v]
-    return [words_of_number(b, part) for part in parts]
+    return [words_of_number(b, part) for part in components(b, v)]
 
 
 def words_of_number(b: Builder, v: Value) -> list[Value]:

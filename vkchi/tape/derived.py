@@ -14,14 +14,13 @@ from vkchi.compiling import compiling
 
 if TYPE_CHECKING:
     from vkchi.analysis.footprint import Footprint
+    from vkchi.autodiff.instrument import Instrumented
     from vkchi.autodiff.reaching import Reach
-    from vkchi.autodiff.watched import Watched
     from vkchi.ir.core import Func
     from vkchi.races.gradients import Races
     from vkchi.races.watch import Watch
     from vkchi.tape.constants import Escapes
     from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.recompute_safety import Marked
     from vkchi.tape.variants import ForwardPlan, Variant
 
 K = TypeVar("K")
@@ -53,8 +52,8 @@ class Derived:
         self.gradients: Memo[tuple[Names, Names, Names], GradientPlan] = Memo(title)
         self.second: Memo[Names, GradientPlan] = Memo(title)
         self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
-        self.marked: Memo[tuple[Names, Names], tuple[Marked, Variant]] = Memo(title)
-        self.watched: Memo[tuple[Names, Func], tuple[Watched, Variant]] = Memo(title)
+        self.marked: Memo[tuple[Names, Names], tuple[Instrumented, Variant]] = Memo(title)
+        self.watched: Memo[tuple[Names, Func], tuple[Instrumented, Variant]] = Memo(title)
         self.races: Memo[tuple[Func | None, Names, bool], Races] = Memo(title)
         self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)
         self.escapes: Memo[tuple[Names, Names], Escapes] = Memo(title)

@@ -12,77 +12,26 @@ gives the same in two cases, array by array:
   where it writes must not depend on what it reads there, or reading something else could hide them.
 
 Both are found out by a run on copies, which marks elements. Owns: `find_settled`, the arrays that
-may be so; `mark`, the Func that marks and reports; `find_stale`, the run. Must not know: how
+may be so; `find_stale`, the run. Must not know: how
 gradients are built, tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
-from vkchi.autodiff.sweep import place_in, zero
-from vkchi.autodiff.watched import flag_type
+from vkchi.autodiff.instrument import STALE, STORES, Instrumented, mark, shadow_of
 from vkchi.fields.storage import Storage
-from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
-from vkchi.ir.names import MARKS
-from vkchi.ir.ops import EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
-from vkchi.ir.rebuild import rebuild
+from vkchi.ir.core import Func, Op, Param, base_of, used_in, walk
+from vkchi.ir.ops import EXTREMES, WRITES
 from vkchi.tape.calls import Call
 from vkchi.tape.variants import Variant
-from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Tensor, cell_of, i32, shape_of
-
-STALE = ".stale"  # a number of an op
-STORES = kinds_with(Trait.REPLACES)
-
-
-class Marked(NamedTuple):
-    """The Func, its parameters of marks by array, and the ops that `stale` numbers from 1."""
-
-    func: Func
-    marks: dict[str, Param]
-    ops: tuple[Op, ...]
-
-
-def mark(fn: Func, names: frozenset[str], settled: frozenset[str]) -> Marked:
-    """The Func that marks what it stores in the arrays of these names, and in those that are
-    settled, which it does not write, what it reads."""
-    marks = {p: Param(flag_type(p), p.name + MARKS) for p in fn.params if p.name in names}
-    stale = Param(cell_of(i32), STALE)
-    ops: list[Op] = []
-    reading = find_reading(fn)
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if effect_of(op.kind) is Effect.REPORT:
-            return ()
-        root = base_of(args[0]) if args and op.kind in ("load", *WRITES) else None
-        flags = marks.get(root) if isinstance(root, Param) else None
-        if flags is None or not isinstance(root, Param):
-            return None
-        place = place_in(b, args[0], flags, lambda v: v)
-        assert isinstance(place.type, Ptr)
-        is_settled = root.name in settled
-        is_write = op.kind in WRITES
-        if is_write if is_settled else op in reading:
-            ops.append(op)
-            report(b, place, stale, len(ops), marked=is_settled)
-        if op.kind in ({"load"} if is_settled else STORES):
-            b.emit("store", place, b.const(1, place.type.elem))
-        if is_settled and is_write:
-            assert op.type is not None
-            return (zero(b, op.type),)
-        return None
-
-    func = rebuild(fn, visit)
-    params = (*fn.params, *marks.values(), stale)
-    made = Func(f"{fn.name}.marked", params, func.body, fn.span)
-    return Marked(made, {p.name: q for p, q in marks.items()}, tuple(ops))
+from vkchi.types import i32, shape_of
 
 
 def find_reading(fn: Func) -> set[Op]:
@@ -103,21 +52,6 @@ def find_repeatable(fn: Func) -> set[Op]:
         op for loop in loops for op in walk(loop.regions[0])
         if op.kind in EXTREMES and "atomic_add" not in kinds_at(writes, op.args[0])
     }  # fmt: skip
-
-
-def report(b: Builder, place: Value, stale: Param, number: int, *, marked: bool) -> None:
-    """Put the number into `stale` if something at a place is marked, or something is not. Any that
-    is put there will do."""
-    marks = b.emit("load", place)
-    size = marks.type.size if isinstance(marks.type, Tensor) else 1
-    count = b.emit("sum", marks) if isinstance(marks.type, Tensor) else marks
-    with b.region() as hit:
-        b.emit("store", b.emit("elem", stale), b.const(number, i32))
-        b.emit("yield")
-    with b.region() as miss:
-        b.emit("yield")
-    none, all_ = b.const(0, i32), b.const(size, i32)
-    b.if_(b.emit("gt", count, none) if marked else b.emit("lt", count, all_), hit, miss)
 
 
 def find_settled(fn: Func, names: frozenset[str]) -> frozenset[str]:
@@ -158,14 +92,14 @@ def find_stale(
     plan = call.plan
     names = frozenset(written)
 
-    def make() -> tuple[Marked, Variant]:
-        marked = mark(fn, names, settled)
+    def make() -> tuple[Instrumented, Variant]:
+        marked = mark(fn, names, settled, find_reading(fn))
         return marked, Variant(call, marked.func)
 
     marked, variant = plan.derived.marked.find((names, settled), make)
     stale = Storage(plan.runtime, i32, ())
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
-           for name, p in marked.marks.items()}  # fmt: skip
+           for name, p in marked.shadows.items()}  # fmt: skip
     variant.rehearse(call, {**own, STALE: stale})
     number = int(stale.read(()))
     found: Op | None = marked.ops[number - 1] if number else None
@@ -174,8 +108,7 @@ def find_stale(
 
 def start_marks(array: Storage, param: Param, box: Box | None) -> Storage:
     """Marks of an array: none, or all outside of a part, which is as good as stored."""
-    t = param.type
-    assert isinstance(t, Array)
+    t = shadow_of(param)
     made = Storage(array.runtime, t.elem, array.shape, t.layout)
     if box is None:
         return made

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.autodiff.instrument import BROKEN, Instrumented, watch
 from vkchi.autodiff.reaching import name_under
-from vkchi.autodiff.watched import BROKEN, Watched, flag_type, watch
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
-from vkchi.ir.core import Func, Op
+from vkchi.ir.core import Func, Op, Param
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
 from vkchi.tape.calls import Call, companion, whole
 from vkchi.tape.variants import Variant
-from vkchi.types import i32
+from vkchi.types import Array, i32
 
 Read = tuple[str, Span | None]
 
@@ -31,14 +31,14 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
     names = frozenset(n for n, a in call.arrays.items() if companion(a, "grad") is not None)
     reads: list[Read] = plan.runtime.watched_reads  # by number, from 1
 
-    def make() -> tuple[Watched, Variant]:
+    def make() -> tuple[Instrumented, Variant]:
         made = watch(func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
         return made, Variant(call, made.func)
 
     made, variant = plan.derived.watched.find((names, func), make)
     broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
-    watching = {made.flags[name]: flag_of(made, name, call, flags) for name in made.flags}
+    watching = {p.name: flags_of(call.arrays[name], p, flags) for name, p in made.shadows.items()}
     result = variant.run(call, {**call.arrays, **own, **watching, BROKEN: broken})
     found = broken.to_numpy()
     for op, number in zip(made.ops, found):
@@ -47,16 +47,14 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
     return result
 
 
-def flag_of(made: Watched, name: str, call: Call, flags: dict[int, Storage]) -> Storage:
+def flags_of(array: Storage, shadow: Param, flags: dict[int, Storage]) -> Storage:
     """The flags of an array, made when it is first met."""
-    array = whole(call.arrays[name])
-    found = flags.get(id(array))
-    if found is None:
-        param = next(p for p in made.func.params if p.name == name)
-        t = flag_type(param)
-        found = Storage(call.plan.runtime, t.elem, array.shape, t.layout)
-        flags[id(array)] = found
-    return found
+    array = whole(array)
+    if id(array) not in flags:
+        t = shadow.type
+        assert isinstance(t, Array)
+        flags[id(array)] = Storage(array.runtime, t.elem, array.shape, t.layout)
+    return flags[id(array)]
 
 
 def refuse(call: Call, op: Op, read: Read) -> DataAccessError:

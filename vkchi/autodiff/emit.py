@@ -1,0 +1,85 @@
+"""Small pieces of IR that gradients, and kernels that note things, are made of.
+
+Must not know: what is differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vkchi.ir.axes import INT_MAX
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import PLACES
+from vkchi.types import Ptr, Scalar, Tensor, Type, i32, u32
+
+
+def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
+    """The place in `root` at a primal place's indices and component."""
+    if not isinstance(ptr, Op) or ptr.kind not in PLACES:
+        return root
+    inner = place_in(b, ptr.args[0], root, get)
+    indices = [get(v) for v in ptr.args[1:]]
+    return b.emit(ptr.kind, inner, *indices, attr=ptr.attr, name=ptr.name)
+
+
+def trip_count(b: Builder, begin: Value, end: Value) -> Value:
+    """How often a `for` goes round, unsigned."""
+    assert isinstance(begin.type, Scalar)
+    return b.emit("trip_count", begin, end, b.const(1, begin.type))
+
+
+def as_i32(b: Builder, v: Value) -> Value:
+    """An integer as i32: the bits that it holds."""
+    if v.type is i32:
+        return v
+    return b.emit("bitcast" if v.type is u32 else "cast", v, type=i32)
+
+
+def capped(b: Builder, v: Value) -> Value:
+    """A number of rounds as i32, the greatest one if that does not hold it. (Of i32, a sum of two
+    such, which has wrapped if it is negative.)"""
+    if v.type is i32:
+        v = b.emit("bitcast", v, type=u32)
+    assert isinstance(v.type, Scalar)
+    return as_i32(b, b.emit("min", v, b.const(INT_MAX, v.type)))
+
+
+def zero(b: Builder, t: Type) -> Value:
+    """Zero of a type."""
+    assert isinstance(t, Scalar | Tensor)
+    return b.const(0, t)
+
+
+def components(b: Builder, v: Value) -> list[Value]:
+    """The numbers that a value is made of."""
+    t = v.type
+    if not isinstance(t, Tensor):
+        return [v]
+    return [b.emit("extract", v, attr=k) for k in range(t.size)]
+
+
+def places_at(b: Builder, place: Value) -> list[Value]:
+    """The places of the numbers of what stands at a place."""
+    assert isinstance(place.type, Ptr)
+    t = place.type.elem
+    return [b.emit("member", place, attr=k) for k in range(t.size)] if isinstance(
+        t, Tensor) else [place]  # fmt: skip
+
+
+def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
+    """Store a value if a condition holds."""
+    with b.region() as hit:
+        b.emit("store", place, v)
+        b.emit("yield")
+    with b.region() as miss:
+        b.emit("yield")
+    b.if_(cond, hit, miss)
+
+
+def exchange(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
+    """What stands at a place, and 0 instead, in one step per component."""
+    if isinstance(t, Scalar):
+        return b.emit("atomic_exchange", place, zero(b, t))
+    parts = [b.emit("member", place, attr=k) for k in range(t.size)]
+    return b.emit("pack", *[exchange(b, p, t.elem) for p in parts], type=t)
