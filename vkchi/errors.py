@@ -94,6 +94,10 @@ class KernelRuntimeError(VkchiError, RuntimeError):
     """Something went wrong while running: device, memory, driver, a call in the wrong state."""
 
 
+class ModuleError(KernelRuntimeError, ValueError):
+    """A saved module cannot be used: it is damaged, or of another version."""
+
+
 class KernelFieldError(CompilationError, KernelRuntimeError):
     """A kernel uses a field that has no memory: it was not placed, or was destroyed."""
 

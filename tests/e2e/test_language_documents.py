@@ -29,6 +29,7 @@ def snippets() -> list[tuple[str, str]]:
         DOCS / "interop.md",
         DOCS / "profiling.md",
         DOCS / "graphs.md",
+        DOCS / "aot.md",
     ]:
         codes = SNIPPET.findall(path.read_text())
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]

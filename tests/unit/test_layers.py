@@ -34,7 +34,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races ad texture tools experimental operators",)
-ALGORITHMS = ("algorithms linalg gui graph",)
+ALGORITHMS = ("algorithms linalg gui graph aot",)
 L7 = ("__init__ __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)

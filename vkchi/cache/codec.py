@@ -37,7 +37,7 @@ class Malformed(ValueError):
 def encode(value: Any) -> bytes:
     """The value as bytes. Raises TypeError for what has no form."""
     blobs: list[bytes] = []
-    tree = json.dumps(_tree(value, blobs), separators=(",", ":")).encode()
+    tree = json.dumps(to_tree(value, blobs), separators=(",", ":")).encode()
     sizes = json.dumps([len(blob) for blob in blobs]).encode()
     return b"".join([HEAD.pack(len(tree)), HEAD.pack(len(sizes)), tree, sizes, *blobs])
 
@@ -55,12 +55,13 @@ def decode(data: bytes) -> Any:
             at += length
         if at != len(data) or any(length < 0 for length in sizes):
             raise Malformed(f"{len(data)} bytes, and not {at}")
-        return _value(tree, blobs)
+        return from_tree(tree, blobs)
     except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
         raise Malformed(f"{type(e).__name__}: {e}") from None
 
 
-def _tree(value: Any, blobs: list[bytes]) -> Any:
+def to_tree(value: Any, blobs: list[bytes]) -> Any:
+    """The value as what JSON can hold; its bytes are appended to `blobs`. Raises TypeError."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, bytes):
@@ -70,33 +71,34 @@ def _tree(value: Any, blobs: list[bytes]) -> Any:
         return {"type": repr(value)}
     if RECORDS.get(type(value).__name__) is type(value):
         fields = value if isinstance(value, tuple) else vars(value).values()
-        return {"record": type(value).__name__, "of": [_tree(v, blobs) for v in fields]}
+        return {"record": type(value).__name__, "of": [to_tree(v, blobs) for v in fields]}
     if isinstance(value, tuple | list):
-        return [_tree(v, blobs) for v in value]
+        return [to_tree(v, blobs) for v in value]
     if isinstance(value, frozenset | set):
-        return {"set": [_tree(v, blobs) for v in sorted(value)]}
+        return {"set": [to_tree(v, blobs) for v in sorted(value)]}
     if isinstance(value, dict):
-        return {"dict": [[_tree(k, blobs), _tree(v, blobs)] for k, v in value.items()]}
+        return {"dict": [[to_tree(k, blobs), to_tree(v, blobs)] for k, v in value.items()]}
     raise TypeError(f"{type(value).__name__} has no form in the cache")
 
 
-def _value(tree: Any, blobs: list[bytes]) -> Any:
+def from_tree(tree: Any, blobs: list[bytes]) -> Any:
+    """The value of a tree. Raises ValueError, TypeError, KeyError, IndexError for others."""
     if isinstance(tree, PLAIN):
         return tree
     if isinstance(tree, list):
-        return tuple([_value(v, blobs) for v in tree])
+        return tuple([from_tree(v, blobs) for v in tree])
     (kind, rest), *others = tree.items()
     if kind == "bytes":
         return blobs[rest]
     if kind == "type":
         return type_named(rest)
     if kind == "set":
-        return frozenset(_value(v, blobs) for v in rest)
+        return frozenset(from_tree(v, blobs) for v in rest)
     if kind == "dict":
-        return {_value(k, blobs): _value(v, blobs) for k, v in rest}
+        return {from_tree(k, blobs): from_tree(v, blobs) for k, v in rest}
     if kind != "record" or len(others) != 1:
         raise Malformed(f"nothing is called {kind!r}")
-    made = RECORDS[rest](*[_value(v, blobs) for v in tree["of"]])
+    made = RECORDS[rest](*[from_tree(v, blobs) for v in tree["of"]])
     if isinstance(made, Check) and not is_plain_test(made.test):
         raise Malformed(f"`{made.test}` is no check")
     return made

@@ -52,7 +52,7 @@ WITHOUT_FILE = frozenset(
 WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
 
 # Public modules that are loaded when they are first used.
-LATER = ("ad", "algorithms", "graph", "linalg", "profiler", "tools", *MODULES)
+LATER = ("ad", "algorithms", "aot", "graph", "linalg", "profiler", "tools", *MODULES)
 
 # Names whose module is loaded when they are first used.
 MOVED = {
@@ -66,6 +66,8 @@ MOVED = {
     **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), "linalg.builder"),
     "Format": "types.formats",
     "torch_op": "operators.torch_op",
+    "load": "aot.loaded",
+    "DeviceCapability": "aot.capabilities",
     **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
 }
 

@@ -45,13 +45,11 @@ TABLE: dict[str, str] = {
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
     **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
-    "DeviceCapability": "read vkchi.runtime.current().device.caps",
     **dict.fromkeys(CUPTI, _METRICS),
-    "aot": "kernels are compiled when they are first called",
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("aot", "sparse", "types.quant", "ui"))
+MODULES = frozenset(("sparse", "types.quant", "ui"))
 
 
 def reason_for(path: str) -> str | None:

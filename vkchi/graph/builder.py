@@ -12,10 +12,10 @@ arguments; under a tape, in debug mode and while kernels are measured that is al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.fields.storage import Storage
@@ -31,15 +31,32 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from vkchi.launch import Plan
 
+T = TypeVar("T")
 MOST_RECORDED = 8  # sets of arrays that a graph keeps commands for
 
 Values = Mapping[str, Any]
 
 
+class Launchable(Protocol):
+    """A kernel, be it compiled here or loaded."""
+
+    is_method: bool
+
+    @property
+    def __vkchi_func__(self) -> Any:
+        """What has its name."""
+
+    def __call__(self, *args: Any) -> Any:
+        """Launch it."""
+
+    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+        """What `look` says of the plan for a call and of its arguments."""
+
+
 class Node(NamedTuple):
     """A kernel and what it is given, in order: arguments of the graph, and values."""
 
-    kernel: Kernel
+    kernel: Launchable
     given: tuple[Any, ...]
 
     def is_plain(self, values: Values) -> bool:
@@ -156,12 +173,13 @@ class Recording:
 
 
 class Graph:
-    """Kernels that `run` launches one after the other. `args` are the arguments, by name."""
+    """Kernels that `run` launches one after the other. `args` are the arguments, by name, `nodes`
+    the kernels with what they are given."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self._nodes = list(nodes)
+        self.nodes = list(nodes)
         self.args: dict[str, Arg] = {}
-        for node in self._nodes:
+        for node in self.nodes:
             for arg in node.given:
                 if isinstance(arg, Arg) and not self.args.setdefault(arg.name, arg).is_like(arg):
                     raise ArgumentError(f"the graph has two arguments `{arg.name}`: {arg}, and "
@@ -187,7 +205,7 @@ class Graph:
         runtime = current()
         with restoring(runtime.lock), runtime.lock:
             if runtime.options.debug or runtime.tape is not None or runtime.device.is_timing:
-                call(self._nodes, args)
+                call(self.nodes, args)
             else:
                 self._replay(runtime, tuple(arrays), numbers, args)
 
@@ -200,7 +218,7 @@ class Graph:
         recording = self._recordings.pop(arrays, None)  # comes back where nothing is raised
         if recording is None:
             self._forget()
-            recording = Recording(self._nodes, args, numbers)
+            recording = Recording(self.nodes, args, numbers)
         else:
             recording.change(numbers, args)
         for part in recording.parts:

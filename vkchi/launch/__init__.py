@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.ir.core import Func
     from vkchi.reports.delivery import Reports
+    from vkchi.span import Span
     from vkchi.tape.derived import Derived
     from vkchi.target.artifact import Interface
 
@@ -93,6 +94,17 @@ class Plan:
     def func(self) -> Func:
         """The kernel as IR, of which what is derived of it is made."""
         return self._read_func()
+
+    @property
+    def origin(self) -> tuple[str, Span | None]:
+        """What the kernel is called, and where it stands in the user's files."""
+        return f"{self.func.name}()", self.func.span
+
+    def first_write(self, name: str) -> Span | None:
+        """Where the kernel first writes to an array, if that is known."""
+        from vkchi.compiler import first_write  # slow to load, and seldom needed
+
+        return first_write(self.func, name)
 
     @cached_property
     def derived(self) -> Derived:

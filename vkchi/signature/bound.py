@@ -21,7 +21,7 @@ from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.ir.core import Func
+    from vkchi.span import Span
 
 
 class Import(NamedTuple):
@@ -40,8 +40,11 @@ class Writer(Protocol):
     written: set[str]
 
     @property
-    def func(self) -> Func:
-        """As IR, which it may take long to read."""
+    def origin(self) -> tuple[str, Span | None]:
+        """What it is called, and where it stands in the user's files, if that is known."""
+
+    def first_write(self, name: str) -> Span | None:
+        """Where it first writes to an argument, if that is known; it may take long to find."""
 
 
 class Bound:
@@ -109,9 +112,7 @@ class Bound:
 
 def written_at(plan: Writer, name: str) -> str:
     """Where in the user's files a kernel first writes to an argument, for messages."""
-    from vkchi.compiler import first_write  # slow to load, and seldom needed
-
-    span = first_write(plan.func, name)
+    span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 
 
@@ -127,4 +128,4 @@ def tell_owners(imports: Sequence[Import], plan: Writer, *, is_taped: bool) -> N
     for one in tensors if not is_taped else ():
         check_leaf(one.name, one.owner)
     for one in tensors:
-        tell_torch(one.name, one.owner, f"{plan.func.name}()", plan.func.span)
+        tell_torch(one.name, one.owner, *plan.origin)

@@ -1,0 +1,546 @@
+"""`ti.aot.Module`, `ti.load`: what is saved runs elsewhere as it ran here, without a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.aot.capabilities import lacks_of
+from vkchi.aot.files import SUMS, read_files, write_folder
+from vkchi.aot.form import FORMAT, METADATA, read
+from vkchi.cache.codec import RECORDS
+from vkchi.errors import ArgumentError, DeviceError, GradientError, ModuleError
+from vkchi.runtime import current
+from vkchi.target.caps import SMALLEST
+
+F1 = ti.types.ndarray(ti.f32, 1)
+Pair = ti.types.struct(a=ti.f32, b=ti.math.vec2)
+Pack = ti.types.argpack(scale=ti.f32, x=F1)
+
+
+@ti.kernel
+def push(dt: ti.f32, x: F1, v: ti.types.ndarray(ti.math.vec2, 1)) -> ti.f32:
+    total = 0.0
+    for i in x:
+        x[i] += dt
+        v[i] += ti.Vector([x[i], 1.0])
+        ti.atomic_add(total, x[i])
+    return total
+
+
+@ti.kernel
+def turn(m: ti.math.mat2, n: ti.i32, x: ti.types.ndarray(ti.math.vec2, 1)):
+    for i in range(n):
+        x[i] = m @ x[i]
+
+
+@ti.kernel
+def of_structs(p: Pair, x: ti.types.ndarray(Pair, 1)) -> Pair:
+    for i in x:
+        x[i].a += p.a
+        x[i].b += p.b
+    return Pair(a=p.a + 1, b=p.b * 2)
+
+
+@ti.kernel
+def of_pack(p: Pack):
+    for i in p.x:
+        p.x[i] *= p.scale
+
+
+@ti.kernel
+def add_into(x: ti.template(), k: ti.template()):
+    for i in x:
+        x[i] += k
+
+
+@ti.kernel
+def paint(img: ti.types.rw_texture(2, fmt=ti.Format.r32f), seen: ti.types.texture(2), k: ti.f32):
+    for i, j in ti.ndrange(4, 4):
+        img.store(ti.Vector([i, j]), ti.Vector([k * seen.fetch(ti.Vector([i, j]), 0).x, 0, 0, 0]))
+
+
+@ti.kernel
+def draw(x: F1):
+    for i in x:
+        x[i] = ti.random()
+
+
+@ti.kernel
+def two() -> ti.i32:
+    return 2
+
+
+def saved(tmp_path: Path, add: Callable[[Any], None], **options: Any) -> Any:
+    """What was added to a module, saved and loaded."""
+    m = ti.aot.Module(**options)
+    add(m)
+    m.save(tmp_path / "module")
+    return ti.load(tmp_path / "module")
+
+
+def ndarray(values: Any, dtype: Any = ti.f32) -> Any:
+    values = np.asarray(values)
+    x = ti.ndarray(dtype, values.shape[: 1 if values.ndim else 0])
+    x.from_numpy(values)
+    return x
+
+
+# --- kernels -------------------------------------------------------------------------------------
+
+
+def test_numbers_arrays_and_returns(tmp_path: Path) -> None:
+    m = saved(tmp_path, lambda m: m.add_kernel(push))
+    for n in (1, 5, 700):
+        x, v = ndarray(np.arange(n, dtype=np.float32)), ti.Vector.ndarray(2, ti.f32, n)
+        y, w = ndarray(np.arange(n, dtype=np.float32)), ti.Vector.ndarray(2, ti.f32, n)
+        assert m.push(0.5, x, v) == push(0.5, y, w)
+        assert np.array_equal(x.to_numpy(), y.to_numpy())
+        assert np.array_equal(v.to_numpy(), w.to_numpy())
+    host = np.ones(4, np.float32)
+    assert m.push(x=host, dt=1, v=np.zeros((4, 2), np.float32)) == 8 and host.tolist() == [2] * 4
+
+
+def test_arrays_that_are_one_and_of_other_shapes(tmp_path: Path) -> None:
+    """Neither equal shapes nor memory of their own are assumed."""
+
+    @ti.kernel
+    def shift(x: F1, y: F1):
+        for i in x:
+            y[0] = x[i]
+            x[i] = y[0] + y.shape[0]
+
+    m = saved(tmp_path, lambda m: m.add_kernel(shift))
+    x = ndarray([1, 2, 3])
+    shift(x, ndarray([0]))
+    z = ndarray([1])
+    m.shift(z, z)
+    m.shift(y := ndarray([1, 2, 3]), ndarray([0]))
+    assert y.to_numpy().tolist() == x.to_numpy().tolist() and z[0] == 2
+
+
+def test_matrices_structs_and_packs(tmp_path: Path) -> None:
+    def add(m: Any) -> None:
+        for kernel in (turn, of_structs, of_pack):
+            m.add_kernel(kernel)
+
+    m = saved(tmp_path, add)
+    x = ti.Vector.ndarray(2, ti.f32, 3)
+    x.fill(1)
+    m.turn(ti.Matrix([[0.0, -2.0], [1.0, 0.0]]), 2, x)
+    assert x.to_numpy().tolist() == [[-2, 1], [-2, 1], [1, 1]]
+    structs = Pair.ndarray(2)
+    got = m.of_structs(Pair(a=3.0, b=ti.Vector([1.0, 2.0])), structs)
+    assert (got.a, got.b.to_list()) == (4, [2, 4])
+    assert structs.to_numpy()["b"].tolist() == [[1, 2], [1, 2]]
+    m.of_pack(Pack(scale=3.0, x=(y := ndarray([1, 2]))))
+    assert y.to_numpy().tolist() == [3, 6]
+
+
+def test_textures(tmp_path: Path) -> None:
+    seen, img = ti.Texture(ti.Format.rg32f, (4, 4)), ti.Texture(ti.Format.r32f, (4, 4))
+    seen.storage.fill(2)
+    m = saved(tmp_path, lambda m: m.add_kernel(paint, {"img": img, "seen": seen}))
+    m.paint(img, seen, 1.5)
+    assert (img.storage.to_numpy() == 3).all()
+    with pytest.raises(ArgumentError, match=r"saved for textures of ti.Format.rg32f, not of"):
+        m.paint(img, img, 1.5)
+
+
+def test_fields_are_allocated_where_a_module_is_loaded(tmp_path: Path) -> None:
+    x, own = ti.field(ti.f32, (3, 2)), ti.field(ti.i32, ())
+    a, b = ti.field(ti.f32), ti.Vector.field(2, ti.f32)
+    ti.root.dense(ti.i, 4).place(a, b)
+    pairs = Pair.field(shape=2)
+
+    @ti.kernel
+    def fill(k: ti.f32):
+        for i, j in x:
+            x[i, j] = k * i + j
+        for i in a:
+            a[i] = i
+            b[i] = ti.Vector([i, k])
+        for i in pairs:
+            pairs[i].b = ti.Vector([i, k])
+        own[None] += 1
+
+    @ti.kernel
+    def count() -> ti.i32:
+        return own[None]
+
+    def add(m: Any) -> None:
+        for name, field in {"x": x, "a": a, "b": b, "pairs": pairs}.items():
+            m.add_field(name, field)
+        m.add_kernel(fill)
+        m.add_kernel(count)
+
+    m = saved(tmp_path, add)
+    assert sorted(m.fields) == ["a", "b", "pairs.a", "pairs.b", "x"]
+    assert m.fields["x"].shape == (3, 2) and not m.fields["x"].to_numpy().any()
+    m.fill(2)
+    m.fill(2)
+    assert m.fields["x"].to_numpy().tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert m.fields["a"].to_numpy().tolist() == [0, 1, 2, 3]
+    assert m.fields["b"].to_numpy().tolist() == [[0, 2], [1, 2], [2, 2], [3, 2]]
+    assert m.fields["pairs.b"].to_numpy().tolist() == [[0, 2], [1, 2]]
+    assert m.count() == 2 and own[None] == 0 and not x.to_numpy().any()
+    m.fields["a"][1] = 7
+    assert m.fields["a"][1] == 7 and ti.load(tmp_path / "module").count() == 0
+
+
+def test_templates_and_methods(tmp_path: Path) -> None:
+    x, y = ti.field(ti.i32, 2), ti.field(ti.i32, 3)
+
+    @ti.data_oriented
+    class Steps:
+        n = 5
+
+        @ti.kernel
+        def step(self, k: ti.i32) -> ti.i32:
+            return self.n * k
+
+    def add(m: Any) -> None:
+        m.add_field("x", x)
+        m.add_field("y", y)
+        with m.add_kernel_template(add_into) as t:
+            t.instantiate(x=x, k=3)
+            t.instantiate(x=y, k=4)
+        m.add_kernel(add_into, {"x": x, "k": 5}, name="five")
+        m.add_kernel(Steps().step)
+        m.add_kernel(two, name="second")
+
+    m = saved(tmp_path, add)
+    m.kernel("add_into", x="x", k=3)()
+    m.kernel("add_into", x="y", k=4)()
+    m.five()
+    assert m.fields["x"].to_numpy().tolist() == [8, 8]
+    assert m.fields["y"].to_numpy().tolist() == [4, 4, 4]
+    assert (m.step(2), m.second()) == (10, 2)
+
+
+def test_random_draws_differ_between_launches(tmp_path: Path) -> None:
+    m = saved(tmp_path, lambda m: m.add_kernel(draw))
+    x, y = ti.ndarray(ti.f32, 100), ti.ndarray(ti.f32, 100)
+    m.draw(x)
+    m.draw(y)
+    assert len({*x.to_numpy(), *y.to_numpy()}) > 190
+
+
+def test_what_kernels_print_and_assert(
+    tmp_path: Path, own_runtime: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ti.init(debug=True)
+
+    @ti.kernel
+    def say(x: F1):
+        for i in range(3):
+            print("element", i, x[i])
+            assert x[i] < 2, "too large"
+
+    m = ti.aot.Module()
+    m.add_kernel(say)
+    m.save(tmp_path)
+    ti.init()
+    m = ti.load(tmp_path)
+    m.say(ndarray([0, 1, 1]))
+    assert capfd.readouterr().out.splitlines()[1] == "element 1 1.000000"
+    with pytest.raises(
+        ti.TaichiAssertionError, match=r"<test_aot.py>:\d+:\d+: assertion failed: too large"
+    ):
+        m.say(ndarray([0, 5, 1]))
+    with pytest.raises(ti.TaichiAssertionError, match="out of bounds"):
+        m.say(ndarray([0]))
+    assert str(Path(__file__).parent) not in (tmp_path / METADATA).read_text()
+
+
+# --- graphs --------------------------------------------------------------------------------------
+
+
+def a_graph(*first: Any) -> Any:
+    kind = ti.graph.ArgKind
+    dt = ti.graph.Arg(kind.SCALAR, "dt", ti.f32)
+    x = ti.graph.Arg(kind.NDARRAY, "x", ti.f32, ndim=1)
+    v = ti.graph.Arg(kind.NDARRAY, "v", ti.math.vec2, ndim=1)
+    m = ti.graph.Arg(kind.MATRIX, "m", ti.math.mat2)
+    builder = ti.graph.GraphBuilder()
+    for call in first:
+        builder.dispatch(*call)
+    builder.dispatch(push, dt, x, v)
+    builder.dispatch(turn, m, 2, v)
+    builder.dispatch(turn, ti.Matrix([[1.0, 1.0], [0.0, 1.0]]), 3, v)
+    builder.dispatch(push, 0.25, x, v)
+    return builder.compile()
+
+
+def test_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = a_graph()
+    m = saved(tmp_path, lambda m: m.add_graph("frame", graph))
+    arrays = [(ndarray(np.ones(4, np.float32)), ti.Vector.ndarray(2, ti.f32, 4)) for _ in "ab"]
+    found: list[Any] = []
+    device = current().device
+    run = device.execute
+    monkeypatch.setattr(device, "execute", lambda s: (found.append(s.count), run(s))[1])
+    for dt in (0.5, 0.5, 2.0):
+        for g, (x, v) in zip((graph, m.graphs["frame"]), arrays):
+            g.run({"dt": dt, "x": x, "v": v, "m": ti.Matrix([[0.0, 1.0], [1.0, 0.0]])})
+    for mine, others in zip(*arrays):
+        assert np.array_equal(mine.to_numpy(), others.to_numpy())
+    assert len(found) == 12  # both are replayed, but for the call with a matrix of Python's
+    assert not m.kernels  # those of a graph are its own
+
+
+def test_a_graph_with_fields_and_textures(tmp_path: Path) -> None:
+    x = ti.field(ti.i32, 3)
+    tex = ti.graph.Arg(ti.graph.ArgKind.RWTEXTURE, "tex", ndim=2, fmt=ti.Format.r32f)
+
+    @ti.kernel
+    def wash(tex: ti.types.rw_texture(2, fmt=ti.Format.r32f)):
+        for i, j in ti.ndrange(2, 2):
+            tex.store(ti.Vector([i, j]), ti.Vector([x[i], 0, 0, 0]))
+
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(add_into, x, 2)
+    builder.dispatch(wash, tex)
+
+    def add(m: Any) -> None:
+        m.add_field("x", x)
+        m.add_graph("g", builder.compile())
+
+    m = saved(tmp_path, add)
+    texture = ti.Texture(ti.Format.r32f, (2, 2))
+    m.graphs["g"].run({"tex": texture})
+    m.graphs["g"].run({"tex": texture})
+    assert (texture.storage.to_numpy() == 4).all() and x[0] == 0
+
+
+def test_arrays_given_to_a_graph_cannot_be_saved() -> None:
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(draw, ti.ndarray(ti.f32, 3))
+    with pytest.raises(ArgumentError, match=r"`x` was given .* in dispatch\(\)"):
+        ti.aot.Module().add_graph("g", builder.compile())
+
+
+# --- elsewhere -----------------------------------------------------------------------------------
+
+ELSEWHERE = """
+import sys
+import numpy as np
+import vkchi as ti
+ti.init()
+m = ti.load(sys.argv[1])
+x = ti.ndarray(ti.f32, 4)
+x.fill(1)
+v = ti.Vector.ndarray(2, ti.f32, 4)
+assert m.push(0.5, x, v) == 6
+host = np.zeros(4, np.float32)
+assert m.push(0.5, host, v) == 2
+try:
+    host.flags.writeable = False
+    m.push(0.5, host, v)
+except ti.TaichiRuntimeError as e:
+    assert "the kernel writes to it, and this numpy array is read-only" in str(e), e
+args = {"dt": 0.5, "x": x, "v": v, "m": ti.Matrix([[0.0, 1.0], [1.0, 0.0]])}
+m.graphs["frame"].run(args)
+m.graphs["frame"].run(args)
+assert x[0] == 3, x[0]
+m.add()
+assert m.fields["f"].to_numpy().tolist() == [3, 3]
+compiler = ("compiler", "passes", "spirv", "autodiff", "analysis", "tape", "cache.manifest",
+            "cache.content", "frontend.lower", "frontend.source", "frontend.intrinsics",
+            "ir.builder", "ir.ops", "ir.text", "ir.verify")
+print([name for name in compiler if "vkchi." + name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_no_compiler_is_loaded(tmp_path: Path, form: str) -> None:
+    f = ti.field(ti.i32, 2)
+    m = ti.aot.Module(ti.vulkan)
+    m.add_field("f", f)
+    m.add_kernel(push)
+    m.add_kernel(add_into, {"x": f, "k": 3}, "add")
+    m.add_graph("frame", a_graph())
+    path = tmp_path / ("m.tcm" if form == "archive" else "m")
+    (m.archive if form == "archive" else m.save)(path)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, path], cwd=Path(ti.__file__).parents[1],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+
+
+def test_equal_modules_are_equal_files(tmp_path: Path) -> None:
+    for name in ("a.tcm", "b.tcm"):
+        m = ti.aot.Module()
+        m.add_kernel(push)
+        m.archive(tmp_path / name)
+    assert (tmp_path / "a.tcm").read_bytes() == (tmp_path / "b.tcm").read_bytes()
+
+
+def test_saving_again_drops_what_was_there(tmp_path: Path) -> None:
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    m.save(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    m = ti.aot.Module()
+    m.add_kernel(two)
+    m.save(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "two.0.spv", "module.json", "module.txt", "__content__", SUMS, "notes.txt",
+    }  # fmt: skip
+    assert (tmp_path / "__content__").read_text() == "kernel:two"
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    m.save(tmp_path / "m")
+    m.archive(tmp_path / "m.tcm")
+    with pytest.raises(ModuleError, match="there is no module"):
+        ti.load(tmp_path / "nothing")
+    with pytest.raises(ModuleError, match="is no module: it has no"):
+        ti.load(tmp_path)
+    for path in sorted((tmp_path / "m").iterdir()):
+        whole = path.read_bytes()
+        for damage in (whole[:-2], bytes([whole[0] ^ 1]) + whole[1:], b"", None):
+            path.unlink() if damage is None else path.write_bytes(damage)
+            with pytest.raises(ModuleError):
+                ti.load(tmp_path / "m")
+        path.write_bytes(whole)
+    ti.load(tmp_path / "m")
+    whole = (tmp_path / "m.tcm").read_bytes()
+    for at in range(0, len(whole), 97):
+        (tmp_path / "m.tcm").write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        try:
+            ti.load(tmp_path / "m.tcm")  # some bytes of an archive mean nothing
+        except ModuleError:
+            pass
+    (tmp_path / "m.tcm").write_bytes(whole[:100])
+    with pytest.raises(ModuleError):
+        ti.load(tmp_path / "m.tcm")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("version", FORMAT + 1, f"of format {FORMAT + 1}, and this vkchi reads format {FORMAT}"),
+        ("format", "zip", "that of a 'zip'"),
+        ("kernels", {"push": {}}, "none that vkchi writes"),
+        ("caps", {}, "none that vkchi writes"),
+        ("fields", {"x": {"type": "f32", "block": 0, "start_bytes": 0}}, "no module that"),
+    ],
+)
+def test_metadata_of_others(tmp_path: Path, key: str, value: Any, message: str) -> None:
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    m.save(tmp_path)
+    files = read_files(tmp_path)
+    tree = json.loads(files[METADATA])
+    tree[key] = value
+    write_folder(tmp_path, {**files, METADATA: json.dumps(tree).encode()})
+    with pytest.raises(ModuleError, match=message):
+        ti.load(tmp_path)
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    m = saved(tmp_path, lambda m: m.add_kernel(push))
+    x, v = ndarray([1, 2]), ti.Vector.ndarray(2, ti.f32, 2)
+    with pytest.raises(ti.TaichiSyntaxError, match=r"push\(dt, x, v\): missing"):
+        m.push(1, x)
+    with pytest.raises(ArgumentError, match=r"push\(\): argument `x`: an array of f32 is needed"):
+        m.push(1, ti.ndarray(ti.i32, 2), v)
+    with pytest.raises(ArgumentError, match="1 axis is needed, it has 2"):
+        m.push(1, ti.ndarray(ti.f32, (2, 2)), v)
+    with pytest.raises(ArgumentError, match="an f32 number is needed"):
+        m.push("1", x, v)
+    with pytest.raises(AttributeError, match="has no kernel 'pull': there are push"):
+        m.pull()
+
+
+def test_gradients_are_refused(tmp_path: Path) -> None:
+    m = saved(tmp_path, lambda m: m.add_kernel(draw))
+    x, loss = ti.ndarray(ti.f32, 2), ti.field(ti.f32, (), needs_grad=True)
+    with pytest.raises(GradientError, match="of which there is no gradient"), ti.ad.Tape(loss):
+        m.draw(x)
+    with pytest.raises(GradientError, match="of which there is no gradient"):
+        m.draw.grad(x)
+
+
+def test_a_module_ends_with_its_runtime(tmp_path: Path, own_runtime: None) -> None:
+    m = saved(tmp_path, lambda m: m.add_kernel(two))
+    assert m.two() == 2
+    ti.init()
+    with pytest.raises(ti.TaichiRuntimeError, match="was loaded before ti.init: load it again"):
+        m.two()
+
+
+def test_what_modules_do_not_take() -> None:
+    m = ti.aot.Module()
+    with pytest.raises(ArgumentError, match="takes a ti.kernel"):
+        m.add_kernel(len)
+    with pytest.raises(ArgumentError, match="`x`: its value is needed"):
+        m.add_kernel(add_into)
+
+    @ti.kernel
+    def any_array(x: ti.types.ndarray()):
+        pass
+
+    with pytest.raises(ArgumentError, match="does not say of what type the array is"):
+        m.add_kernel(any_array)
+    m.add_kernel(any_array, {"x": ti.ndarray(ti.f32, 3)})
+    with pytest.raises(ArgumentError, match="has a kernel `any_array` already"):
+        m.add_kernel(any_array, {"x": ti.ndarray(ti.f32, 3)})
+    with pytest.raises(ArgumentError, match=r"has no parameter y: there are x"):
+        m.add_kernel(any_array, {"y": 1}, "other")
+    with pytest.raises(ArgumentError, match="takes a field"):
+        m.add_field("x", 1)
+    with pytest.raises(ArgumentError, match="without spaces"):
+        m.add_field("a b", ti.field(ti.f32, ()))
+    with pytest.raises(ArgumentError, match="ends in .tcm|named|in .tcm"):
+        m.archive("module.zip")
+    with pytest.raises(ArgumentError, match="no capability is called 'spirv_has_int46'"):
+        ti.aot.Module(caps=["spirv_has_int46"])
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def test_capabilities_that_are_missing(tmp_path: Path, need: Callable[..., None]) -> None:
+    need("f64")
+
+    @ti.kernel
+    def wide(x: ti.types.ndarray(ti.f64, 1)):
+        for i in x:
+            x[i] *= 2
+
+    m = ti.aot.Module(caps=[ti.DeviceCapability.spirv_has_float64])
+    m.add_kernel(wide)
+    m.save(tmp_path)
+    saved = read(read_files(tmp_path))
+    shader = saved.kernels["wide"].artifact.dispatches[0].shader
+    assert lacks_of(shader, saved.caps, SMALLEST) == ["float64"]
+    with pytest.raises(DeviceError, match="f64 is not available|lacks"):
+        ti.aot.Module(caps=["spirv_has_int8"]).add_kernel(wide)
+
+
+def test_the_form_is_numbered() -> None:
+    """Whoever changes what the records have raises FORMAT (and writes the new digest here)."""
+    fields = {
+        name: getattr(cls, "_fields", None) or tuple(cls.__dataclass_fields__)
+        for name, cls in sorted(RECORDS.items())
+    }
+    found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
+    assert (FORMAT, found) == (1, "5c3d9cac")

@@ -1,0 +1,13 @@
+"""`ti.aot`: kernels and graphs saved as files, to be run where no compiler is.
+
+Owns: the public names. Must not know: anything else.
+
+    >>> m = ti.aot.Module(); m.add_kernel(step); m.save("steps")
+    >>> ti.load("steps").step(x, 0.1)               # in another process, without the compiler
+"""
+
+from vkchi.aot.export import export, export_as
+from vkchi.aot.loaded import LoadedGraph, LoadedKernel, LoadedModule, load
+from vkchi.aot.module import Module
+
+__all__ = ["LoadedGraph", "LoadedKernel", "LoadedModule", "Module", "export", "export_as", "load"]

@@ -1,0 +1,115 @@
+"""Capabilities by Taichi's names, and whether a device can run saved shaders.
+
+Owns: the table of names, what shaders demand of a device besides `Shader.needs`. Must not know:
+how shaders are made, files.
+
+    >>> caps_of(["spirv_has_int64"]).int64
+    True
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import replace
+
+from vkchi.errors import ArgumentError, nearest
+from vkchi.target.caps import SMALLEST, Caps
+from vkchi.target.shader import Shader
+
+
+class DeviceCapability:
+    """`ti.DeviceCapability`: names for `caps=`. Source: Taichi's class of that name."""
+
+    spirv_version_1_3 = "spirv_version=66304"
+    spirv_version_1_4 = "spirv_version=66560"
+    spirv_version_1_5 = "spirv_version=66816"
+    spirv_has_int8 = "spirv_has_int8"
+    spirv_has_int16 = "spirv_has_int16"
+    spirv_has_int64 = "spirv_has_int64"
+    spirv_has_float16 = "spirv_has_float16"
+    spirv_has_float64 = "spirv_has_float64"
+    spirv_has_atomic_int64 = "spirv_has_atomic_int64"
+    spirv_has_atomic_float16 = "spirv_has_atomic_float16"
+    spirv_has_atomic_float16_add = "spirv_has_atomic_float16_add"
+    spirv_has_atomic_float16_minmax = "spirv_has_atomic_float16_minmax"
+    spirv_has_atomic_float = "spirv_has_atomic_float"
+    spirv_has_atomic_float_add = "spirv_has_atomic_float_add"
+    spirv_has_atomic_float_minmax = "spirv_has_atomic_float_minmax"
+    spirv_has_atomic_float64 = "spirv_has_atomic_float64"
+    spirv_has_atomic_float64_add = "spirv_has_atomic_float64_add"
+    spirv_has_atomic_float64_minmax = "spirv_has_atomic_float64_minmax"
+    spirv_has_variable_ptr = "spirv_has_variable_ptr"
+    spirv_has_physical_storage_buffer = "spirv_has_physical_storage_buffer"
+    spirv_has_subgroup_basic = "spirv_has_subgroup_basic"
+    spirv_has_subgroup_vote = "spirv_has_subgroup_vote"
+    spirv_has_subgroup_arithmetic = "spirv_has_subgroup_arithmetic"
+    spirv_has_subgroup_ballot = "spirv_has_subgroup_ballot"
+    spirv_has_non_semantic_info = "spirv_has_non_semantic_info"
+    spirv_has_no_integer_wrap_decoration = "spirv_has_no_integer_wrap_decoration"
+
+
+# What each means here; the others change nothing, as every Vulkan 1.3 device has them or no code
+# that vkchi emits asks for them.
+MEANING = {
+    "spirv_has_int8": ("int8", "storage8"),
+    "spirv_has_int16": ("int16", "storage16"),
+    "spirv_has_int64": ("int64",),
+    "spirv_has_float16": ("float16", "storage16"),
+    "spirv_has_float64": ("float64",),
+    "spirv_has_atomic_int64": ("i64_atomics",),
+    "spirv_has_atomic_float_add": ("f32_atomic_add",),
+    "spirv_has_atomic_float_minmax": ("f32_atomic_minmax",),
+    "spirv_has_atomic_float64_add": ("f64_atomic_add",),
+    "spirv_has_subgroup_vote": ("subgroup_vote",),
+    "spirv_has_subgroup_arithmetic": ("subgroup_arithmetic",),
+    "spirv_has_subgroup_ballot": ("subgroup_ballot",),
+}
+KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("spirv"))
+
+
+def portable(caps: Caps) -> Caps:
+    """A device's capabilities without what costs nothing to do without."""
+    return replace(caps, integer_extremes=False, push_constant_bytes=SMALLEST.push_constant_bytes)
+
+
+def caps_of(names: Iterable[str], device: Caps) -> Caps:
+    """The least that any device has, and what names say. Raises ArgumentError."""
+    found = {"integer_extremes": False, "subgroup_size": device.subgroup_size}
+    for name in names:
+        if name not in KNOWN and not str(name).startswith("spirv_version="):
+            near = nearest(str(name), sorted(KNOWN))
+            hint = f": did you mean {near}?" if near else ""
+            raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
+        found |= dict.fromkeys(MEANING.get(name, ()), True)
+    return replace(SMALLEST, **found)  # type: ignore[arg-type]
+
+
+OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5
+
+
+def uses_shared_memory(words: bytes) -> bool:
+    """Whether a SPIR-V module has variables in workgroup memory."""
+    code = struct.unpack(f"<{len(words) // 4}I", words)
+    at = HEADER_WORDS
+    while at < len(code) and code[at] >> 16:
+        if code[at] & 0xFFFF == OP_VARIABLE and code[at + 3] == WORKGROUP:
+            return True
+        at += code[at] >> 16
+    return False
+
+
+def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
+    """What a device has not that a shader needs, which was made for others; in words."""
+    found = [name for name in shader.needs if not getattr(device, name)]
+    if made_for.integer_extremes and not device.integer_extremes:
+        found.append("integer_extremes")
+    numbers = {"workgroup_invocations": shader.grid.block}
+    if "subgroup_size" in shader.needs and made_for.subgroup_size != device.subgroup_size:
+        found.append(f"subgroups of {made_for.subgroup_size}")
+    if not shader.indirect:
+        numbers["push_constant_bytes"] = shader.size_bytes
+    if uses_shared_memory(shader.words):
+        numbers["shared_bytes"] = made_for.shared_bytes
+    found += [f"{name} {n}" for name, n in numbers.items() if getattr(device, name) < n]
+    return found

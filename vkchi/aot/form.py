@@ -1,0 +1,176 @@
+"""What a saved module says, as JSON: kernels, their parameters, fields, graphs.
+
+Owns: the records, and their form, which docs/aot.md describes. Compiled code is in it as the cache
+writes it (`cache/codec.py`), with shaders in files of their own. Must not know: how kernels are
+compiled, files, devices but by Caps.
+
+    >>> read(write(saved)) == saved
+    True
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from typing import Any
+
+from vkchi.cache.codec import from_tree, to_tree
+from vkchi.errors import ModuleError
+from vkchi.ir.literal import type_named
+from vkchi.target.artifact import Artifact, Interface
+from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types.structs import StructType
+
+NAME, FORMAT = "vkchi module", 1  # another FORMAT for other records: a test says so
+METADATA = "module.json"
+MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+
+Tree = Any  # what JSON can hold
+
+
+class SavedField(NamedTuple):
+    """Where a field stands: the text of its array type, in which block, from which byte on."""
+
+    type: str
+    block: int
+    start_bytes: int
+
+
+class SavedKernel(NamedTuple):
+    """A kernel for one signature. parameters: trees that `aot/parameters.py` reads, of what calls
+    give; fields: names of fields by parameter of the artifact."""
+
+    parameters: tuple[Tree, ...]
+    fields: dict[str, str]
+    artifact: Artifact
+    interface: Interface
+
+
+class SavedGraph(NamedTuple):
+    """Arguments by name, and kernels, each with what it is given: ["arg", name] or ["value", v]."""
+
+    arguments: dict[str, Tree]
+    nodes: tuple[tuple[str, tuple[tuple[str, Tree], ...]], ...]
+
+
+class Saved(NamedTuple):
+    """A module. compiler: its version; caps: what was compiled for; blocks: sizes in bytes of
+    memory for fields. Fields and kernels that come with others have names that begin with `.`."""
+
+    compiler: str
+    caps: Caps
+    blocks: tuple[int, ...]
+    fields: dict[str, SavedField]
+    kernels: dict[str, SavedKernel]
+    graphs: dict[str, SavedGraph]
+
+
+def type_tree(t: Any) -> Tree:
+    """A type of numbers or structs as JSON."""
+    if isinstance(t, StructType):
+        return {"struct": {name: type_tree(m) for name, m in t.members.items()}}
+    return repr(t)
+
+
+def type_of(tree: Tree) -> Any:
+    """The type of a tree. Raises ValueError, KeyError, TypeError."""
+    if isinstance(tree, dict):
+        return StructType({name: type_of(m) for name, m in tree["struct"].items()})
+    return type_named(tree)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write(saved: Saved) -> dict[str, bytes]:
+    """The files of a module, by name: metadata and shaders."""
+    shaders: dict[str, bytes] = {}
+    kernels = {name: _kernel_tree(name, k, shaders) for name, k in saved.kernels.items()}
+    tree = {
+        "format": NAME,
+        "version": FORMAT,
+        "compiler": saved.compiler,
+        "caps": asdict(saved.caps),
+        "blocks": saved.blocks,
+        "fields": {name: f._asdict() for name, f in saved.fields.items()},
+        "kernels": kernels,
+        "graphs": {name: g._asdict() for name, g in saved.graphs.items()},
+    }
+    return {METADATA: json.dumps(tree, indent=1).encode(), **shaders}
+
+
+def _kernel_tree(name: str, kernel: SavedKernel, shaders: dict[str, bytes]) -> Tree:
+    blobs: list[bytes] = []
+    interface = kernel.interface._replace(results=())
+    code = to_tree((kernel.artifact, interface), blobs)
+    known = {data: name for name, data in shaders.items()}
+    names = [known.get(data) or file_name(name, k, shaders) for k, data in enumerate(blobs)]
+    shaders.update(zip(names, blobs))
+    return {
+        "parameters": kernel.parameters,
+        "results": [type_tree(t) for t in kernel.interface.results],
+        "fields": kernel.fields,
+        "shaders": names,
+        "code": code,
+    }
+
+
+def file_name(kernel: str, k: int, taken: dict[str, bytes]) -> str:
+    """The name of the file for the k-th shader of a kernel."""
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", kernel)[:80].strip("-.") or "kernel"
+    name, n = f"{plain}.{k}.spv", 1
+    while name in taken:
+        n += 1
+        name = f"{plain}-{n}.{k}.spv"
+    return name
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read(files: dict[str, bytes]) -> Saved:
+    """The module in these files. Raises ModuleError."""
+    try:
+        tree = json.loads(files[METADATA])
+        name, version = tree["format"], tree["version"]
+    except MALFORMED:
+        raise ModuleError(f"{METADATA} says nothing of a vkchi module") from None
+    if name != NAME:
+        raise ModuleError(f"{METADATA} is that of a {name!r}, not of a vkchi module")
+    if version != FORMAT:
+        raise ModuleError(
+            f"the module is of format {version}, and this vkchi reads format {FORMAT}: save it "
+            "again with this version of vkchi"
+        )
+    try:
+        return _saved(tree, files)
+    except MALFORMED as e:
+        raise ModuleError(f"{METADATA} is none that vkchi writes: {e!r}") from None
+
+
+def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
+    caps = tree["caps"]
+    caps["workgroup_count"] = tuple(caps["workgroup_count"])
+    return Saved(
+        tree["compiler"],
+        Caps(**caps),
+        tuple(tree["blocks"]),
+        {name: SavedField(**f) for name, f in tree["fields"].items()},
+        {name: _kernel_of(k, files) for name, k in tree["kernels"].items()},
+        {name: _graph_of(g) for name, g in tree["graphs"].items()},
+    )
+
+
+def _kernel_of(tree: Tree, files: dict[str, bytes]) -> SavedKernel:
+    artifact, interface = from_tree(tree["code"], [files[name] for name in tree["shaders"]])
+    if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
+        raise ValueError("no kernel")
+    interface = interface._replace(results=tuple(type_of(t) for t in tree["results"]))
+    return SavedKernel(tuple(tree["parameters"]), tree["fields"], artifact, interface)
+
+
+def _graph_of(tree: Tree) -> SavedGraph:
+    nodes = [(name, tuple((kind, v) for kind, v in given)) for name, given in tree["nodes"]]
+    return SavedGraph(tree["arguments"], tuple(nodes))

@@ -1,0 +1,250 @@
+"""Saved modules, to be run: no compiler is loaded, and none is needed.
+
+Owns: `load` and what it gives. Must not know: how modules are made, IR.
+
+    m = ti.load("steps"); m.fields["x"].fill(1); m.step(0.1); m.graphs["frame"].run({"dt": 0.1})
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from vkchi.aot.capabilities import lacks_of
+from vkchi.aot.files import read_files
+from vkchi.aot.form import MALFORMED, Saved, SavedGraph, SavedKernel, read, type_of
+from vkchi.aot.parameters import check_signed
+from vkchi.aot.parameters import load as load_parameter
+from vkchi.cache.compiled import Compiled
+from vkchi.errors import (
+    ArgumentError,
+    ArgumentListError,
+    DeviceError,
+    GradientError,
+    KernelRuntimeError,
+    ModuleError,
+)
+from vkchi.fields.cells import Window
+from vkchi.fields.storage import Storage
+from vkchi.graph.arguments import FACTS, Arg, ArgKind
+from vkchi.graph.builder import Graph, Node
+from vkchi.kernel import show_element
+from vkchi.launch import Plan
+from vkchi.runtime import Runtime, current
+from vkchi.signature import Parameter, Signer
+from vkchi.span import Span
+from vkchi.types import Array
+from vkchi.types.formats import Format
+
+T = TypeVar("T")
+
+
+class LoadedPlan(Plan):
+    """A saved kernel on a device: there is no IR of it."""
+
+    @property
+    def origin(self) -> tuple[str, Span | None]:
+        return f"{self.executable.artifact.name}()", None
+
+    def first_write(self, name: str) -> Span | None:
+        return None
+
+
+class LoadedKernel:
+    """A kernel of a saved module. Calling it launches, as calling a `ti.kernel` does; parameters
+    that were templates are no arguments any more.
+
+    Raises ArgumentError for arguments of other types than it was saved for.
+    """
+
+    __vkchi_kind__, is_method = "loaded kernel", False
+
+    def __init__(self, name: str, saved: SavedKernel, module: LoadedModule) -> None:
+        self.__name__, self._saved, self._module = name, saved, module
+        pairs = [load_parameter(tree) for tree in saved.parameters]
+        self.parameters: list[Parameter] = [p for p, _ in pairs]
+        self._wanted = [signed for _, signed in pairs]
+        self._signer = Signer(self.parameters)
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(p.name, kind) for p in self.parameters]
+        )
+        self._plan: LoadedPlan | None = None
+
+    @property
+    def __vkchi_func__(self) -> Any:
+        return SimpleNamespace(__name__=self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.__name__}{self.__signature__} of {self._module}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(args, kwargs, run)
+
+    def grad(self, *args: Any, **kwargs: Any) -> None:
+        """Not there. Raises GradientError."""
+        raise GradientError(NO_GRADIENT.format(self.__name__))
+
+    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+        """What `look` says of the plan for a call and of its arguments; nothing is run."""
+        found: T = self._run(args, {}, look)
+        return found
+
+    def _run(self, args: Any, kwargs: Any, act: Callable[[LoadedPlan, Any], Any]) -> Any:
+        runtime = self._module.open_runtime()
+        if runtime.recording is not None and runtime.tape is not None:
+            raise GradientError(NO_GRADIENT.format(self.__name__))
+        args = self.arrange(args, kwargs)
+        try:
+            args = self._signer.adopt(args)
+            for p, arg, wanted in zip(self.parameters, args, self._wanted, strict=True):
+                check_signed(p, arg, wanted)
+            if self._plan is None:
+                with runtime.lock:
+                    self._plan = self._make_plan(runtime, args)
+            return act(self._plan, args)
+        except ArgumentError as e:
+            raise ArgumentError(f"{self.__name__}(): {e}") from None
+
+    def _make_plan(self, runtime: Runtime, args: tuple[Any, ...]) -> LoadedPlan:
+        saved, fields = self._saved, self._module.all_fields
+        arrays = {name: fields[field] for name, field in saved.fields.items()}
+        compiled = Compiled(saved.artifact, saved.interface, no_func, arrays)
+        return LoadedPlan(runtime, compiled, self.parameters, args, show_element)
+
+    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments in order. Raises ArgumentListError."""
+        if not kwargs and len(args) == len(self.parameters):
+            return args
+        try:
+            return self.__signature__.bind(*args, **kwargs).args
+        except TypeError as e:
+            takes = ", ".join(p.name for p in self.parameters) or "nothing"
+            raise ArgumentListError(f"{self.__name__}({takes}): {e}") from None
+
+
+NO_GRADIENT = (
+    "{}() is a kernel of a saved module, of which there is no gradient: save a kernel that "
+    "computes it, or call the kernel outside of tapes and forward mode"
+)
+
+
+def run(plan: LoadedPlan, args: Any) -> Any:
+    """Launch."""
+    return plan.launch(args)
+
+
+def no_func() -> Any:
+    """The IR of a saved kernel: there is none. Raises ModuleError."""
+    raise ModuleError("there is no IR of a kernel in a saved module")
+
+
+LoadedGraph = Graph
+
+
+class LoadedModule:
+    """What a saved module holds: `fields`, `kernels` and `graphs` by name. Kernels are attributes
+    too; those of templates are `kernel(name, parameter=value)`."""
+
+    def __init__(self, path: str, saved: Saved, runtime: Runtime) -> None:
+        self._path, self._runtime = path, runtime
+        check_device(path, saved, runtime)
+        device = runtime.device
+        blocks = [device.allocate(size_bytes) for size_bytes in saved.blocks]
+        self.all_fields = {
+            name: make_field(runtime, type_of(f.type), blocks[f.block], f.start_bytes)
+            for name, f in saved.fields.items()
+        }
+        self.fields = {name: f for name, f in self.all_fields.items() if name[0] != "."}
+        kernels = {name: LoadedKernel(name, k, self) for name, k in saved.kernels.items()}
+        self.kernels = {name: k for name, k in kernels.items() if name[0] != "."}
+        self.graphs = {name: make_graph(g, kernels) for name, g in saved.graphs.items()}
+
+    def __repr__(self) -> str:
+        return f"<module {self._path}>"
+
+    def __getattr__(self, name: str) -> LoadedKernel:
+        kernels = vars(self).get("kernels", {})
+        if name not in kernels:
+            there = ", ".join(kernels) or "none"
+            raise AttributeError(f"{self._path} has no kernel {name!r}: there are {there}")
+        found: LoadedKernel = kernels[name]
+        return found
+
+    def kernel(self, name: str, **templates: Any) -> LoadedKernel:
+        """The kernel for these values of its templates: numbers, and names of fields. Raises
+        AttributeError."""
+        parts = ",".join(f"{key}={value}" for key, value in templates.items())
+        return self.__getattr__(f"{name}[{parts}]" if parts else name)
+
+    def open_runtime(self) -> Runtime:
+        """The runtime it was loaded in. Raises KernelRuntimeError after another `ti.init`."""
+        runtime = current()
+        if runtime is not self._runtime:
+            raise KernelRuntimeError(
+                f"the module {self._path} was loaded before ti.init: load it again"
+            )
+        return runtime
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModule:
+    """The module in a folder, or in a .tcm archive, on the current device; its fields are zero.
+
+    Raises KernelRuntimeError before `init`, ModuleError for what is damaged, no module, or of
+    another version, DeviceError where the device lacks what its kernels need.
+    """
+    runtime = current()
+    saved = read(read_files(path))
+    try:
+        return LoadedModule(os.fspath(path), saved, runtime)
+    except MALFORMED as e:
+        if isinstance(e, KernelRuntimeError):
+            raise
+        raise ModuleError(f"{path} is no module that vkchi writes: {e!r}") from None
+
+
+def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
+    """Raises DeviceError where a device lacks what kernels need, naming all of it."""
+    lacks: dict[str, None] = {}
+    for kernel in saved.kernels.values():
+        for dispatch in kernel.artifact.dispatches:
+            found = lacks_of(dispatch.shader, saved.caps, runtime.device.caps)
+            lacks |= dict.fromkeys(found)
+    if lacks:
+        raise DeviceError(
+            f"{runtime.device.info.name} cannot run {path}: it lacks {', '.join(lacks)}; save the "
+            "module with caps= that leave these out, or choose another device"
+        )
+
+
+def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
+    """A field of a type in a block of memory. Raises ValueError where it is none."""
+    if not isinstance(t, Array) or t.shape is None or t.layout is None:
+        raise ValueError(f"{t} is no field")
+    made = object.__new__(Storage)
+    made.describe(runtime, t.elem, t.stored)
+    made.arrange(t.shape, t.layout)
+    block.locate(start_bytes, made.size_bytes)
+    made.attach(Window(block, start_bytes, made.size_bytes), is_own=False)
+    return made
+
+
+def make_graph(saved: SavedGraph, kernels: Mapping[str, LoadedKernel]) -> Graph:
+    """A graph of kernels of the module."""
+    args = {name: arg_of(name, tree) for name, tree in saved.arguments.items()}
+    nodes = []
+    for name, entries in saved.nodes:
+        given = tuple(args[v] if kind == "arg" else v for kind, v in entries)
+        nodes.append(Node(kernels[name], given))
+    return Graph(nodes)
+
+
+def arg_of(name: str, tree: Mapping[str, Any]) -> Arg:
+    """The argument of a graph that a tree says."""
+    facts = {"dtype": type_of(tree["dtype"]) if tree["dtype"] else None, "ndim": tree["ndim"]}
+    facts["fmt"] = Format[tree["fmt"]] if tree["fmt"] else None
+    tag = ArgKind[tree["tag"]]
+    return Arg(tag, name, **{k: v for k, v in facts.items() if k in FACTS[tag]})

@@ -1,0 +1,172 @@
+"""Parameters of saved kernels: what calls give them, as JSON and back.
+
+Owns: the form of each kind of parameter; arguments that stand for all of a kind where a kernel is
+compiled before it is called. Must not know: files, kernels.
+
+    >>> save(parameter, signed)
+    {'kind': 'scalar', 'name': 'a', 'type': 'f32'}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vkchi.aot.form import Tree, type_of, type_tree
+from vkchi.errors import ArgumentError
+from vkchi.lang.argpack import ArgPack
+from vkchi.ndarray import ndarray
+from vkchi.signature import Parameter, describe, parameter_of
+from vkchi.signature.struct_params import GroupParameter, PackParameter
+from vkchi.texture import Texture
+from vkchi.types import ndarray as ndarray_type
+from vkchi.types.formats import Format, rw_texture, texture
+from vkchi.types.structs import ArgPackType
+
+STATIC = ("template", "self")  # in the code, and no arguments any more
+
+
+def is_bound(p: Parameter) -> bool:
+    """Whether calls of a saved kernel give this parameter."""
+    return p.kind not in STATIC
+
+
+def example_of(p: Parameter, given: Any = None) -> Any:
+    """An argument of the kind that a parameter takes: what is given, where that says of which.
+    Raises ArgumentError where the annotation does not say enough."""
+    if given is not None:
+        return given
+    match p.kind:
+        case "array":
+            return _example_array(p)
+        case "structs":
+            return p.type.ndarray((1,) * _ndim_of(p, p.members))  # type: ignore[attr-defined]
+        case "texture":
+            note: Any = p.note  # type: ignore[attr-defined]
+            return Texture(getattr(note, "fmt", Format.rgba8), (1,) * note.num_dimensions)
+        case "pack":
+            return ArgPack(p.type, _example_members(p))
+        case "tensor":
+            return np.zeros(p.type.shape, p.type.elem.dtype)
+        case "struct":
+            return _example_members(p)
+        case "scalar":
+            return 0
+    raise p.refuse("its value is needed: give it in template_args, or add a template of the kernel")
+
+
+def _example_members(p: Any) -> dict[str, Any]:
+    return {name: example_of(m) for name, m in p.members.items()}
+
+
+def _example_array(p: Any) -> Any:
+    note = p.annotation
+    if note.dtype is None or note.ndim is None:
+        raise p.refuse(
+            "its annotation does not say of what type the array is: write "
+            "ti.types.ndarray(dtype=..., ndim=...), or give an array in template_args"
+        )
+    return ndarray(note.dtype, (1,) * note.ndim)
+
+
+def _ndim_of(p: Parameter, members: dict[str, Any]) -> int:
+    first: Any = next(iter(members.values()), None)
+    while isinstance(first, GroupParameter):
+        first = next(iter(first.members.values()), None)
+    if first is None or first.annotation.ndim is None:
+        raise p.refuse("its annotation does not say how many axes the array has: write ndim=...")
+    return int(first.annotation.ndim)
+
+
+def save(p: Any, signed: Any) -> Tree:
+    """A parameter, and what its arguments are in the signature, as JSON."""
+    tree: dict[str, Any] = {"kind": p.kind, "name": p.name}
+    match p.kind:
+        case "array":
+            note = p.annotation
+            tree |= {"type": repr(signed), "boundary": note.boundary}
+            tree |= {"needs_grad": note.needs_grad}
+        case "texture":
+            tree |= {"ndim": p.note.num_dimensions, "fmt": signed[0].name}
+            tree |= {"writes": isinstance(p.note, rw_texture), "type": repr(signed[1])}
+        case "structs":
+            ndim = _ndim_of(p, p.members)
+            parts = [save(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
+            tree |= {"type": type_tree(p.type), "ndim": ndim, "parts": parts}
+        case "pack":
+            parts = [save(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
+            tree |= {"members": dict(zip(p.members, parts))}
+        case _:
+            tree |= {"type": type_tree(p.type)}
+    return tree
+
+
+class SavedPack(PackParameter):
+    """A pack of arguments, whose type is another process's: it goes by its members."""
+
+    def parts(self, arg: Any) -> Mapping[str, Any]:
+        if not isinstance(arg, ArgPack) or arg.entries.keys() != self.members.keys():
+            raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
+        return arg.entries
+
+
+def load(tree: Tree) -> tuple[Parameter, Any]:
+    """The parameter of a tree, and what arguments must be in the signature. Raises ValueError and
+    the like for what `save` does not write."""
+    name = tree["name"]
+    found = parameter_of(name, annotation_of(tree))
+    if found is None or found.kind != tree["kind"]:
+        raise ValueError(f"no parameter: {tree}")
+    if isinstance(found, PackParameter):
+        found = SavedPack(name, found.type, found.members)
+    return found, signed_of(tree)
+
+
+def annotation_of(tree: Tree) -> Any:
+    """The annotation that a tree says."""
+    match tree["kind"]:
+        case "array":
+            t = type_of(tree["type"])
+            options = {"needs_grad": tree["needs_grad"], "boundary": tree["boundary"]}
+            return ndarray_type(t.elem, t.ndim, **options)
+        case "texture":
+            if tree["writes"]:
+                return rw_texture(tree["ndim"], fmt=Format[tree["fmt"]])
+            return texture(tree["ndim"])
+        case "structs":
+            return ndarray_type(type_of(tree["type"]), tree["ndim"])
+        case "pack":
+            members = {key: annotation_of(part) for key, part in tree["members"].items()}
+            return ArgPackType(members)
+    return type_of(tree["type"])
+
+
+def signed_of(tree: Tree) -> Any:
+    """What `Parameter.sign` gives for arguments that fit."""
+    match tree["kind"]:
+        case "array":
+            return type_of(tree["type"])
+        case "texture":
+            return (Format[tree["fmt"]], type_of(tree["type"]))
+        case "structs":
+            return tuple(signed_of(part) for part in tree["parts"])
+        case "pack":
+            return tuple(signed_of(part) for part in tree["members"].values())
+        case "struct":
+            return ()
+    return None
+
+
+def check_signed(p: Parameter, arg: Any, wanted: Any) -> None:
+    """Raises ArgumentError where an argument is of another type than the code was made for."""
+    found = p.sign(arg)
+    if found == wanted:
+        return
+    if p.kind == "texture":
+        raise ArgumentError(
+            f"argument `{p.name}`: the kernel was saved for textures of ti.{wanted[0]}, not of "
+            f"ti.{found[0]}"
+        )
+    raise ArgumentError(f"argument `{p.name}`: the kernel was saved for {wanted}, not {found}")
