@@ -27,6 +27,7 @@ FLAGS: dict[str, tuple[str, str]] = {
         "",
         "comma list of ir, opt, grad, narrow: print these of all kernels to stderr",
     ),
+    "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),
@@ -69,8 +70,18 @@ def stages_to_print() -> frozenset[str]:
 
 
 def shows_stages() -> bool:
-    """Whether something of every compilation is to be seen, so that none may be left out."""
-    return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV")))
+    """Whether something of every compilation is to be seen or to be different, so that none may be
+    left out."""
+    return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV", "VKCHI_PASSES")))
+
+
+def passes_left_out() -> frozenset[str]:
+    """The passes named in `VKCHI_PASSES`. Raises ArgumentError where one is not -NAME."""
+    parts = [part.strip() for part in flag("VKCHI_PASSES").split(",") if part.strip()]
+    for part in parts:
+        if not part.startswith("-"):
+            raise ArgumentError(f"VKCHI_PASSES says {part!r}; it can leave passes out, as in -jam")
+    return frozenset(part[1:] for part in parts)
 
 
 def check_flags() -> None:

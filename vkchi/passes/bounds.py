@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vkchi.analysis.alias import split_offset
 from vkchi.analysis.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
 from vkchi.analysis.ranges import Facts
 from vkchi.errors import InternalError
@@ -35,17 +36,18 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of, carried_params, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.intervals import type_range
 from vkchi.ir.ops import Effect, effect_of
-from vkchi.ir.rebuild import rebuild
+from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.proved import REWRITES
-from vkchi.types import Array, Scalar, Type
+from vkchi.types import Array, Scalar, Type, scalar_of
 
 DEEPEST_GUESS = 2
 
 
 def bounds(fn: Func) -> Func:
     """The Func with every access marked that is proved inside."""
-    if not any(op.kind in REWRITES or is_unmarked(op) or is_check(op) for op in walk(fn.body)):
+    if not any(may_rewrite(op) for op in walk(fn.body)):
         return fn
     prover = Prover(fn)
     prover.region(fn.body)
@@ -58,11 +60,49 @@ def bounds(fn: Func) -> Func:
             return None
         if op.kind == "if":
             return ()
+        if op.kind == "for":
+            return count_from_zero(rebuilder, op, args)
         if op.kind != "elem":
             return [REWRITES[op.kind].expand(b, op, args)]
         return [b.emit("elem", *args, attr="inside", name=op.name)]
 
-    return rebuild(fn, visit)
+    rebuilder = Rebuilder(visit)
+    body = rebuilder.region(fn.body)
+    return Func(fn.name, fn.params, body, fn.span)
+
+
+def may_rewrite(op: Op) -> bool:
+    """Whether facts may make an op another one."""
+    return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
+
+
+def distance(op: Op) -> int | None:
+    """How far a `for` goes from a first number that is computed, if that is a constant, modulo the
+    range of its type."""
+    if op.kind != "for" or constant_int(op.args[0]) is not None:
+        return None
+    first, last = map(split_offset, op.args[:2])
+    return last.offset - first.offset if first.root is last.root else None
+
+
+def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Value]:
+    """A loop with a constant count from 0 to it, so that all invocations go on as long."""
+    (body,) = op.regions
+    first, last = offsets_of(op)
+    index, t = body.params[0], scalar_of(body.params[0].type)
+    k = Param(t, index.name)
+    with r.inside(k, *body.params[1:]) as region:
+        r.map[index] = r.b.emit("add", args[0], k)
+        r.ops(body.ops)
+    ends = r.b.const(0, t), r.b.const(max(0, last - first), t)
+    return r.b.for_(*ends, args[2:], region).results
+
+
+def offsets_of(op: Op) -> tuple[int, int]:
+    """What is added to one value where a loop begins, and where it ends."""
+    half = 1 << (scalar_of(op.args[0].type).bits - 1)
+    first, last = [split_offset(v).offset for v in op.args[:2]]
+    return (first + half) % (2 * half) - half, (last + half) % (2 * half) - half
 
 
 def is_unmarked(op: Op) -> bool:
@@ -162,6 +202,8 @@ class Prover:
         """A `for` or `parallel`."""
         (body,) = op.regions
         first, axes = self.facts_of(first_values(op)), axes_of(op)
+        if self.is_counted(op):
+            self.marked.append(op)
         saved = self.facts.open()
         lows = [self.facts.of(axis.begin).lo for axis in axes]
         for axis, low in zip(axes, lows):
@@ -174,6 +216,16 @@ class Prover:
         self.facts.close(saved)
         for v, a, b in zip(op.results, first, yielded):
             self.set_base(v, join(a, b, self.facts.least))
+
+    def is_counted(self, op: Op) -> bool:
+        """Whether a loop has a constant count: its ends are one value with constants, and neither
+        sum wraps."""
+        if op.kind != "for" or distance(op) is None:
+            return False
+        root = split_offset(op.args[0]).root
+        assert root is not None
+        f, (low, high) = self.facts.of(root), type_range(scalar_of(root.type))
+        return low <= f.lo + min(offsets_of(op)) and f.hi + max(offsets_of(op)) <= high
 
     def _run_body(self, body: Region) -> list[Fact]:
         self.region(body)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from vkchi.env import is_on
-from vkchi.errors import InternalError
+from vkchi.env import is_on, passes_left_out
+from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.core import Func, Param, Program
 from vkchi.ir.verify import verify
 from vkchi.target.caps import FULL, SMALLEST, Caps
@@ -59,6 +59,9 @@ ENTRIES: dict[str, Entry] = {
     "strength": Entry("strength:reduce_strength"),
     "split": Entry("split:split_dispatches"),
     "reduce": Entry("reduce:reduce", "caps"),
+    "jam": Entry("jam:jam", "caps"),
+    "indices": Entry("indices:order_indices"),
+    "commoning": Entry("commoning:common_loads"),
     "workgroup": Entry("workgroup:fill_groups", "caps"),
     "map_grid": Entry("map_grid:map_grid", "caps"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
@@ -91,14 +94,26 @@ PER_DISPATCH: tuple[Step, ...] = (
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
     ),
     Step("forward", "and so it meets other accesses of its place", ("reduce",)),
+    Step("indices", "jam sees what varies by what indices are made of"),
+    Step("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
+    Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
+    Step("commoning", "what jam laid side by side is what the next round loads"),
     Step("workgroup", "map_grid wants whole workgroups; bounds would not see through it"),
     Step("map_grid", "after reduce, which shares loops out itself, and demote, which it blinds"),
-    Step("simplify", "reduce and map_grid build without looking around", ("reduce", "map_grid")),
-    Step("licm", "what all iterations of an invocation share", ("reduce", "map_grid")),
+    Step(
+        "simplify",
+        "reduce and map_grid build without looking around",
+        ("reduce", "jam", "indices", "map_grid"),
+    ),
+    Step(
+        "licm",
+        "what all iterations of an invocation share",
+        ("reduce", "jam", "indices", "map_grid"),
+    ),
     Step("bounds", "the places that reduce made", ("reduce",)),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
-    Step("dce", "what these left unused", ("reduce", "map_grid", "legalize")),
+    Step("dce", "what these left unused", ("reduce", "jam", "indices", "map_grid", "legalize")),
 )
 
 # On each dispatch, before it is emitted: what stands in the op table as `LOWERED` is written in
@@ -109,6 +124,22 @@ LOWERING: tuple[Step, ...] = (
     Step("streams", "nobody asks any more whether a Func draws"),
     Step("records", "last: until here, reports touch no memory"),
 )
+
+# What programs run without, if slower; `VKCHI_PASSES` can leave it out.
+OPTIONAL = frozenset({
+    "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm", "reduce",
+    "strength",
+})  # fmt: skip
+
+
+def left_out() -> frozenset[str]:
+    """The passes that `VKCHI_PASSES` leaves out. Raises ArgumentError for what is no such pass."""
+    names = passes_left_out()
+    for name in sorted(names - OPTIONAL):
+        raise ArgumentError(
+            f"VKCHI_PASSES cannot leave out {name!r}; it can {', '.join(sorted(OPTIONAL))}"
+        )
+    return names
 
 
 def load_pass(name: str) -> Callable[..., Any]:
@@ -166,7 +197,10 @@ def lower(fn: Func, caps: Caps) -> Func:
 def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:
     """The Func after these passes, each one's result verified."""
     changed: set[str] = set()
+    missing = left_out()
     for step in steps:
+        if step.name in missing:
+            continue
         if step.after and changed.isdisjoint(step.after):
             continue
         name = "simplify_fast" if options.fast_math and step.name == "simplify" else step.name

@@ -1,0 +1,197 @@
+"""Predictive commoning: what a serial loop loads in one round is not loaded again in the next.
+
+    for q { x[q] * a + x[q + 1] * b }
+becomes
+    v = x[begin]
+    for q, v { w = x[q + 1]; v * a + w * b; yield w }
+
+Loads are taken together whose indices differ by what the loop adds to them in some rounds
+(`analysis.linear`), from an array that nothing in the loop may write. What the first round
+finds is loaded before the loop, which may have no rounds: these loads are not taken to be inside.
+
+Owns: this form. Must not know: what loops are for.
+
+    >>> common_loads(fn)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from vkchi.analysis.alias import ChangeTable, place_of
+from vkchi.analysis.linear import Linear, linear_form
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.types import Scalar, Tensor, scalar_of
+
+MOST_CARRIED = 8  # scalars that a loop carries so
+
+
+class Load(NamedTuple):
+    """A load of a loop, and its indices as sums; `at` says how many rounds later the first load of
+    its chain comes to the same place."""
+
+    op: Op
+    forms: tuple[Linear, ...]
+    at: int = 0
+
+    @property
+    def elem(self) -> Op:
+        """Its place."""
+        (place,) = self.op.args
+        assert isinstance(place, Op)
+        return place
+
+
+Chain = list[Load]  # of places that follow each other, that of the last one being new in each round
+
+
+def common_loads(fn: Func) -> Func:
+    """The Func with serial loops that carry what they would load again."""
+    if not any(op.kind == "for" for op in walk(fn.body)):
+        return fn
+    changes = ChangeTable()
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind != "for":
+            return None
+        chains = find_chains(op, changes)
+        return carry(walker, op, args, chains) if chains else None
+
+    walker = Rebuilder(visit)
+    body = walker.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
+    """The loads of a loop that can be taken together, of which there are two at least in each."""
+    (axis,) = axes_of(loop)
+    groups: dict[object, list[Load]] = {}
+    inner = {v for op in walk(loop.regions[0]) for v in op.results} | set(loop.regions[0].params)
+    made = changes.of(loop.regions)
+    for op in loop.regions[0].ops:
+        load = moving_load(op, axis.param, inner)
+        if load is not None and not made.may_change(place_of(op.args[0])._replace(indices=())):
+            key = (load.elem.args[0], *[frozenset(f.terms.items()) for f in load.forms])
+            groups.setdefault(key, []).append(load)
+    chains = [c for g in groups.values() if len(g) > 1 for c in chains_of(g, axis.param)]
+    return limited(chains)
+
+
+def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
+    """A load whose indices are sums with multiples of a loop's index and values from outside."""
+    place = op.args[0] if op.kind == "load" else None
+    if not isinstance(place, Op) or place.kind != "elem":
+        return None
+    if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
+        return None
+    forms = tuple(map(linear_form, place.args[1:]))
+    if not any(index in f.terms for f in forms):
+        return None
+    if any(v in inner and v is not index for f in forms for v in f.terms):
+        return None
+    return Load(op, forms)
+
+
+def chains_of(group: Sequence[Load], index: Param) -> list[Chain]:
+    """Loads that differ in constants alone, in chains of places one round apart."""
+    first = group[0]
+    found: dict[int, Load] = {}
+    for load in group:
+        at = rounds_apart(first, load, index)
+        if at is not None:
+            found.setdefault(at, load._replace(at=at))
+    chains: list[Chain] = []
+    for at in sorted(found):
+        if chains and chains[-1][-1].at == at - 1:
+            chains[-1].append(found[at])
+        else:
+            chains.append([found[at]])
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def rounds_apart(a: Load, b: Load, index: Param) -> int | None:
+    """How many rounds later a comes to where b is."""
+    found: set[int] = set()
+    for f, g in zip(a.forms, b.forms):
+        step, distance = f.terms.get(index, 0), g.constant - f.constant
+        if not step and distance:
+            return None
+        if step:
+            if distance % step:
+                return None
+            found.add(distance // step)
+    return found.pop() if len(found) == 1 else None
+
+
+def limited(chains: list[Chain]) -> list[Chain]:
+    """As many chains as can be carried."""
+    kept: list[Chain] = []
+    left = MOST_CARRIED
+    for chain in chains:
+        t = chain[0].op.type
+        left -= (len(chain) - 1) * (t.size if isinstance(t, Tensor) else 1)
+        if left < 0:
+            break
+        kept.append(chain)
+    return kept
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+def carry(
+    r: Rebuilder, loop: Op, args: Sequence[Value], chains: Sequence[Chain]
+) -> Sequence[Value]:
+    """Append the loop that carries all but the last value of each chain."""
+    b, (body,) = r.b, loop.regions
+    first: list[Value] = []
+    params: list[Param] = []
+    for chain in chains:
+        for load in chain[:-1]:
+            first.append(load_first(r, loop, load, args[0]))
+            params.append(Param(load.op.type, load.op.name))
+    ahead = {load.op: p for load, p in zip([x for c in chains for x in c[:-1]], params)}
+    with r.inside(*body.params, *params) as region:
+        for op in body.ops[:-1]:
+            if op in ahead:
+                r.map[op] = ahead[op]
+            else:
+                r.ops([op])
+        following = [x.op for chain in chains for x in chain[1:]]
+        b.emit("yield", *[r.map.get(v, v) for v in (*body.yielded, *following)])
+    return b.for_(args[0], args[1], (*args[2:], *first), region).results[: len(loop.results)]
+
+
+def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:
+    """Append a load of what the first round would find, if there is one."""
+    b, (axis,) = r.b, axes_of(loop)
+    b.span = load.op.span
+    indices = [sum_at(r, f, axis.param, begin, scalar_of(v.type))
+               for f, v in zip(load.forms, load.elem.args[1:])]  # fmt: skip
+    ends = constant_int(axis.begin), constant_int(axis.end)
+    runs = ends[0] is not None and ends[1] is not None and ends[0] < ends[1]
+    array = load.elem.args[0]
+    place = b.emit("elem", array, *indices, attr=load.elem.attr if runs else None)
+    return b.emit("load", place)
+
+
+def sum_at(r: Rebuilder, form: Linear, index: Param, begin: Value, t: Scalar) -> Value:
+    """Append a sum, with the loop's index at its beginning."""
+    b = r.b
+    parts: list[Value] = []
+    for v, n in form.terms.items():
+        x = begin if v is index else r.map.get(v, v)
+        if constant_int(x) != 0:
+            parts.append(x if n == 1 else b.emit("mul", x, b.const(n, t)))
+    if form.constant or not parts:
+        parts.append(b.const(form.constant, t))
+    return reduce(lambda x, y: b.emit("add", x, y), parts)

@@ -1,0 +1,104 @@
+"""Indices of elements in serial loops in one form: what is from outside first, the loop's last.
+
+    elem x, 7 - (t - (t - 7 + q))    becomes    elem x, q
+    elem x, (q + 3) + i * 8          becomes    elem x, (i * 8 + q) + 3
+
+So equal indices are one op for `cse`, what a loop does not change is hoisted (`licm`), constants
+stand where `access` adds them to an address. Only what is computed by some ops is written anew, and
+only as a sum that needs no more of them.
+
+Owns: this form. Must not know: how indices become addresses.
+
+    >>> order_indices(fn)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.analysis.linear import Linear, linear_form
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.ops import LOOPS
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.types import Scalar, scalar_of
+
+LINEAR = frozenset({"add", "sub", "neg", "mul"})
+
+
+def order_indices(fn: Func) -> Func:
+    """The Func with the indices of elements in its serial loops in order."""
+    depths: dict[Value, int] = {}
+    wanted: set[Op] = set()
+    note(fn.body, 0, False, depths, wanted)
+    if not wanted:
+        return fn
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op not in wanted:
+            return None
+        indices = [ordered(walk, old, new, depths) for old, new in zip(op.args[1:], args[1:])]
+        return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
+
+    walk = Rebuilder(visit)
+    body = walk.region(fn.body)
+    return Func(fn.name, fn.params, body, fn.span)
+
+
+def note(
+    region: Region, depth: int, in_loop: bool, depths: dict[Value, int], wanted: set[Op]
+) -> None:
+    """Note how deep values are made, and elements in serial loops whose indices are computed."""
+    depths.update((p, depth) for p in region.params)
+    for op in region.ops:
+        depths.update((v, depth) for v in op.results)
+        if in_loop and op.kind == "elem" and any(map(is_computed, op.args[1:])):
+            wanted.add(op)
+        for inner in op.regions:
+            note(inner, depth + 1, in_loop or op.kind in LOOPS, depths, wanted)
+
+
+def is_computed(v: Value) -> bool:
+    """Whether an index is a sum of sums, or of products."""
+    return (
+        isinstance(v, Op)
+        and v.kind in LINEAR
+        and isinstance(v.type, Scalar)
+        and any(isinstance(x, Op) and x.kind in LINEAR for x in v.args)
+    )
+
+
+def ordered(walk: Rebuilder, old: Value, new: Value, depths: dict[Value, int]) -> Value:
+    """The index as a sum in order; itself where that would need more ops."""
+    if not is_computed(old):
+        return new
+    form = linear_form(old)
+    if cost(form) > count_ops(old):
+        return new
+    b, t = walk.b, scalar_of(old.type)
+    total: Value | None = None
+    for v in sorted(form.terms, key=lambda v: (depths.get(v, 0), form.terms[v] < 0)):
+        n = form.terms[v]
+        term = walk.map.get(v, v)
+        if abs(n) != 1:
+            term = b.emit("mul", term, b.const(abs(n), t))
+        if total is None:
+            total = term if n > 0 else b.emit("neg", term)
+        else:
+            total = b.emit("add" if n > 0 else "sub", total, term)
+    if total is None:
+        return b.const(form.constant, t)
+    return b.emit("add", total, b.const(form.constant, t)) if form.constant else total
+
+
+def cost(form: Linear) -> int:
+    """The ops that a sum needs."""
+    terms = sum(1 + (abs(n) != 1) for n in form.terms.values())
+    return max(0, terms - 1) + (form.constant != 0) + all(n < 0 for n in form.terms.values())
+
+
+def count_ops(v: Value, depth: int = 24) -> int:
+    """The ops that a value is computed by, each as often as it is used."""
+    if not isinstance(v, Op) or v.kind not in LINEAR or not depth:
+        return 0
+    return 1 + sum(count_ops(x, depth - 1) for x in v.args)

@@ -1,0 +1,297 @@
+"""Unroll and jam: an invocation does neighbouring iterations of an axis side by side.
+
+    parallel 0, n {(i) s = for q { s + a[i, q] * b[q] }; c[i] = s }        becomes
+    parallel 0, n / 4 {(g)
+      s, t, u, v = for q { w = b[q]; s + a[4g, q] * w, ..., v + a[4g + 3, q] * w }
+      c[4g] = s; ...; c[4g + 3] = v }
+
+What is the same in all copies, loads above all, is done once (`analysis.variance`): the reason to
+do this. It is done along the axis where serial loops save most loads per iteration, if that is a
+fair part of them and enough invocations remain: four iterations at a time, and then once more two,
+which makes blocks of two axes, or serves loops that carry too much for four. The last iterations,
+where the number is odd, are gone through one after the other; that much code is not written twice.
+
+Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
+may happen. Not so where they look at the number of their invocation, wait for each other, report,
+draw random numbers or may end their invocation: such loops stay as they are.
+
+Owns: this form, and when it is worth it. Must not know: how loads are emitted.
+
+    >>> jam(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vkchi.analysis.host_numbers import axis_length
+from vkchi.analysis.linear import linear_form
+from vkchi.analysis.variance import Variance, loads_in_loops
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of, bodies_of, control_of, first_values
+from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.rebuild import Cloner, rebuild
+from vkchi.passes.map_grid import find_order, is_processor, most_threads
+from vkchi.target.caps import Caps
+from vkchi.types import Tensor, Type, scalar_of
+
+FACTORS = (4, 2)
+MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
+MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
+HINDRANCES = PER_INVOCATION | {"shared", "random"}
+UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
+
+
+def jam(fn: Func, caps: Caps) -> Func:
+    """The Func with some iterations of some loops done side by side."""
+    for factor in FACTORS:
+        fn = jam_by(fn, factor, caps)
+    return fn
+
+
+def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
+    """The Func with so many iterations of some loops done side by side."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind != "parallel" or not may_jam(op):
+            return None
+        choice = choose_axis(op, factor, caps)
+        if choice is None:
+            return None
+        build_jammed(b, op, args, choice)
+        return ()
+
+    return rebuild(fn, visit)
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """An axis, by number, what varies along it, and how many iterations are taken together."""
+
+    axis: int
+    variance: Variance
+    factor: int
+
+
+def may_jam(op: Op) -> bool:
+    """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
+    if op.attr is not None or find_order(op):
+        return False
+    inner = list(walk(op.regions[0]))
+    return (
+        len(inner) <= MOST_OPS
+        and any(x.kind == "for" for x in inner)
+        and not any(x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in inner)
+    )
+
+
+def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
+    """The axis along which most loads are shared, an outer one of equals; None if none is worth it.
+    On other devices than processors, neighbours along the last axis are loaded by neighbours: it is
+    taken only where nothing that loops load varies along it."""
+    axes = axes_of(op)
+    best: tuple[float, Choice] | None = None
+    for k, axis in enumerate(axes):
+        if not has_enough(op, k, factor, caps):
+            continue
+        variance = Variance(op.regions[0], axis.param)
+        loads = loads_in_loops(op.regions[0], variance)
+        saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
+        if carried_scalars(op.regions[0], variance) * factor > MOST_CARRIED:
+            continue
+        if k == len(axes) - 1 and saved < len(loads) and not is_processor(caps):
+            continue
+        if 4 * saved >= len(loads) > 0 and (best is None or saved > best[0]):
+            best = saved, Choice(k, variance, factor)
+    return best and best[1]
+
+
+def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
+    """How much of a load in a loop neighbours along an axis save: all but one copy of it where it
+    is the same for all; nearly as much where the next round of one is this round of another, as
+    `commoning` will see."""
+    if load not in variance.found:
+        return 1.0
+    place = load.args[0]
+    assert isinstance(place, Op)
+    if load.kind != "load" or place.kind != "elem":
+        return 0.0
+    forms, (axis,) = map(linear_form, place.args[1:]), axes_of(loop)
+    steps = {(f.terms.get(index, 0), f.terms.get(axis.param, 0)) for f in forms} - {(0, 0)}
+    return 0.9 if steps and all(a == b for a, b in steps) else 0.0
+
+
+def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
+    """Whether an axis can be counted and, as far as that is known, keeps the device busy when it
+    has that many times fewer iterations."""
+    lengths = [axis_length(axis) for axis in axes_of(op)]
+    own = lengths[k]
+    if own is None or not 2 * factor <= own.hi < 1 << 31:
+        return False
+    if factor != FACTORS[0] and (own.lo != own.hi or own.hi % factor):
+        return False  # no code for the rest
+    total = 1
+    for length in lengths:
+        total *= max(0, length.hi) if length is not None else 1 << 31
+    return total >= factor * (most_threads(caps) // (8 if is_processor(caps) else 1))
+
+
+def carried_scalars(region: Region, variance: Variance) -> int:
+    """The scalars that the serial loop which carries most does per iteration."""
+    most = 0
+    for op in walk(region):
+        if op.kind == "for" and op not in variance.decided:
+            own = [v for v in op.results if v in variance.found]
+            most = max(most, sum(scalars(v.type) for v in own))
+    return most
+
+
+def scalars(t: Type) -> int:
+    """Numbers in a value."""
+    return t.size if isinstance(t, Tensor) else 1
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: Choice) -> None:
+    """Append the `parallel` with these bounds, over groups of iterations."""
+    k, _, factor = choice
+    begin, end = args[2 * k : 2 * k + 2]
+    t = scalar_of(begin.type)
+    zero, one, step = (b.const(n, t) for n in (0, 1, factor))
+    first, last = constant_int(begin), constant_int(end)
+    is_even = first is not None and last is not None and (last - first) % factor == 0
+    groups: Value
+    if first is not None and last is not None and is_even:
+        groups = b.const((last - first) // factor, t)
+    else:
+        length = b.emit("max", b.emit("sub", end, begin), zero)
+        groups = b.emit("add", b.emit("floordiv", b.emit("sub", length, one), step), one)
+    params = [Param(p.type, p.name) for p in op.regions[0].params]
+    with b.region(*params) as body:
+        start = b.emit("mul", params[k], step)
+        if first != 0:
+            start = b.emit("add", begin, start)
+        outer: dict[Value, Value] = dict(zip(op.regions[0].params, params, strict=True))
+        if is_even:
+            copy_jammed(b, op, start, outer, choice)
+        else:
+            copy_guarded(b, op, (start, end), outer, choice)
+        b.emit("yield")
+    bounds = list(args)
+    bounds[2 * k : 2 * k + 2] = zero, groups
+    b.parallel(bounds, body)
+
+
+def copy_guarded(
+    b: Builder, op: Op, ends: tuple[Value, Value], outer: dict[Value, Value], choice: Choice
+) -> None:
+    """Append a whole group, or the iterations that are left, from a first one to the end."""
+    start, end = ends
+    left = b.emit("sub", end, start)
+    with b.region() as then:
+        copy_jammed(b, op, start, outer, choice)
+        b.emit("yield")
+    old = op.regions[0].params[choice.axis]
+    new = Param(old.type, old.name)
+    with b.region() as orelse:
+        with b.region(new) as rest:
+            Cloner(b, {**outer, old: new}).ops(op.regions[0].ops)
+        b.for_(start, end, (), rest)
+        b.emit("yield")
+    b.if_(b.emit("ge", left, b.const(choice.factor, scalar_of(start.type))), then, orelse)
+
+
+def copy_jammed(
+    b: Builder, op: Op, start: Value, outer: dict[Value, Value], choice: Choice
+) -> None:
+    """Append the iterations that are taken together, from a first one on."""
+    body = op.regions[0]
+    index = body.params[choice.axis]
+    copies: list[dict[Value, Value]] = []
+    for k in range(choice.factor):
+        own = (
+            b.emit("add", start, b.const(k, scalar_of(start.type)), name=index.name) if k else start
+        )
+        copies.append({**outer, index: own})
+    Jammer(b, choice.variance, copies).ops(body.ops[:-1])
+
+
+class Jammer:
+    """Copies ops side by side; `maps` lead from old values to those of each copy."""
+
+    def __init__(self, b: Builder, variance: Variance, maps: list[dict[Value, Value]]) -> None:
+        self.b, self.variance, self.maps = b, variance, maps
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Append ops: once, once for each copy, or what is in them side by side."""
+        for op in ops:
+            if op.regions and op not in self.variance.decided:
+                self.b.span = op.span
+                self.control(op)
+            elif self.is_own(op):
+                for map in self.maps:
+                    Cloner(self.b, map).ops([op])
+            else:
+                once = self.maps[0]
+                Cloner(self.b, once).ops([op])
+                for map in self.maps[1:]:
+                    map.update((v, once[v]) for v in op.results)
+
+    def is_own(self, op: Op) -> bool:
+        """Whether each copy does an op by itself."""
+        effect = effect_of(op.kind)
+        return (
+            effect not in (Effect.PURE, Effect.READ)
+            or bool(op.regions)
+            or not self.variance.found.isdisjoint(op.results)
+        )
+
+    def each(self, values: Sequence[Value], slots: Sequence[Value]) -> list[Value]:
+        """What stands for values: one of each copy where the slot that it goes to varies."""
+        out: list[Value] = []
+        for v, slot in zip(values, slots, strict=True):
+            maps = self.maps if slot in self.variance.found else self.maps[:1]
+            out += [map.get(v, v) for map in maps]
+        return out
+
+    def split(self, slots: Sequence[Value], values: Sequence[Value]) -> None:
+        """Note what now stands for slots, given in the order of `each`."""
+        left = iter(values)
+        for slot in slots:
+            if slot in self.variance.found:
+                for map in self.maps:
+                    map[slot] = next(left)
+            else:
+                new = next(left)
+                for map in self.maps:
+                    map[slot] = new
+
+    def control(self, op: Op) -> None:
+        """Append a control op that all copies go through alike."""
+        fixed = [self.maps[0].get(v, v) for v in op.args[: control_of(op).fixed]]
+        first = self.each(first_values(op), op.results if op.kind != "if" else ())
+        regions = tuple([self.region(op, region) for region in op.regions])
+        types = [v.type for v in regions[-1].yielded]
+        new = Op(op.kind, (*fixed, *first), op.attr, None, op.span, op.name, regions, tuple(types))
+        self.b.insert(new)
+        self.split(op.results, new.results)
+
+    def region(self, op: Op, region: Region) -> Region:
+        """A region of such an op. Where it yields results, these are in order of `each`."""
+        params: list[Param] = []
+        for p in region.params:
+            count = len(self.maps) if p in self.variance.found else 1
+            params += [Param(p.type, p.name) for _ in range(count)]
+        self.split(region.params, params)
+        with self.b.region(*params) as new:
+            self.ops(region.ops[:-1])
+            slots = op.results if region in bodies_of(op) else region.yielded
+            self.b.emit("yield", *self.each(region.yielded, slots))
+        return new
