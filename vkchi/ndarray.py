@@ -13,14 +13,16 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
 from vkchi.interop import dlpack, host
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import current
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, scalar_of_dtype, shape_of
+from vkchi.types.attributes import ArrayArgument, Attributes, alignment_of
 from vkchi.types.structs import StructType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from vkchi.buffer import Buffer
     from vkchi.fields.structs import StructNdarray
     from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
 
@@ -41,10 +43,12 @@ class Ndarray(Storage):
     grad: Ndarray | None = None
     is_copy = False  # of an array in host memory, which may have a gradient
 
-    def __init__(self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...]) -> None:
-        super().__init__(runtime, elem, shape)
-        wide = self.layout.size >= WIDE_FROM
-        self.argument_type = Array.of(elem, len(shape), stored=self.stored, wide=wide)
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        super().attach(buffer, is_own=is_own)
+        t = Array.of(self.elem, len(self.shape), stored=self.stored)
+        is_wide = self.layout.size >= WIDE_FROM
+        known = Attributes(wide=is_wide, aligned=alignment_of(buffer.address))
+        self.argument = ArrayArgument.of(t, known)
 
     def add_gradient(self) -> None:
         """Have a gradient, 0 at first."""

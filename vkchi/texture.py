@@ -173,11 +173,11 @@ class TextureParameter(Parameter):
             raise self.refuse(f"a texture of {wanted} is needed, this has {arg.num_dims}")
         if isinstance(self.note, rw_texture) and arg.fmt is not self.note.fmt:
             raise self.refuse(f"a texture of ti.{self.note.fmt} is needed, not of ti.{arg.fmt}")
-        return (arg.fmt, arg.storage.argument_type)
+        return (arg.fmt, arg.storage.argument)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
-        fmt, array_type = signed
-        return ArgSpec(self.name, "texture", array_type, (self.note, fmt))
+        fmt, texels = signed
+        return ArgSpec(self.name, "texture", texels, (self.note, fmt))
 
     def bind(self, arg: Any, bound: Bound) -> None:
         if arg.storage.device is not bound.runtime.device:

@@ -12,7 +12,7 @@ import vkchi as ti
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import current
-from vkchi.types import Array
+from vkchi.types.attributes import ArrayArgument, Attributes
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def wants_i64() -> None:
 
 
 def declare_wide(x):
-    x.argument_type = Array.of(x.elem, len(x.shape), stored=x.stored, wide=True)
+    x.argument = ArrayArgument.of(x.argument.type, Attributes(wide=True))
     return x
 
 

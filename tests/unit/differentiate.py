@@ -23,6 +23,7 @@ from vkchi.passes.pipeline import PASSES
 from vkchi.tape.gradients import prepare
 from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
+from vkchi.types.attributes import ArrayArgument
 
 Arrays = dict[str, Any]
 
@@ -44,8 +45,8 @@ def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
     inner = getattr(note, "dtype", None)
     if isinstance(inner, Tensor):
         elem = inner
-        return "array", Array.of(elem, value.ndim - len(inner.shape))
-    return "array", Array.of(elem, value.ndim)
+        return "array", ArrayArgument.of(Array.of(elem, value.ndim - len(inner.shape)))
+    return "array", ArrayArgument.of(Array.of(elem, value.ndim))
 
 
 def differentiate(fn: Callable[..., Any], args: Arrays) -> Gradient:

@@ -39,6 +39,7 @@ from vkchi.types import (
     shape_of,
     template,
 )
+from vkchi.types.attributes import ArrayArgument, Attributes
 
 
 class Field:
@@ -59,6 +60,9 @@ class Field:
 
     def __vkchi_array__(self) -> Array:
         return self.type
+
+    def __vkchi_attributes__(self) -> Attributes:
+        return Attributes()
 
 
 class Func:
@@ -113,7 +117,7 @@ def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
         scalar = scalar_of_dtype(arg.dtype)
         assert scalar is not None
         elem = Tensor.of(scalar, inner) if inner else scalar
-        return ArgSpec(name, "array", Array.of(elem, arg.ndim - len(inner)))
+        return ArgSpec(name, "array", ArrayArgument.of(Array.of(elem, arg.ndim - len(inner))))
     if note is None:
         return ArgSpec(name, "self", None, arg)
     t = cook(note)

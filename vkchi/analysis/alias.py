@@ -3,8 +3,8 @@
 - A place is a base, an index tuple, and a component (None: the whole element).
 - Bases: every `local` and `shared` op is memory of its own. An array parameter with a layout (a
   field, a temporary, a return slot) is memory of its own too. Array parameters without (ndarray
-  arguments) may be the same memory if they store the same scalar, unless both their types say that
-  they lie `apart`.
+  arguments) may be the same memory if they store the same scalar, unless both have the attribute
+  `apart`.
 - Indices are compared as a value plus a constant: `i + 1` is not `i`, constants differ from each
   other, `i` may be `j`. One differing axis is enough, for index tuples inside an array's shape lead
   to distinct places. What lies outside the shape is harmless but holds anything.
@@ -117,17 +117,19 @@ def may_share(a: Value, b: Value) -> bool:
         return False
     s, t = a.type, b.type
     assert isinstance(s, Array) and isinstance(t, Array)
-    is_apart = s.apart and t.apart
+    is_apart = a.attributes.apart and b.attributes.apart
     return s.layout is None and t.layout is None and s.stored is t.stored and not is_apart
 
 
 def memory_of(bases: Collection[Value]) -> dict[Value, object]:
     """A key for each base, equal for those that may share."""
-    free = {b: b.type for b in bases if isinstance(b, Param) and isinstance(b.type, Array)}
-    loose = {t.stored for t in free.values() if t.layout is None and not t.apart}
-    met: dict[Value, object] = {
-        b: t.stored for b, t in free.items() if t.layout is None and t.stored in loose
+    free = {
+        b: b.type.stored
+        for b in bases
+        if isinstance(b, Param) and isinstance(b.type, Array) and b.type.layout is None
     }
+    loose = {stored for b, stored in free.items() if not b.attributes.apart}
+    met: dict[Value, object] = {b: stored for b, stored in free.items() if stored in loose}
     return {b: met.get(b, b) for b in bases}
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, is_wide, shape_name
 from vkchi.ir.intervals import type_range
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
@@ -50,7 +50,7 @@ def extent_of(array: Value, axis: int) -> Extent:
     """The symbol for an extent of an array parameter."""
     t = array.type
     assert isinstance(t, Array)
-    return Extent(t.like or array.name, t.ndim, axis, t.wide)
+    return Extent(shape_name(array), t.ndim, axis, is_wide(array))
 
 
 class Product(NamedTuple):

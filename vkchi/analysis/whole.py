@@ -23,7 +23,7 @@ from itertools import product
 
 from vkchi.analysis.must_write import Sure
 from vkchi.ir.control import Axis, axes_of
-from vkchi.ir.core import Op, Param, Value, constant_array
+from vkchi.ir.core import Op, Param, Value, constant_array, is_wide, shape_name
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
@@ -59,7 +59,7 @@ class Whole:
     def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
         t = array.type
         assert isinstance(t, Array)
-        self.array_type, self.key = t, t.like or array.name
+        self.array, self.key = array, shape_name(array)
         self.extents = [self.extent(t, k) for k in range(t.ndim)]
         self.origin = list(origin) or [0] * t.ndim
 
@@ -69,7 +69,7 @@ class Whole:
 
     def is_stored(self, store: Sure) -> bool:
         """Whether the store, done in every iteration of its loops, reaches all elements."""
-        if self.array_type.wide:
+        if is_wide(self.array):
             return False
         indices: dict[Value, tuple[Op, Axis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
@@ -186,8 +186,8 @@ class Whole:
         array = op.args[0]
         t = array.type
         assert isinstance(t, Array)
-        is_known = t.shape is not None or (t.like or array.name) == self.key
-        return self.extent(t, op.attr) if is_known and not t.wide else None
+        is_known = t.shape is not None or shape_name(array) == self.key
+        return self.extent(t, op.attr) if is_known and not is_wide(array) else None
 
 
 # --- polynomials ---------------------------------------------------------------------------------

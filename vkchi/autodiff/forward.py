@@ -59,7 +59,7 @@ class Forward(Cloner):
         self.fn, self.active = fn, active
         self.tangents: dict[Value, Value | None] = {}
         self.duals: dict[Value, Value] = {
-            p: Param(p.type, p.name + DUAL) for p in fn.params if p in active.sources
+            p: p.companion(p.name + DUAL) for p in fn.params if p in active.sources
         }
         self.is_parallel = False
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop

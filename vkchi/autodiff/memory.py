@@ -49,7 +49,7 @@ class Versions:
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
-        param = Param(root.type, f"{SCRATCH}{len(self.copies)}")
+        param = root.companion(f"{SCRATCH}{len(self.copies)}")
         self.copies[param.name] = root.name
         self.params.append(param)
         copy_array(self.b, source, param)
@@ -103,5 +103,5 @@ class Adjoints:
         if root not in self.primal.active.sources:
             return None
         if root not in self.arrays:
-            self.arrays[root] = Param(root.type, root.name + ADJOINT)
+            self.arrays[root] = root.companion(root.name + ADJOINT)
         return self.arrays[root]

@@ -60,6 +60,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
 from vkchi.types import Following, Type, ndarray, ref, template
+from vkchi.types.attributes import ArrayArgument
 from vkchi.types.structs import StructType
 
 MANGLED = re.compile(r"_\w+?(__\w+)")
@@ -219,7 +220,7 @@ class Survey:
         if type(value) in PLAIN:
             text = f"{type(value).__name__} {value!r}"
             return text if len(text) < 80 else digest([text.encode()])
-        if isinstance(value, Type) and not isinstance(value, StructType):
+        if isinstance(value, Type | ArrayArgument) and not isinstance(value, StructType):
             return f"type {value}"
         found = self.seen.get(id(value))
         if found is not None:
@@ -252,9 +253,10 @@ class Survey:
             raise Unknown(f"{path} is an ndarray")
         try:
             array = value.__vkchi_array__()  # type: ignore[attr-defined]
+            known = value.__vkchi_attributes__().words()  # type: ignore[attr-defined]
         except VkchiError as e:
             raise Unknown(f"{path}: {e}") from None
-        text = f"field {type(value).__name__} {array}"
+        text = " ".join(["field", type(value).__name__, str(array), *known])
         self.fields.append(value)
         part = getattr(value, "component_of", None)
         if part is not None:

@@ -19,6 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
+from vkchi.types.attributes import Attributes, alignment_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,6 +177,9 @@ class Field(Storage):
     def __vkchi_array__(self) -> Array:
         self.check_alive()
         return self.array_type
+
+    def __vkchi_attributes__(self) -> Attributes:
+        return Attributes(aligned=alignment_of(self.buffer.address))
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
         self.settle()

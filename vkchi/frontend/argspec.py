@@ -11,14 +11,15 @@ from typing import Any
 
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
+from vkchi.types.attributes import ArrayArgument
 from vkchi.types.structs import ArgPackType
 
 
 class ArgSpec(NamedTuple):
     """A kernel argument as far as its code depends on it.
 
-    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an Array,
-    `value` its boundary: `unsafe` or `clamp`),
+    kind: `scalar` or `tensor` (by value, of `type`), `array` (by reference, `type` an
+    ArrayArgument, `value` its boundary: `unsafe` or `clamp`),
     `sparse` (a builder of sparse matrices: the count as an `array`, `value` the types of the arrays
     of rows, columns and numbers), `texture` (its texels as an `array`, `value` its annotation and
     format), `template` (the compile-time `value`), `self` (the object whose method the kernel is).
@@ -28,5 +29,5 @@ class ArgSpec(NamedTuple):
 
     name: str
     kind: str
-    type: Type | ArgPackType | None
+    type: Type | ArgPackType | ArrayArgument | None
     value: Any = None

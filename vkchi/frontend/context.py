@@ -286,7 +286,7 @@ class Lowering:
             t = obj.__vkchi_array__()
         except KernelRuntimeError as e:
             raise self.fail(str(e), kind=KernelFieldError) from None
-        param = Param(t, self.dependencies.name_of(obj, "field"))
+        param = Param(t, self.dependencies.name_of(obj, "field"), obj.__vkchi_attributes__())
         return ArrayRef(self.add_param(param, ("field", obj)), obj)
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
@@ -295,8 +295,10 @@ class Lowering:
         for param in self.params:
             if self.bindings[param.name] == binding:
                 return ArrayRef(param, clamps=array.clamps)
-        t = array.type.set_apart(False)  # a launch may be given the gradient as an array too
-        param = self.add_param(Param(t, f"{array.value.name}.grad"), binding)
+        assert isinstance(array.value, Param)
+        param = array.value.companion(f"{array.value.name}.grad")
+        param.attributes = param.attributes._replace(apart=False)  # a launch may be given it too
+        self.add_param(param, binding)
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:

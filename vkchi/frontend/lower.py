@@ -34,8 +34,9 @@ from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import Site
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, Type, cell_of
-from vkchi.types.structs import StructType
+from vkchi.types import Scalar, Tensor, Type, cell_of
+from vkchi.types.attributes import ArrayArgument
+from vkchi.types.structs import ArgPackType, StructType
 
 _TABLES = Tables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, refuse, call_function)
 
@@ -124,23 +125,31 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     good = {
         "scalar": Scalar,
         "tensor": Tensor,
-        "array": Array,
-        "texture": Array,
-        "sparse": Array,
+        "array": ArrayArgument,
+        "texture": ArrayArgument,
+        "sparse": ArrayArgument,
     }.get(arg.kind)
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
-    param = cx.add_param(Param(arg.type, arg.name), ("arg", arg.name))
+    assert not isinstance(arg.type, ArgPackType) and arg.type is not None
+    param = cx.add_param(make_param(arg.type, arg.name), ("arg", arg.name))
     value: Any = param
-    if isinstance(arg.type, Array):
+    if isinstance(arg.type, ArrayArgument):
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
         value = TextureRef(cx, value, *arg.value)
     if arg.kind == "sparse":
         pairs = zip(arg.value, names_of(arg.name)[1:], strict=True)
-        params = (cx.add_param(Param(t, name), ("arg", name)) for t, name in pairs)
+        params = (cx.add_param(make_param(t, name), ("arg", name)) for t, name in pairs)
         return SparseRef(value, *map(ArrayRef, params))
     return value
+
+
+def make_param(given: Type | ArrayArgument, name: str) -> Param:
+    """The parameter for a number, a tensor or an array."""
+    if isinstance(given, ArrayArgument):
+        return Param(given.type, name, given.attributes)
+    return Param(given, name)
 
 
 def declare_returns(cx: Lowering, returns: tuple[Type, ...]) -> tuple[list[Any], list[Any]]:

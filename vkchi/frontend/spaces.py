@@ -31,7 +31,7 @@ from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.frontend.textures import TextureRef
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import trip_count
 from vkchi.tuples import NamedTuple
@@ -90,7 +90,7 @@ def space_of(cx: Lowering, x: Any) -> Space:
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
-        if array.type.wide:
+        if is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
         return Space(tuple(axes), "array")

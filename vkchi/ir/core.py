@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from vkchi.span import Span
-from vkchi.types import Scalar, Tensor, Type
+from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, Type
+from vkchi.types.attributes import PLAIN, Attributes
 
 
 class Value:
@@ -40,12 +41,17 @@ class Value:
 
 
 class Param(Value):
-    """A parameter of a Func or Region. Of a Func, `name` is unique and is what a launch binds."""
+    """A parameter of a Func or Region. Of a Func, `name` is unique and is what a launch binds, and
+    `attributes` say what is known of an array."""
 
-    __slots__ = ()
+    __slots__ = ("attributes",)
 
-    def __init__(self, type: Type, name: str = "") -> None:
-        self.type, self.name = type, name
+    def __init__(self, type: Type, name: str = "", attributes: Attributes = PLAIN) -> None:
+        self.type, self.name, self.attributes = type, name, attributes
+
+    def companion(self, name: str) -> Param:
+        """A parameter for another array of the same shape, which lies apart if this one does."""
+        return Param(self.type, name, self.attributes._replace(aligned=PLAIN.aligned))
 
 
 class Op(Value):
@@ -163,6 +169,24 @@ def params_under(values: Iterable[Value]) -> set[Param]:
             seen.add(v)
             todo += v.op.args if isinstance(v, Result) else v.args if isinstance(v, Op) else ()
     return {v for v in seen if isinstance(v, Param)}
+
+
+def attributes_of(array: Value) -> Attributes:
+    """What is known of an array: nothing, if it is no parameter."""
+    return array.attributes if isinstance(array, Param) else PLAIN
+
+
+def is_wide(array: Value) -> bool:
+    """Whether an array is reached and looped over in 64 bits."""
+    t = array.type
+    assert isinstance(t, Array)
+    is_large = t.layout is not None and t.layout.size >= WIDE_FROM
+    return is_large or attributes_of(array).wide
+
+
+def shape_name(array: Value) -> str:
+    """The array parameter whose extents an array has, by name; perhaps its own."""
+    return attributes_of(array).like or array.name
 
 
 def base_of(ptr: Value) -> Value:

@@ -25,8 +25,7 @@ from vkchi.types import SCALARS, Array, AxisTerm, Layout, Ptr, Scalar, Tensor, T
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
 TYPE = re.compile(
     rf"array<(?P<elem>{_NUMBER})\[(?P<dims>[?\d,]*)\](?: as (?P<stored>\w+))?"
-    r"(?: (?P<space>(?!like |wide|apart|bare)\w+))?(?: like (?P<like>[\w.]+))?(?P<wide> wide)?"
-    r"(?P<apart> apart)?(?P<bare> bare)?"
+    r"(?: (?P<space>\w+))?"
     r"(?: @\((?P<layout>[^)]*)\))?>"
     rf"|ptr<(?P<to>{_NUMBER}) (?P<where>\w+)>|(?P<number>{_NUMBER})"
 )
@@ -107,9 +106,8 @@ def type_named(text: str) -> Type:
     ndim = len(dims) if shape is None else len(shape)
     layout = None if found["layout"] is None else _layout(found["layout"], ndim)
     stored = scalar_named(found["stored"]) if found["stored"] in SCALARS else None
-    space, like = found["space"] or "global", found["like"] or ""
-    elem, marks = _number(found["elem"]), [bool(found[k]) for k in ("wide", "apart", "bare")]
-    return Array.of(elem, ndim, shape, layout, space, stored, like, *marks)
+    space = found["space"] or "global"
+    return Array.of(_number(found["elem"]), ndim, shape, layout, space, stored)
 
 
 def _number(text: str) -> Scalar | Tensor:

@@ -19,11 +19,13 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Value
 from vkchi.ir.literal import LITERAL, NAME, TYPE, attr_of, name_of, number_bits, type_named
 from vkchi.span import Span
 from vkchi.types import Scalar, Tensor, Type
+from vkchi.types.attributes import Attributes
 
 T = TypeVar("T")
 _BLANK = re.compile(r"(?:[ \t\r]|;[^\n]*)*")
 _BLANK_LINES = re.compile(r"(?:\s|;[^\n]*)*")
 _KIND = re.compile(r"[A-Za-z_]\w*")
+_COUNT = re.compile(r"\d+")
 _ATTR = re.compile(r'(?:[^"\[\]\n]|"(?:[^"\\]|\\.)*")*')
 
 
@@ -148,9 +150,25 @@ class Parser:
         """A parameter with its type."""
         name, _ = self.new_name()
         self.need(":")
-        p = Param(self.type(), name)
+        p = Param(self.type(), name, self.attributes())
         self.define(name, p)
         return p
+
+    def attributes(self) -> Attributes:
+        """What stands behind a parameter's type."""
+        found: dict[str, Any] = {}
+        while self.next_matches(_KIND):
+            begin = self.at
+            word = self.read(_KIND, "an attribute", str)
+            if word not in _ATTRIBUTES or word in found:
+                raise self.error(f"`{word}` is no attribute here", begin)
+            found[word] = _ATTRIBUTES[word](self)
+        return Attributes(**found)
+
+    def next_matches(self, pattern: re.Pattern[str]) -> bool:
+        """Whether what the pattern describes comes next, without reading it."""
+        self.blank()
+        return pattern.match(self.text, self.at) is not None
 
     def use(self) -> Value:
         """A value by name; perhaps one that is defined later."""
@@ -276,3 +294,13 @@ class Parser:
         except ValueError as e:
             raise self.error(str(e), begin) from None
         raise self.error("a constant is a number, or a list of numbers for a tensor type", begin)
+
+
+# What is read behind the name of a parameter's attribute.
+_ATTRIBUTES: dict[str, Callable[[Parser], Any]] = {
+    "like": lambda parser: parser.read(NAME, "a name", name_of),
+    "wide": lambda parser: True,
+    "apart": lambda parser: True,
+    "bare": lambda parser: True,
+    "aligned": lambda parser: parser.read(_COUNT, "a number of bytes", int),
+}

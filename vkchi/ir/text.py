@@ -129,7 +129,7 @@ class Printer:
 
     def param(self, p: Param) -> str:
         """A parameter with its type."""
-        return f"{self.name(p)}: {p.type}"
+        return " ".join([f"{self.name(p)}: {p.type}", *p.attributes.words()])
 
     def head(self, op: Op) -> str:
         """The op's line up to its regions."""

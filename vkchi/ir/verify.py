@@ -36,6 +36,10 @@ Programs
 20. Funcs have different names; a parameter name has one type in the whole Program.
 21. A Program of several Funcs is split: each has at most one `parallel`, behind which only the
     body's `yield` stands, and beside which there is no write, atomic or synchronisation.
+What is known of parameters
+22. Only array parameters of Funcs have attributes. `like` is of arrays of dynamic shape, and if a
+    parameter has that name, it is such an array of as many axes, and not itself `like` another;
+    `aligned` is a power of two.
 
 A message quotes the rule, the op with its source place, and the Func. What has been found good
 (kind, attr, types) is remembered, so that a second look costs little: 0.2 ms for 500 ops.
@@ -55,6 +59,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.sig import SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
+from vkchi.types.attributes import PLAIN
 
 Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")
@@ -91,7 +96,7 @@ _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items(
 
 
 def verify(fn: Func) -> None:
-    """Check rules 1 to 19. Raises InvalidIR."""
+    """Check rules 1 to 19, and 22. Raises InvalidIR."""
     check = _Checker(fn)
     check.params()
     if fn.body.params:
@@ -305,7 +310,7 @@ class _Checker:
     # --- parameters
 
     def params(self) -> None:
-        """Rules 4 and 17 to 19."""
+        """Rules 4, 17 to 19, and 22."""
         params = self.fn.params
         self.define([], params)
         self.scope.update(params)
@@ -316,6 +321,16 @@ class _Checker:
             if not is_global and not isinstance(p.type, Scalar | Tensor):
                 self.fail(18, f"parameter %{p.name} is {p.type}")
             self.array(p.type, None)
+            if p.attributes is not PLAIN:
+                self.attributes(p)
+
+    def attributes(self, p: Param) -> None:
+        """Rule 22."""
+        problem = _attributes_problem(
+            p, next((q for q in self.fn.params if q.name == p.attributes.like), None)
+        )
+        if problem:
+            self.fail(22, f"%{p.name} {problem}")
 
     def array(self, t: Type | None, op: Op | None) -> None:
         """Rule 19."""
@@ -354,6 +369,23 @@ def _nested(op: Op) -> Iterator[Op]:
     yield op
     for region in op.regions:
         yield from walk(region)
+
+
+def _attributes_problem(p: Param, like: Param | None) -> str:
+    """What is wrong with a parameter's attributes; `like` is the array whose shape it has."""
+    t, known = p.type, p.attributes
+    if not isinstance(t, Array):
+        return "has attributes, and is no array" if known != PLAIN else ""
+    if known.aligned < 1 or known.aligned & (known.aligned - 1):
+        return f"is aligned to {known.aligned} bytes, which is no power of two"
+    if known.like and t.shape is not None:
+        return f"is like %{known.like}, and has a shape of its own"
+    if like is None:
+        return ""
+    is_fit = isinstance(like.type, Array) and like.type.shape is None and like.type.ndim == t.ndim
+    if not is_fit or like.attributes.like:
+        return f"is like %{like.name}, which is {like.type} and tells no shape for {t}"
+    return ""
 
 
 def _array_problem(t: Array) -> str:

@@ -111,7 +111,7 @@ class BuilderParameter(Parameter):
     def sign(self, arg: Any) -> Any:
         if not isinstance(arg, SparseMatrixBuilder):
             raise self.refuse(f"a ti.linalg.SparseMatrixBuilder is needed, not {describe(arg)}")
-        return tuple(array.argument_type for array in arg.arrays)
+        return tuple(array.argument for array in arg.arrays)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         count, *others = signed

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, shape_name, walk
 from vkchi.ir.ops import UPDATES
 from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
 from vkchi.passes.offsets import Writer
@@ -63,7 +63,7 @@ class Lowering(Writer):
         if found is None:
             t = array.type
             assert isinstance(array, Param) and isinstance(t, Array)
-            shaped = self.params.get(t.like, array)
+            shaped = self.params.get(shape_name(array), array)
             found = self.roots[array] = Root(t, array, t.stored, shaped)
         return found
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Value, attributes_of, is_wide
 from vkchi.ir.ops import ATOMICS
 from vkchi.passes.offsets import NOTHING, Offset, Writer
 from vkchi.tuples import NamedTuple
@@ -208,7 +208,7 @@ def has_spare(t: Array) -> bool:
     array fills its memory from the first scalar to the last, nothing else is there
     (`fields.cells`: in company, cells are larger than one of their fields)."""
     layout, step = layout_of(t), t.scalars_per_element
-    if t.shape is None or t.bare or layout.components != tuple(range(step)):
+    if t.shape is None or layout.components != tuple(range(step)):
         return False
     digits = [
         (term.stride, term.modulus or -(-extent // term.divisor))
@@ -231,13 +231,13 @@ class Affine:
         """See `Access`."""
         t, ok = root.type, None
         if t.shape is None:
-            wide = t.wide or any(scalar_of(v.type).bits == 64 for v in indices)
+            wide = is_wide(root.array) or any(scalar_of(v.type).bits == 64 for v in indices)
             width, components = u64 if wide else u32, tuple(range(t.scalars_per_element))
             offset, ok = _dynamic_offset(w, root, indices, width, inside)
         else:
             layout = layout_of(t)
             width, components = u64 if layout.size >= WIDE_FROM else u32, layout.components
-            if inside or not has_spare(t):
+            if inside or attributes_of(root.array).bare or not has_spare(t):
                 offset = _static_offset(w, layout, indices, width)
                 ok = None if inside else _verdict(w, t, indices, width)
             else:
@@ -406,7 +406,7 @@ def _dynamic_offset(
         offset = w.plus(offset, w.index(v, t), t)
     if not inside and indices:
         limit, place = _element_limit(w, root, t), w.whole(offset, t)
-        if root.type.bare:
+        if attributes_of(root.array).bare:
             ok = w.op("lt", place, limit, type=u1)
         else:
             offset = Offset(w.op("min", place, limit, type=t), 0)

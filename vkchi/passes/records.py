@@ -23,9 +23,10 @@ from vkchi.passes.formula import where
 from vkchi.reports import sites
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.types import Array, Ptr, Scalar, Tensor, f32, i32, scalar_of, u32, u64
+from vkchi.types.attributes import Attributes
 
 FLAG_BITS = 32
-BUFFER = Array.of(u32, 1, (sites.LINES_AT + sites.LINE_WORDS,), apart=True)
+BUFFER = Array.of(u32, 1, (sites.LINES_AT + sites.LINE_WORDS,))
 WORD = Ptr.of(u32, "global")
 
 
@@ -33,7 +34,7 @@ def lower_reports(fn: Func) -> Func:
     """The Func without report ops."""
     if not has_kind(fn.body, REPORTS):
         return fn
-    buffer = Param(BUFFER, REPORT_ARRAY)
+    buffer = Param(BUFFER, REPORT_ARRAY, Attributes(apart=True))
     writer = Records(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
     return Func(fn.name, (*fn.params, buffer), writer.region(fn.body), fn.span)
 

@@ -43,6 +43,7 @@ from vkchi.types import (
     template,
     with_shape,
 )
+from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import range_of, wrapped
 from vkchi.types.structs import StructType
 
@@ -179,11 +180,11 @@ class ArrayParameter(Parameter):
         self._needs_grad = bool(annotation.needs_grad)
         self.is_constant = annotation.needs_grad is False
         self._element_axes = len(known) or annotation.element_dim or 0
-        self._seen: dict[Any, Array] = {}
+        self._seen: dict[Any, ArrayArgument] = {}
 
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray):
-            key: Any = arg.argument_type
+            key: Any = arg.argument
         else:
             view = self._view(arg)
             if view is None:
@@ -193,8 +194,8 @@ class ArrayParameter(Parameter):
         try:
             return self._seen[key]
         except KeyError:
-            t = self._seen[key] = self._array_type(key)
-            return t
+            found = self._seen[key] = self._argument(key)
+            return found
 
     def _view(self, arg: Any) -> np.ndarray[Any, Any] | None:
         try:
@@ -202,10 +203,10 @@ class ArrayParameter(Parameter):
         except ArgumentError as e:
             raise self.refuse(str(e)) from None
 
-    def _array_type(self, key: Any) -> Array:
-        if isinstance(key, Array):
-            elem: Any = key.elem
-            t = key
+    def _argument(self, key: Any) -> ArrayArgument:
+        if isinstance(key, ArrayArgument):
+            elem: Any = key.type.elem
+            made = key
         else:
             dtype, ndim, inner, wide = key
             scalar = scalar_of_dtype(dtype)
@@ -216,9 +217,10 @@ class ArrayParameter(Parameter):
                 raise self.refuse(f"elements of shape {inner} have no numbers")
             elem = with_shape(scalar, inner)
             stored = choose_stored(current().device, scalar)
-            t = Array.of(elem, ndim - len(inner), stored=stored, wide=wide)
-        self.check(elem, t.ndim)
-        return t
+            t = Array.of(elem, ndim - len(inner), stored=stored)
+            made = ArrayArgument.of(t, Attributes(wide=wide, aligned=MOST_ALIGNED))
+        self.check(elem, made.type.ndim)
+        return made
 
     def check(self, elem: Scalar | Tensor, ndim: int) -> None:
         """Raises ArgumentError for arrays of such elements and so many axes."""
@@ -252,7 +254,7 @@ class ArrayParameter(Parameter):
     def _import(self, arg: Any, bound: Bound) -> Ndarray:
         view = host.view_of(arg)
         assert view is not None
-        t = self.sign(arg)
+        t = self.sign(arg).type
         for other in bound.imports:
             if other.array.elem is t.elem and host.is_same_view(other.view, view):
                 array = other.array
@@ -265,7 +267,7 @@ class ArrayParameter(Parameter):
         return array
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:
-        dims = [("dim", self.name, k) for k in range(self.sign(arg).ndim)]
+        dims = [("dim", self.name, k) for k in range(self.sign(arg).type.ndim)]
         return [("ptr", self.name, 0), ("size", self.name, 0), *dims]
 
 
@@ -334,7 +336,7 @@ class Signer:
         if len(arrays) > 1:
             first: dict[Any, int] = {}
             for k in arrays:
-                ndim, shape = key[k].ndim, args[k].shape
+                ndim, shape = key[k].type.ndim, args[k].shape
                 if type(shape) is not tuple or len(shape) > ndim:
                     shape = tuple(shape)[:ndim]
                 key.append(first.setdefault(shape, k) if ndim else k)
@@ -342,15 +344,14 @@ class Signer:
         return tuple(key)
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
-        """What the frontend needs to know of the arguments of a call with that signature. The types
-        of arrays say what `sign` found out about them together."""
+        """What the frontend needs to know of the arguments of a call with that signature. The
+        attributes of arrays say what `sign` found out about them together."""
         signed = list(key[: len(self.parameters)])
         if len(self._arrays) > 1:
             *firsts, apart = key[len(signed) :]
             for k, first in zip(self._arrays, firsts, strict=True):
-                like = self.parameters[first].name
-                t = signed[k] if first == k else signed[k].with_shape_of(like)
-                signed[k] = t.set_apart(apart)
+                like = "" if first == k else self.parameters[first].name
+                signed[k] = signed[k].given(like, apart=apart)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
 
 

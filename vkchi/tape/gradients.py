@@ -157,7 +157,7 @@ def along(fn: Func, differentiable: frozenset[str]) -> Func:
 def lay_out(fn: Func, types: Types) -> Func:
     """The Func with other types, of the same elements, for some of its arrays."""
     new: dict[Value, Param] = {
-        p: Param(types[p.name], p.name) for p in fn.params if p.name in types
+        p: Param(types[p.name], p.name, p.attributes) for p in fn.params if p.name in types
     }
     if not new:
         return fn

@@ -165,22 +165,11 @@ class Array(Type):
 
     `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
     (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
-    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. `like` names
-    the array parameter whose shape a dynamic array has too ("" for none): launches that know of
-    equal shapes spare the kernel its checks. `wide`: it has WIDE_FROM scalars or more, is reached
-    and looped over in 64 bits. `apart`: no other array that is `apart` shares its memory in this
-    launch (what has a layout is memory of its own anyway). `bare`: what is behind its last element
-    may be somebody else's (an array of another library), so nothing goes there; it is aligned to
-    its scalar, to four bytes at least.
+    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. What is known of
+    the array that a launch gives are attributes of its parameter (`types.attributes`).
     """
 
-    __slots__ = (
-        "apart", "bare", "elem", "layout", "like", "ndim", "shape", "space", "stored", "wide",
-    )  # fmt: skip
-    like: str
-    wide: bool
-    apart: bool
-    bare: bool
+    __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")
     elem: Scalar | Tensor
     ndim: int
     shape: tuple[int, ...] | None
@@ -197,48 +186,25 @@ class Array(Type):
         layout: Layout | None = None,
         space: str = "global",
         stored: Scalar | None = None,
-        like: str = "",
-        wide: bool = False,
-        apart: bool = False,
-        bare: bool = False,
     ) -> Array:
         stored = stored or stored_scalar(elem)
         shape = () if ndim == 0 else shape  # nothing to learn at launch
-        wide = wide or (layout is not None and layout.size >= WIDE_FROM)
-        key = (cls, elem, ndim, shape, layout, space, stored, like, wide, apart, bare)
+        key = (cls, elem, ndim, shape, layout, space, stored)
         found = cls._interned.get(key)
         if found is None:
             t = cls()
             t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
-            t.stored, t.like, t.wide, t.apart, t.bare = stored, like, wide, apart, bare
+            t.stored = stored
             dims = "?" * ndim if shape is None else ",".join(map(str, shape))
             extra = "" if layout is None else f" @{layout_text(layout)}"
             where = "" if space == "global" else f" {space}"
             kept = "" if stored is stored_scalar(elem) else f" as {stored}"
-            same = (f" like {like}" if like else "") + (" wide" if wide and layout is None else "")
-            same += (" apart" if apart else "") + (" bare" if bare else "")
-            t._text = f"array<{elem}[{dims}]{kept}{where}{same}{extra}>"
+            t._text = f"array<{elem}[{dims}]{kept}{where}{extra}>"
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
 
     def __reduce__(self) -> Any:
-        return (Array.of, (self.elem, self.ndim, self.shape, self.layout, self.space, self.stored,
-                           self.like, self.wide, self.apart, self.bare))  # fmt: skip
-
-    def with_shape_of(self, name: str) -> Array:
-        """The same type for an array known to have the shape of the parameter called `name`."""
-        assert self.shape is None
-        return Array.of(
-            self.elem, self.ndim, stored=self.stored, like=name, wide=self.wide, apart=self.apart,
-            bare=self.bare,
-        )  # fmt: skip
-
-    def set_apart(self, apart: bool) -> Array:
-        """The same type for an array whose memory is known, or not known, to be its own."""
-        return Array.of(
-            self.elem, self.ndim, self.shape, self.layout, self.space, self.stored, self.like,
-            self.wide, apart, self.bare,
-        )  # fmt: skip
+        return (Array.of, (self.elem, self.ndim, self.shape, self.layout, self.space, self.stored))
 
     @property
     def scalars_per_element(self) -> int:
