@@ -27,18 +27,19 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from threading import RLock
 from typing import Any
 
 from vkchi import env
 from vkchi.buffer import Buffer
 from vkchi.errors import DeviceError, InternalError
-from vkchi.interrupts import bring_back, end_process
+from vkchi.interrupts import end_process
+from vkchi.interrupts.callbacks import handing_over
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Parting, WeakGroup
 from vkchi.target.shader import Shader
-from vkchi.vk.heap import Heap, Memory
+from vkchi.vk.heap import Heap, Left, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.memory import LOCAL, SHARED, find_type
@@ -64,6 +65,8 @@ KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
 }
 GRACE_S = 1.0  # that kernels may go on at the end before anything is said
 WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
+OPEN: WeakGroup[Device] = WeakGroup()  # or closed
+ABANDONED: deque[Device] = deque()  # nobody refers to them any more: to be closed
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
 
 
@@ -109,7 +112,9 @@ def open_device(
 
     Raises DeviceError when there is no such device, or vkchi cannot use it.
     """
-    instance = open_instance(load_vulkan())
+    vk = load_vulkan()
+    close_abandoned()
+    instance = open_instance(vk)
     try:
         rows = read_all(instance.vk, instance.list_handles())
         infos = [describe(i, row) for i, row in enumerate(rows)]
@@ -120,7 +125,8 @@ def open_device(
             index = choose_device(infos, lacks, kind, select, fallback=fallback)
         return Device(instance, rows[index], infos[index], staged=staged)
     except BaseException:
-        instance.close()
+        if not any(device._instance is instance for device in all_devices()):
+            instance.close()
         raise
 
 
@@ -193,13 +199,14 @@ class Device(Recorder):
     was called, or this process is a forked child; partings: what to do when objects go, in `sweep`.
     """
 
+    _instance: Instance | None = None  # once it is open: from then on it closes that as well
+
     def __init__(
         self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
     ) -> None:
         self.info, self.caps, self.closed = info, physical.caps, False
-        self.messages = instance.messages
+        self.messages, self._vk = instance.messages, instance.vk
         self.host_pointer_alignment = physical.host_pointer_alignment
-        self._instance, self._vk = instance, instance.vk
         self._keys = itertools.count(1)
         self._buffers: WeakGroup[Buffer] = WeakGroup()
         self.partings: deque[Parting[Any]] = deque()
@@ -215,20 +222,16 @@ class Device(Recorder):
             self._pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
+            self._seen: list[weakref.ref[Any]] = []  # views that were left
+            OPEN.add(self)
             self.trash = self.allocate(TRASH_BYTES)
-            self._watch_process()
+            self._instance = instance
         except BaseException:  # nothing was submitted yet
-            logical.close()
-            self._has_ended = True
+            if self._instance is None:
+                logical.close()
             raise
 
-    def _watch_process(self) -> None:
-        """Close when the interpreter ends; refuse to work in a forked child."""
-        self._at_exit = partial(call_if_alive, weakref.WeakMethod(self.end))
-        atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):
-            after = partial(call_if_alive, weakref.WeakMethod(self._refuse_in_child))
-            os.register_at_fork(after_in_child=after)
+    __del__ = handing_over(ABANDONED)
 
     # --- memory and pipelines --------------------------------------------------------------
 
@@ -252,6 +255,7 @@ class Device(Recorder):
             return buffer
 
     def _find_memory(self, size_bytes: int) -> Memory:
+        close_abandoned()
         self.sweep()
         if self.heap.waiting_bytes > PRESSURE_BYTES:
             self.wait()
@@ -377,10 +381,15 @@ class Device(Recorder):
     def close(self) -> None:
         """Wait, and free everything. Idempotent; later use raises DeviceError.
 
-        Memory that is still looked at from outside (through a `view`) stays until it is not.
+        Memory that is still looked at from outside (through a `view`) stays until it is not, and
+        the driver with it. Who closes nothing, but lets go of a device and all that is made on it,
+        has it closed when memory is next asked for, or a device, or when the program ends.
         """
+        instance = self._instance
+        if instance is None:
+            return
         with restoring(self._lock), self._lock:
-            if self._has_ended:
+            if self._has_ended or self._seen:
                 return
             if not self.closed:
                 try:
@@ -393,9 +402,21 @@ class Device(Recorder):
                 buffer.free()
             self._staging.close()
             self._ring.close()
-            self.heap.close(self._close_device)
-            atexit.unregister(self._at_exit)
+            self._part_with(self.heap.close(), instance)
             self._has_ended = True
+
+    def _part_with(self, left: Left, instance: Instance) -> None:
+        """Close the device, now or, in C code, when what is left goes. When the interpreter ends,
+        modules go before what they made: from then on memory is left to the end of the process."""
+        if left:
+            self._logical.close_but(frozenset(("VkBuffer", "VkDeviceMemory")))
+            seen = self.heap.leave(left, chain(self._logical.ending, instance.ending))
+            atexit.register(self._seen.clear)  # which keeps them as well
+            at_fork(self._seen.clear)
+            self._seen.extend(seen)
+        else:
+            self._logical.close()
+            instance.close()
 
     def end(self) -> None:
         """Close when the interpreter ends; say so where kernels take long, and at Ctrl-C end the
@@ -408,35 +429,53 @@ class Device(Recorder):
         except KeyboardInterrupt:
             end_process()
 
-    def __del__(self) -> None:
-        try:
-            if hasattr(self, "_at_exit"):
-                self.close()
-        except KeyboardInterrupt:
-            bring_back()
-
     def _refuse(self, reason: str) -> None:
         """From now on every use raises; `busy`, so that a look at memory waits and is told."""
         self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
 
-    def _close_device(self) -> None:
-        self._logical.close()
-        self._instance.close()
-
-    def _refuse_in_child(self) -> None:
+    def refuse_in_child(self) -> None:
         """The driver's threads are not in a forked child: nothing there may touch it."""
         self._lock = RLock()  # another thread of the parent may have held it
-        if not self.closed:
+        if not self._has_ended:
             forbid_vulkan()
             self._refuse(FORKED)
-            self._has_ended = True
             for buffer in self._buffers:
                 buffer.free()
+            self._has_ended = True
 
 
-def call_if_alive(method: Callable[[], Callable[[], None] | None]) -> None:
-    """Call what a weak reference refers to, if it is still there."""
-    function = method()
-    if function is not None:
-        function()
+def at_fork(act: Callable[[], object]) -> None:
+    """Have this called in each child that is forked from now on."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
+
+
+def close_abandoned() -> None:
+    """Close the devices that nobody refers to any more. Waits for them."""
+    for device in list(ABANDONED):
+        device.close()
+        with suppress(ValueError):  # another thread was here first
+            ABANDONED.remove(device)
+
+
+def all_devices() -> list[Device]:
+    """Those that somebody refers to, and those that nobody does."""
+    return [*OPEN, *ABANDONED]
+
+
+def end_all() -> None:
+    """Close all devices when the interpreter ends."""
+    for device in all_devices():
+        device.end()
+
+
+def refuse_all_in_child() -> None:
+    """No device of the parent's works in a forked child."""
+    for device in all_devices():
+        device.refuse_in_child()
+
+
+for _ in range(2):  # once more, where an interrupt came at the very beginning, and was swallowed
+    atexit.register(end_all)
+    at_fork(refuse_all_in_child)

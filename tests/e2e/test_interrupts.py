@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -149,14 +147,3 @@ def test_an_endless_kernel_ends_at_the_second_ctrl_c(tmp_path: Path) -> None:
             assert process.stderr.read() == ""
         finally:
             process.kill()
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupt_in_a_destructor_comes_back() -> None:
-    device = open_device()
-    device.close()
-    device.close = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        del device
-        gc.collect()
-        time.sleep(5)

@@ -22,14 +22,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 import vkchi as ti
+from vkchi.device import close_abandoned, open_device
 from vkchi.runtime import current
-
-T = TypeVar("T")
 
 OURS = os.path.dirname(ti.__file__) + os.sep
 N = 300
@@ -47,6 +46,11 @@ class Trace:
         self.count = 0
         self.first: dict[tuple[str, int], int] = {}  # file and line: when it first came
         self.where = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it raised."""
+        return bool(self.where)
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(OURS):
@@ -80,7 +84,7 @@ class Alarm:
 
     def __init__(self, after_s: float) -> None:
         self.after_s, self.where = after_s, f"signal after {after_s * 1e6:.0f} us"
-        self.is_on = True
+        self.is_on, self.is_done = True, False
 
     def run(self, program: Callable[[], None]) -> bool:
         """Run a program again and again until the signal comes."""
@@ -100,17 +104,8 @@ class Alarm:
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
         if self.is_on:
-            self.is_on = False
+            self.is_on, self.is_done = False, True
             raise KeyboardInterrupt
-
-
-def settled(look: Callable[[], T]) -> T:
-    """What `look` gives. An interrupt that came in a destructor is brought back at the next safe
-    point, which may be after the program, here."""
-    try:
-        return look()
-    except KeyboardInterrupt:
-        return look()
 
 
 @ti.kernel
@@ -235,7 +230,7 @@ class Torture:
             "arguments": self.pass_many, "time": self.measure, "compile": self.compile,
             "copy": self.copy, "place": self.place, "forward": self.go_forward,
             "hessian": self.multiply, "again": self.tape_again,
-            "threads": self.launch_beside,
+            "threads": self.launch_beside, "devices": self.open_devices,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -331,6 +326,15 @@ class Torture:
             clear(v.a)
             square(v.v, v.loss)
 
+    def open_devices(self) -> None:
+        """One that nobody closes, one that is closed while its memory is looked at."""
+        abandoned = open_device()
+        abandoned.allocate(64)
+        device = open_device()
+        view = device.allocate(64).view
+        device.close()
+        del abandoned, device, view
+
     # --- the check -------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -402,6 +406,7 @@ class Torture:
     def count_memory(self) -> int:
         """Bytes in use on the device, after all that can be freed is."""
         gc.collect()
+        close_abandoned()
         ti.sync()
         self.device.sweep()
         return self.device.heap.used_bytes
@@ -425,10 +430,11 @@ class Torture:
         trace.run(self.programs[name])
         for at in trace.first.values():
             how = Trace(at, opcodes=False)
-            how.run(self.programs[name])
+            is_interrupted = how.run(self.programs[name])
             self.done[name] += 1
             try:
-                settled(self.check_soon)
+                assert is_interrupted or not how.is_done, "the interrupt was lost"
+                self.check_soon()
             except Exception as error:
                 self.note(name, how, error)
         assert self.check_memory() <= self.used, "memory is not freed"
@@ -446,9 +452,10 @@ class Torture:
         """Interrupt a program once, then see whether all is well."""
         try:
             if not how.run(self.programs[name]):
+                assert not how.is_done, "the interrupt was lost"
                 return
             self.done[name] += 1
-            used = settled(self.check_memory)
+            used = self.check_memory()
             assert used <= self.used, f"{used - self.used} bytes are not freed"
         except Exception as error:
             self.note(name, how, error)

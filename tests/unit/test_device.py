@@ -11,6 +11,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,14 @@ import pytest
 
 import vkchi.vk.heap
 from vkchi.buffer import Buffer
-from vkchi.device import Device, DeviceInfo, choose_device, list_devices, open_device
+from vkchi.device import (
+    ABANDONED,
+    Device,
+    DeviceInfo,
+    choose_device,
+    list_devices,
+    open_device,
+)  # fmt: skip
 from vkchi.errors import DeviceError, InternalError
 from vkchi.target.shader import Grid, Shader
 from vkchi.vk.pipeline import Pipeline, find_entry
@@ -532,7 +540,7 @@ def test_a_lost_device_says_so_ever_after(monkeypatch: pytest.MonkeyPatch) -> No
     assert device.messages == []
 
 
-def test_a_device_that_nothing_refers_to_is_closed() -> None:
+def test_a_device_that_nothing_refers_to_is_closed_when_memory_is_asked_for() -> None:
     instances = []
     for _ in range(3):
         device = open_device()
@@ -541,8 +549,15 @@ def test_a_device_that_nothing_refers_to_is_closed() -> None:
         del device
         assert bytes(buffer.read(0, 1)) == b"\0", "a buffer keeps its device"
         del buffer
-    gc.collect()
-    assert [instance.handle for instance in instances] == [None] * 3
+        gc.collect()
+    assert ABANDONED and [instance.handle for instance in instances[:2]] == [None] * 2
+    with closing(open_device()) as device:
+        assert not ABANDONED and instances[2].handle is None
+        open_device()
+        gc.collect()
+        assert len(ABANDONED) == 1
+        device.allocate(4)
+        assert not ABANDONED
 
 
 # --- choosing --------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError
 from vkchi.gui import events as e
 from vkchi.gui.shapes import Floats, Resolution
+from vkchi.interrupts.weak import WeakTable
 from vkchi.tools.image import to_bytes
 
 WHEEL_NOTCH = 120  # as X11 and Windows count, and so Taichi
@@ -30,7 +31,7 @@ KEYS = {
 }  # fmt: skip
 
 # The events of all windows come in one queue of the process: by their number, whose they are.
-_INBOXES: WeakValueDictionary[int, e.Inbox] = WeakValueDictionary()
+_INBOXES: WeakTable[int, e.Inbox] = WeakTable()
 
 
 def import_pygame() -> Any:
@@ -64,7 +65,7 @@ class Window:
             raise KernelRuntimeError(f"no window can be opened: {error}") from None
         self.frame = self.pygame.Surface(res, depth=32)
         self.keys = {getattr(self.pygame, name): key for name, key in KEYS.items()}
-        _INBOXES[self.window.id] = inbox
+        _INBOXES.put(self.window.id, ref(inbox))
 
     def show(self, pixels: Floats) -> None:
         """Put pixels, f32[w, h, 4] from the lower left, on the screen."""
@@ -82,7 +83,7 @@ class Window:
 
     def close(self) -> None:
         """Take the window from the screen."""
-        _INBOXES.pop(self.window.id, None)
+        _INBOXES.drop(self.window.id)
         self.window.destroy()
 
     def poll(self) -> None:

@@ -63,6 +63,10 @@ class WeakTable(Generic[K, T]):
                         self._refs.pop(known)
                 self._limit = 2 * len(self._refs) + LEAST
 
+    def drop(self, key: K) -> None:
+        """Forget a key."""
+        self._refs.pop(key, None)
+
     def setdefault(self, key: K, thing: T) -> T:
         """The object of a key; this one from now on, if there is none. From any thread."""
         with restoring(self._lock), self._lock:

@@ -20,22 +20,22 @@ where an exception left them half done.
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Callable
-from threading import Lock
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from vkchi.errors import DeviceError
-from vkchi.interrupts import bring_back
+from vkchi.interrupts.callbacks import once, when_all_gone
 from vkchi.tuples import NamedTuple
 from vkchi.vk.allocator import Allocator, Span
 from vkchi.vk.handles import Gone
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import MIB, Placement, make_block, read_budget
+from vkchi.vk.memory import MIB, Block, Placement, make_block, read_budget
 from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission
+Left = dict[int, tuple[Block, list[Any]]]  # blocks, and the pointers into each that somebody holds
 
 
 class Memory(NamedTuple):
@@ -66,9 +66,6 @@ class Heap:
         self.gone = Gone()
         self._live: dict[int, _Live] = {}
         self._is_torn = False
-        self._when_empty: Callable[[], None] | None = None
-        self._last: list[weakref.ref[Any]] = []
-        self._finishing = Lock()
         self._allocator = Allocator(lambda size_bytes: make_block(logical, size_bytes, placement))
 
     @property
@@ -122,42 +119,33 @@ class Heap:
             self.waiting_bytes = sum(map(self._size_of, self.gone.waiting()))
             self._is_torn = False
 
-    def close(self, when_empty: Callable[[], None]) -> None:
-        """Free everything, then call `when_empty`: at once, or, where views of the memory are
-        still held outside, when the last of them is gone."""
-        self._when_empty = when_empty
-        self.sweep(recorded=0, completed=EVER)
-        # These are the only destructors in Python: no sweep would come any more.
-        holders = [live.holder() for live in self._live.values()]
-        self._last = [weakref.ref(h, self._drop_last) for h in holders if h is not None]
-        del holders
-        self._finish()
+    def close(self) -> Left:
+        """Free everything but what is still looked at from outside; that."""
+        left: Left = {}
+        for live in list(self._live.values()):
+            pointer = live.holder()
+            if pointer is not None:
+                left.setdefault(live.span.number, (live.span.block, []))[1].append(pointer)
+        self.sweep(recorded=0, completed=EVER)  # nothing more can go, for `left` holds it
+        self._mend()
+        self._is_torn = True
+        self._allocator.drop_empty()
+        self._is_torn = False
+        self.logical.sweep(recorded=0, completed=EVER)
+        return left
 
-    def _drop_last(self, _holder: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
-        """The destructor of a view that outlived the device. When the interpreter ends, modules go
-        before what they made: then the memory is left to the end of the process."""
-        try:
-            if not is_over():
-                self._finish()
-        except KeyboardInterrupt:
-            bring_back()
-
-    def _finish(self) -> None:
-        while self._has_dropped() and self._finishing.acquire(blocking=False):
-            try:
-                for live in list(self._live.values()):
-                    if live.holder() is None:
-                        self._free(live.place)
-                self._allocator.drop_empty()
-                self.logical.sweep(recorded=0, completed=EVER)
-            finally:
-                self._finishing.release()
-        if not self._live and self._when_empty is not None:
-            finish, self._when_empty = self._when_empty, None
-            finish()
-
-    def _has_dropped(self) -> bool:
-        return any(live.holder() is None for live in list(self._live.values()))
+    def leave(self, left: Left, ending: Iterator[None]) -> list[weakref.ref[Any]]:
+        """References that free blocks which `close` left, each with the last view of it, and go
+        through `ending` with the last of all."""
+        calls, device, null = self.logical.calls, self.logical.handle, self.logical.vk.NULL
+        made = when_all_gone([view for _, views in left.values() for view in views], ending)
+        for block, views in left.values():
+            buffer, memory = (cell[0] for cell in block.cells)
+            made += when_all_gone(views, once(
+                partial(calls.vkDestroyBuffer, device, buffer, null),
+                partial(calls.vkFreeMemory, device, memory, null),
+            ))  # fmt: skip
+        return made
 
     def free_bytes(self) -> int:
         """What is free of the device's largest heap; all of it, where that is unknown."""

@@ -9,11 +9,14 @@ Owns: the VkInstance and the debug messenger. Must not know: which device is cho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
-from vkchi.interrupts import bring_back
+from vkchi.interrupts.callbacks import interrupt_again, once
 from vkchi.vk.manifests import explain_broken_files, explain_choice
 from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, NoDriver, OutOfMemory, Vulkan
 
@@ -27,21 +30,29 @@ GENERAL_VALIDATION_PERFORMANCE = 0x7
 
 
 class Instance:
-    """A VkInstance. `messages` collects what the validation layer says, as it says it."""
+    """A VkInstance. `messages` collects what the validation layer says, as it says it; `ending`
+    destroys it, step by step, when its devices are destroyed."""
 
     def __init__(self, vk: Vulkan) -> None:
         self.vk = vk
         self.messages: list[str] = []
         self.has_validation = env.is_on("VKCHI_VALIDATE")
-        self._messenger: Any = None
         self._callback = self._new_callback() if self.has_validation else None
-        self.handle = self._create()
+        self.handle = handle = self._create()
+        self.ending: Iterator[None] = once(partial(vk.lib.vkDestroyInstance, handle, vk.NULL))
         if self.has_validation:
-            create = vk.find_function("vkCreateDebugUtilsMessengerEXT", self.handle)
-            self._messenger = vk.create(
-                create, self.handle, self._messenger_info(), "VkDebugUtilsMessengerEXT",
-                "listening to the validation layer",
-            )  # fmt: skip
+            self.ending = chain(once(self._listen(handle)), self.ending)
+
+    def _listen(self, handle: Any) -> partial[None]:
+        """Have the callback called. What ends that."""
+        vk = self.vk
+        create = vk.find_function("vkCreateDebugUtilsMessengerEXT", handle)
+        destroy = vk.find_function("vkDestroyDebugUtilsMessengerEXT", handle)
+        messenger = vk.create(
+            create, handle, self._messenger_info(), "VkDebugUtilsMessengerEXT",
+            "listening to the validation layer",
+        )  # fmt: skip
+        return partial(destroy, handle, messenger, vk.NULL)
 
     def _create(self) -> Any:
         vk, const = self.vk, self.vk.const
@@ -91,12 +102,9 @@ class Instance:
             messages.append(ffi.string(data.pMessage).decode(errors="replace"))
             return 0
 
-        def lose_no_interrupt(kind: type[BaseException], *_: Any) -> None:
-            if issubclass(kind, KeyboardInterrupt):
-                bring_back()
-
+        # Only an interrupt can end `keep` early: it loses a message, but not itself.
         name = "PFN_vkDebugUtilsMessengerCallbackEXT"
-        return ffi.callback(name, keep, onerror=lose_no_interrupt)
+        return ffi.callback(name, keep, onerror=interrupt_again)
 
     def list_handles(self) -> list[Any]:
         """The VkPhysicalDevice handles, in the loader's order.
@@ -112,14 +120,10 @@ class Instance:
         return vk.enumerate(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
 
     def close(self) -> None:
-        """Destroy the instance; its devices must be destroyed already."""
-        if self.handle is None:
-            return
-        if self._messenger is not None:
-            destroy = self.vk.find_function("vkDestroyDebugUtilsMessengerEXT", self.handle)
-            destroy(self.handle, self._messenger, self.vk.NULL)
-        self.vk.lib.vkDestroyInstance(self.handle, self.vk.NULL)
-        self.handle = self._messenger = None
+        """Destroy the instance; its devices must be destroyed already. Idempotent."""
+        for _ in self.ending:
+            pass
+        self.handle = None
 
 
 def open_instance(vk: Vulkan) -> Instance:

@@ -9,8 +9,10 @@ what is made on it. Must not know: what is submitted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from vkchi.interrupts.callbacks import once
 from vkchi.vk.handles import Handles
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
@@ -25,7 +27,8 @@ KINDS = (
 class Logical:
     """A VkDevice: `handle`, `queue`, `calls` (its functions), and the records it came from.
 
-    `has_names`: the instance has debug utilities, objects can be named.
+    `has_names`: the instance has debug utilities, objects can be named; `ending` destroys it, when
+    everything made on it is destroyed.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Logical:
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)
         self.queue = out[0]
+        self.ending = once(partial(self.calls.vkDestroyDevice, handle, vk.NULL))
         self._handles = {kind: Handles(vk, handle, self.calls, kind) for kind in KINDS}
         self.deques = [d for handles in self._handles.values() for d in handles.gone.deques]
 
@@ -52,12 +56,15 @@ class Logical:
 
     def close(self) -> None:
         """Destroy the device and everything made on it; it must be idle. Idempotent."""
-        handle = self.handle
-        if handle is not None:
-            for handles in self._handles.values():
+        self.close_but(frozenset())
+        for _ in self.ending:
+            pass
+
+    def close_but(self, kept: frozenset[str]) -> None:
+        """Destroy what was made on the device, but for these kinds; it must be idle. Idempotent."""
+        for kind, handles in self._handles.items():
+            if kind not in kept:
                 handles.close()
-            self.handle = None
-            self.calls.vkDestroyDevice(handle, self.vk.NULL)
 
 
 def open_logical(vk: Vulkan, physical: Physical) -> Logical:

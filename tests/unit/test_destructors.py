@@ -1,0 +1,259 @@
+"""No interrupt is lost in destructors, nor in what drivers call: nothing in them is Python code."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.torture import Trace
+from tests.unit.test_device_processes import WORK, check_output, run_python
+from vkchi.device import ABANDONED, Device, close_abandoned, open_device
+from vkchi.interrupts.callbacks import handing_over, interrupt_again, once, when_all_gone
+from vkchi.vk.instance import Instance
+from vkchi.vk.raw import load_vulkan
+
+pytestmark = pytest.mark.device
+
+
+class Thing:
+    """Something that can go."""
+
+
+def calls_during(act: Callable[[], object]) -> list[str]:
+    """The functions in Python that are called while `act`, C code, runs."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _arg: object) -> None:
+        called.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return called
+
+
+def is_over(steps: Iterator[None]) -> bool:
+    """Whether there is no step left; otherwise takes one."""
+    return next(steps, "over") == "over"
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+# --- the parts ------------------------------------------------------------------------------------
+
+
+def test_deeds_are_done_when_the_last_is_gone() -> None:
+    done: list[int] = []
+    things = [Thing() for _ in range(3)]
+    kept = when_all_gone(things, once(partial(done.append, 1), partial(done.append, 2)))
+    assert calls_during(things.pop) == [] and calls_during(things.pop) == []
+    assert done == []
+    assert calls_during(things.pop) == [] and done == [1, 2]
+    assert all(ref() is None for ref in kept)
+
+
+def test_nothing_is_done_once_the_references_are_let_go() -> None:
+    done: list[int] = []
+    things = [Thing()]
+    kept = when_all_gone(things, once(partial(done.append, 1)))
+    kept.clear()
+    things.clear()
+    assert done == []
+
+
+def test_what_is_done_once_is_not_done_again() -> None:
+    done: list[int] = []
+    steps = once(partial(done.append, 1), partial(done.append, 2))
+    next(steps)
+    things = [Thing()]
+    kept = when_all_gone(things, steps)
+    things.clear()
+    assert kept and done == [1, 2] and is_over(steps)
+
+
+@pytest.mark.parametrize("is_cycle", [False, True])
+def test_an_object_is_handed_over(is_cycle: bool, without_collector: None) -> None:
+    to: deque[Any] = deque()
+    things = [type("Given", (), {"__del__": handing_over(to), "me": None})()]
+    known = id(things[0])
+    if is_cycle:
+        things[0].me = things[0]
+    assert calls_during(things.clear) == []
+    assert calls_during(gc.collect) == []
+    assert [id(thing) for thing in to] == [known]
+    to[0].me = None
+    to.clear()
+    assert not to, "it is handed over once"
+
+
+# --- a device that nobody closed ------------------------------------------------------------------
+
+
+def test_a_device_goes_without_python_code(without_collector: None) -> None:
+    close_abandoned()
+    devices = [open_device()]
+    devices[0].fill(devices[0].allocate(64), 0, 64, 7)  # recorded, and not waited for
+    instance = devices[0]._instance
+    assert calls_during(devices.clear) == []
+    assert calls_during(gc.collect) == []
+    assert len(ABANDONED) == 1 and instance is not None and instance.handle is not None
+    close_abandoned()
+    assert not ABANDONED and instance.handle is None
+
+
+def lines_of(act: Callable[[], None]) -> list[int]:
+    """When the lines that end devices, memory and drivers are first come to."""
+    trace = Trace(0, opcodes=False)
+    trace.run(act)
+    names = tuple(f"{name}.py" for name in ("device", "heap", "logical", "instance", "callbacks"))
+    return [at for (name, _), at in trace.first.items() if name.endswith(names)]
+
+
+def interrupted_at(at: int, act: Callable[[], None], *, opcodes: bool = False) -> bool:
+    """Whether `act` was interrupted at the `at`-th line, or bytecode, of ours; it has fewer where
+    not."""
+    trace = Trace(at, opcodes=opcodes)
+    is_interrupted = trace.run(act)
+    assert is_interrupted == trace.is_done, "an interrupt was lost"
+    return is_interrupted
+
+
+@pytest.mark.parametrize("has_view", [False, True])
+def test_closing_can_be_interrupted_at_every_line_and_done_again(has_view: bool) -> None:
+    for at in lines_of(open_used(has_view=has_view)[0].close):
+        device, view = open_used(has_view=has_view)
+        interrupted_at(at, device.close)
+        device.close()
+        assert device.closed
+        endings = device._logical.ending, device._instance.ending  # type: ignore[union-attr]
+        del view
+        assert all(map(is_over, endings))
+
+
+def open_used(*, has_view: bool) -> tuple[Device, Any]:
+    device = open_device()
+    x = device.allocate(64)
+    device.fill(x, 0, 64, 7)
+    return device, np.frombuffer(x.view, np.uint8) if has_view and x.view is not None else None
+
+
+def test_closing_what_was_abandoned_can_be_interrupted_at_every_line() -> None:
+    close_abandoned()
+    open_used(has_view=False)
+    gc.collect()
+    for at in lines_of(close_abandoned)[::4]:
+        open_used(has_view=False)
+        gc.collect()
+        assert ABANDONED
+        interrupted_at(at, close_abandoned)
+        close_abandoned()
+        assert not ABANDONED
+
+
+# --- views of memory that outlive their device ----------------------------------------------------
+
+
+def open_viewed(count: int) -> tuple[Device, list[Any]]:
+    device = open_device()
+    if not device.unified:
+        device.close()
+        pytest.skip("no views of staged memory")
+    sizes = (64, 64, 65 << 20)[:count]  # the last in a block of its own
+    return device, [np.frombuffer(device.allocate(size).view or b"", np.uint8) for size in sizes]
+
+
+def test_the_last_view_goes_without_python_code(without_collector: None) -> None:
+    device, views = open_viewed(3)
+    views[0][5] = 7
+    device.close()
+    assert device._instance is not None
+    endings = device._logical.ending, device._instance.ending
+    devices = [device]
+    del device
+    assert calls_during(devices.clear) == []
+    close_abandoned()
+    assert views[0][5] == 7 and views[2].sum() == 0
+    for _ in range(3):
+        assert calls_during(views.pop) == []
+    assert all(map(is_over, endings))
+
+
+def test_the_layer_finds_nothing_left_when_the_last_view_is_gone() -> None:
+    source = WORK.format(staged=False) + (
+        "views = [np.frombuffer(b.view, 'u1') for b in (x, y, z) if b.view is not None]\n"
+        "far = saxpy = x = y = None\n"
+        "device.close()\n"
+        "views.pop(); views.clear()\n"
+        "print(next(device._instance.ending, 'over'), device.messages)"
+    )
+    assert check_output(source, VKCHI_VALIDATE="1") == "over []"
+
+
+# --- what the validation layer calls --------------------------------------------------------------
+
+
+def new_callback() -> tuple[Any, Any, list[str]]:
+    """The callback, something to call it with, and where it puts messages."""
+    instance = Instance.__new__(Instance)
+    instance.vk, instance.messages = load_vulkan(), []
+    data = instance.vk.new("VkDebugUtilsMessengerCallbackDataEXT", pMessage=b"a message")
+    return instance._new_callback(), data, instance.messages
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupt_at_every_bytecode_of_the_callback_comes(capfd: Any) -> None:
+    callback, data, messages = new_callback()
+    null = load_vulkan().NULL
+    callback(1, 1, data, null)
+    assert messages == ["a message"]
+    trace = Trace(0, opcodes=True)
+    trace.run(partial(callback, 1, 1, data, null))
+    assert trace.count > 10
+    for at in range(1, trace.count + 1):
+        assert interrupted_at(at, partial(callback, 1, 1, data, null), opcodes=True)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_c_code_interrupts_again() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        assert calls_during(partial(interrupt_again, KeyboardInterrupt, None, None)) == []
+
+
+# --- the end of the process -----------------------------------------------------------------------
+
+
+def test_an_interrupt_on_the_threshold_of_the_end_leaves_a_closed_device() -> None:
+    """Python swallows what comes at the first bytecode of a function that it calls at the end: the
+    device is closed all the same."""
+    source = WORK.format(staged=False) + (
+        "import atexit, sys, vkchi.device as d\n"
+        "def trace(frame, event, arg):\n"
+        "    if frame.f_code is d.end_all.__code__:\n"
+        "        sys.settrace(None)\n"
+        "        raise KeyboardInterrupt\n"
+        "last = device._instance\n"
+        "atexit.unregister(d.end_all)\n"
+        "atexit.register(lambda: print(last.handle))\n"
+        "atexit.register(d.end_all); atexit.register(d.end_all)\n"
+        "atexit.register(sys.settrace, trace)\n"
+    )
+    done = run_python(source)
+    assert done.stdout == "None\n" and "KeyboardInterrupt" in done.stderr
