@@ -18,6 +18,7 @@ Must not know: what is compiled.
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import sys
@@ -117,36 +118,45 @@ class Telling:
     """A line on the terminal that says what takes long, and for how many seconds by now; until
     `end`, or until this is forgotten."""
 
-    __slots__ = ("__weakref__", "_done", "_thread")
+    __slots__ = ("__weakref__", "_done", "_is_over")
 
     def __init__(self, what: str) -> None:
         from queue import SimpleQueue  # not before there is a terminal
 
         self._done: SimpleQueue[None] = SimpleQueue()
+        self._is_over: SimpleQueue[None] = SimpleQueue()
         going = when_gone(self, partial(self._done.put, None))
-        self._thread = threading.Thread(target=_tell, args=(what, self._done, going), daemon=True)
-        self._thread.start()
+        # The objects of `threading` run Python code when they go, where an interrupt is lost.
+        _thread.start_new_thread(_tell, (what, self._done, self._is_over, going))
 
     def end(self) -> None:
         """Take the line away."""
+        from queue import Empty
+
         self._done.put(None)
-        self._thread.join()
+        with suppress(Empty):  # in a forked child there is no thread
+            self._is_over.get(timeout=PATIENCE_S)
 
 
-def _tell(what: str, done: SimpleQueue[None], going: Parting[Telling]) -> None:
+def _tell(
+    what: str, done: SimpleQueue[None], is_over: SimpleQueue[None], going: Parting[Telling]
+) -> None:
     from queue import Empty
 
     began, is_told = time.monotonic(), False
-    while True:
-        with suppress(Empty):
-            done.get(timeout=PATIENCE_S)
-            break
-        is_told = True
-        sys.stderr.write(f"{CLEAR}vkchi: {what}, {time.monotonic() - began:.0f} s ")
-        sys.stderr.flush()
-    if is_told:
-        sys.stderr.write(CLEAR)
-        sys.stderr.flush()
+    try:
+        while True:
+            with suppress(Empty):
+                done.get(timeout=PATIENCE_S)
+                break
+            is_told = True
+            sys.stderr.write(f"{CLEAR}vkchi: {what}, {time.monotonic() - began:.0f} s ")
+            sys.stderr.flush()
+        if is_told:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+    finally:
+        is_over.put(None)
 
 
 def tell(what: str) -> Telling | None:

@@ -1,4 +1,8 @@
-"""scripts/vulkan-driver, with tools that install nothing."""
+"""scripts/vulkan-driver, with tools that install nothing.
+
+What these say is what Debian's say, and what the script said there: `scripts/old-mesa` runs it on a
+Debian of its own, whose Mesa is 22.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OLD = "software\t1.3.230\tllvmpipe (LLVM 15.0.6, 256 bits)\tllvmpipe Mesa 22.3.6 (LLVM 15.0.6)"
-NEW = "software\t1.4.305\tllvmpipe (LLVM 15.0.6, 256 bits)\tllvmpipe Mesa 25.0.7 (LLVM 15.0.6)"
+NEW = "\t".join(
+    ("software", "1.4.305", "llvmpipe (LLVM 15.0.6, 256 bits)",
+    "llvmpipe Mesa 25.0.7-2~bpo12+1 (LLVM 15.0.6)")
+)  # fmt: skip
 HARDWARE = "hardware\t1.4.303\tNVIDIA H100\tNVIDIA 570.1"
 SWIFTSHADER = "software\t1.3.0\tSwiftShader Device (Subzero)\tSwiftShader driver"
 
@@ -51,7 +58,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
 
     def act(*options: str, devices: str, newer: str = NEW) -> tuple[int, str, str]:
         (tmp_path / "devices").write_text(devices + "\n")
-        (tmp_path / "newer").write_text(newer + "\n")
+        (tmp_path / "newer").write_text(newer + "\n" if newer else "")
         (tmp_path / "calls").write_text("")
         done = subprocess.run(
             [str(ROOT / "scripts" / "vulkan-driver"), *options],
@@ -97,6 +104,12 @@ def test_a_newest_that_cannot_be_had(
     assert status == 1
     assert "backports cannot be had: keeping to the distribution's Mesa" in said
     assert "vulkan-driver: Mesa 22.3.6 stays: " in said.splitlines()[-1]
+
+
+def test_a_newest_that_is_not_seen(run: Callable[..., tuple[int, str, str]]) -> None:
+    status, said, _ = run("--newest", devices=OLD, newer="")
+    assert status == 1
+    assert said.splitlines()[-1].startswith("vulkan-driver: still no Vulkan 1.3 device; ")
 
 
 def test_make_knows_the_command() -> None:
