@@ -78,7 +78,7 @@ def kernel_lines(
         yield f"memory {REPORTS} {(LINES_AT + LINE_WORDS) * 4}"
     for check in interface.checks:
         yield joined(["check", *count_words(check.value), ";", *test_words(check.test)])
-        yield f"says {check.sentence}" + place_of(check)
+        yield f"says {check.sentence.replace('{n}', 'so many')}{place_of(check)}"
     for dispatch in artifact.dispatches:
         yield from dispatch_lines(dispatch, files)
 
