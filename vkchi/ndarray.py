@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
@@ -89,6 +90,9 @@ def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient
     if made.grad is not None:
         made.grad.from_numpy(gradient)
     return made
+
+
+refuse_members(Ndarray)
 
 
 class ScalarNdarray(Ndarray):

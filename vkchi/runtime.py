@@ -69,6 +69,10 @@ HOST_ARCH = CPUS["arm64" if platform.machine().lower() in ("arm64", "aarch64") e
 ARCHES: dict[str, Arch | Arches] = {
     **CPUS, **GPUS, "cpu": HOST_ARCH, "x86_64": CPUS["x64"], "gpu": Arches(GPUS.values()),
 }  # fmt: skip
+cpu, x64, arm64, x86_64 = ARCHES["cpu"], ARCHES["x64"], ARCHES["arm64"], ARCHES["x86_64"]
+gpu, vulkan, cuda, amdgpu = ARCHES["gpu"], ARCHES["vulkan"], ARCHES["cuda"], ARCHES["amdgpu"]
+metal, opengl, gles = ARCHES["metal"], ARCHES["opengl"], ARCHES["gles"]
+dx11, dx12 = ARCHES["dx11"], ARCHES["dx12"]
 
 
 @dataclass
@@ -285,6 +289,7 @@ def tell_idle(config: dict[str, Any]) -> None:
 
 # Taichi's levels as numbers of the standard library's `logging`.
 LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
+TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
 
 
 def logger() -> logging.Logger:

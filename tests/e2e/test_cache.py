@@ -22,6 +22,7 @@ if "strict" in sys.argv:
     import vkchi.compiler
     def refuse(fn, *rest):
         raise SystemExit(f"{getattr(fn, 'name', fn)} was compiled anew")
+    import vkchi.kernel
     vkchi.compiler._build = sys.modules["vkchi.kernel"].compile_anew = refuse
 ti.init(arch=ti.vulkan, random_seed=3, log_level="error")
 n = 64

@@ -112,6 +112,7 @@ result = str([x.to_numpy().tolist(), y.to_numpy().tolist(), a.tolist(), value])
 DRIVER = """
 import json, os, runpy, sys
 import vkchi
+import vkchi.kernel
 kernels = sys.modules["vkchi.kernel"]
 compile_anew = kernels.compile_anew
 

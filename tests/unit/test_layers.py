@@ -24,7 +24,7 @@ class Row(NamedTuple):
 # A unit is a module, or a package with all that is in it; the longest name that fits decides.
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
-L0 = ("errors span tuples env interrupts compiling compat.unsupported",)
+L0 = ("errors span tuples hooks env interrupts compiling compat.unsupported",)
 L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
@@ -35,7 +35,7 @@ LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races ad texture tools experimental operators",)
 ALGORITHMS = ("algorithms linalg gui graph aot",)
-L7 = ("__init__ __main__ cli compat",)
+L7 = ("__init__ names __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

@@ -56,6 +56,7 @@ from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.source import read_block
+from vkchi.hooks import PublicModule
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
@@ -291,7 +292,8 @@ class Survey:
 
     def _module(self, value: ModuleType, path: str) -> str:
         name, held = value.__name__, vars(value)
-        if type(value) is not ModuleType or (name == "numpy" and "random" in self.names):
+        is_plain = type(value) in (ModuleType, PublicModule)
+        if not is_plain or (name == "numpy" and "random" in self.names):
             raise Unknown(f"{path} is a {type(value).__name__} {name}")
         if is_ours(name) or name in ("math", "numpy", "builtins"):
             held = {key: found for key, found in held.items() if is_foreign(found)}

@@ -12,14 +12,16 @@ the public names of vkchi, or refuse (`unsupported`). Must not know: what the na
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from vkchi import names
 from vkchi.compat.unsupported import MODULES, reason_for, refuse
-from vkchi.runtime import current_config
+from vkchi.hooks import NAMES, PACKAGE, load
 
 # Modules of ours that Taichi has under another name.
 SAME = {
@@ -48,31 +50,15 @@ WITHOUT_FILE = frozenset(
     + list(MODULES)
 )
 
-# Files of ours that have fewer names than Taichi's modules of that name.
-WITH_FILE = ("lang", "lang.argpack", "lang.matrix", "lang.struct", "types")
+# Modules that are loaded when one of their names is first used.
+PUBLIC_MODULES = frozenset((*names.MODULES, *MODULES))
 
-# Public modules that are loaded when they are first used.
-LATER = ("ad", "algorithms", "aot", "graph", "linalg", "profiler", "tools", *MODULES)
-
-# Names whose module is loaded when they are first used.
+# Public names of modules that stand in other ones.
 MOVED = {
-    **dict.fromkeys(("Tape", "clear_all_gradients", "grad_replaced", "grad_for", "no_grad"), "ad"),
-    **dict.fromkeys(("hex_to_rgb", "rgb_to_hex"), "tools.image"),
-    **dict.fromkeys(
-        ("eig", "polar_decompose", "solve", "stop_grad", "svd", "sym_eig"), "lang.decompose"
-    ),
-    **dict.fromkeys(("Texture", "types.rw_texture", "types.texture"), "texture"),
-    "GUI": "gui.gui",
-    **dict.fromkeys(("sparse_matrix_builder", "types.sparse_matrix_builder"), "linalg.builder"),
-    "Format": "types.formats",
-    "torch_op": "operators.torch_op",
-    "load": "aot.loaded",
-    "DeviceCapability": "aot.capabilities",
-    **dict.fromkeys(("extension", "is_extension_supported"), "compat.core"),
+    "types.rw_texture": "texture",
+    "types.texture": "texture",
+    "types.sparse_matrix_builder": "linalg.builder",
 }
-
-# Public modules that are loaded with vkchi.
-AT_ONCE = ("experimental", "lang", "math", "simt", "types")
 
 _CORE = """
     with_amdgpu with_cuda with_dx11 with_dx12 with_metal with_opengl with_vulkan is_arch_supported
@@ -95,46 +81,55 @@ RENAMED = {
     "Arch": ("runtime", "Arch"),
     "Kernel": ("kernel", "Kernel"),
     "Func": ("kernel", "Func"),
-    "StructType": ("structs", "StructType"),
-    "ArgPackType": ("structs", "ArgPackType"),
+    "StructType": ("types.structs", "StructType"),
+    "ArgPackType": ("types.structs", "ArgPackType"),
     "SNodeTree": ("fields.builder", "SNodeTree"),
     "current_cfg": ("runtime", "current_config"),
     **{name: ("compat.core", name) for name in _CORE.split()},
 }
-NAME = "vkchi"
 
 
 def find(path: str) -> Any:
     """What the dotted path of a public name means. Raises AttributeError or Unsupported."""
     module, _, name = path.rpartition(".")
-    if path in LATER or path in WITHOUT_FILE:
-        return importlib.import_module(f"{NAME}.{path}")
+    if path in PUBLIC_MODULES or path in WITHOUT_FILE:
+        return importlib.import_module(f"{PACKAGE}.{path}")
+    if path in NAMES:
+        return load(NAMES[path])
     if path in MOVED:
-        return getattr(importlib.import_module(f"{NAME}.{MOVED[path]}"), name)
+        return load((MOVED[path], name))
     if path == "cfg":
-        return current_config()
+        return load(("runtime", "current_config"))()
+    if not module and reason_for(name) is None and is_own(name):
+        return importlib.import_module(f"{PACKAGE}.{name}")
     if name.startswith("__") or not module or module in MODULES:
         raise refuse(path)
     if name in RENAMED:
-        place, original = RENAMED[name]
-        return getattr(importlib.import_module(f"{NAME}.{place}"), original)
-    parent = module.rpartition(".")[0]
-    for place in (NAME, f"{NAME}.types", f"{NAME}.{parent}"):
-        found = vars(sys.modules.get(place, object)).get(name)
+        return load(RENAMED[name])
+    if name in NAMES:
+        return load(NAMES[name])
+    if f"types.{name}" in MOVED:
+        return load((MOVED[f"types.{name}"], name))
+    if name in PUBLIC_MODULES:
+        return importlib.import_module(f"{PACKAGE}.{name}")
+    for place in ("types", module.rpartition(".")[0]):
+        found = vars(importlib.import_module(f"{PACKAGE}.{place}".rstrip("."))).get(name)
         if found is not None:
             return found
-    for public in (name, f"types.{name}"):
-        if module and public in MOVED:
-            return find(public)
     raise refuse(known_path(path))
 
 
-def public_names(names: Mapping[str, Any]) -> list[str]:
-    """What `from vkchi import *` gives, and `dir(vkchi)` besides: public `names` of vkchi that are
-    no modules of its own, and those that are loaded later."""
-    found = [n for n, v in names.items() if n[0] != "_" and not isinstance(v, ModuleType)]
-    later = [n for n in (*LATER, *MOVED) if "." not in n and n not in MODULES]
-    return sorted({*found, *AT_ONCE, *later})
+def is_own(name: str) -> bool:
+    """Whether a module or package of vkchi has this name: `ti.runtime`."""
+    return (
+        not name.startswith("_")
+        and PathFinder.find_spec(name, [os.path.dirname(os.path.dirname(__file__))]) is not None
+    )
+
+
+def public_names() -> list[str]:
+    """What `from vkchi import *` gives, and `dir(vkchi)` besides."""
+    return sorted({*NAMES, *names.MODULES})
 
 
 def known_path(path: str) -> str:
@@ -147,7 +142,7 @@ class AliasModule(ModuleType):
     """A module without a file."""
 
     def __getattr__(self, name: str) -> Any:
-        return find(f"{self.__name__.removeprefix(NAME + '.')}.{name}")
+        return find(f"{self.__name__.removeprefix(PACKAGE + '.')}.{name}")
 
 
 class Finder:
@@ -161,9 +156,9 @@ class Finder:
         """The spec of a module in the table. Raises Unsupported for a name in that of
         `unsupported`, so that `from vkchi import Mesh` says what `ti.Mesh` says."""
         package, _, name = fullname.partition(".")
-        if package != NAME or not name:
+        if package != PACKAGE or not name:
             return None
-        if name in WITHOUT_FILE:
+        if name in WITHOUT_FILE or name in SAME:
             return ModuleSpec(fullname, cls, is_package=True)  # type: ignore[arg-type]
         known = known_path(name)
         if reason_for(known) is not None:
@@ -173,22 +168,21 @@ class Finder:
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
         """An empty module."""
-        return AliasModule(spec.name, f"Taichi's {spec.name.replace(NAME, 'taichi')}.")
+        return AliasModule(spec.name, f"Taichi's {spec.name.replace(PACKAGE, 'taichi')}.")
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Nothing: names are looked up when they are used."""
+        """Put our module in its place, if it is one under another name: with those inside it,
+        which would be loaded twice. Else nothing: names are looked up when they are used."""
+        alias = module.__name__.removeprefix(f"{PACKAGE}.")
+        for other, name in SAME.items():
+            if f"{other}.".startswith(f"{alias}."):
+                found = importlib.import_module(f"{PACKAGE}.{name}")
+                vars(found).setdefault("__path__", [])
+                sys.modules[f"{PACKAGE}.{other}"] = found
 
 
 def install() -> None:
     """Let `import` find the modules of the tables."""
-    for alias, name in SAME.items():
-        module = sys.modules[f"{NAME}.{alias}"] = importlib.import_module(f"{NAME}.{name}")
-        module.__dict__.setdefault("__path__", [])
-    for name in WITH_FILE:
-        module = importlib.import_module(f"{NAME}.{name}")
-        module.__dict__.setdefault("__path__", [])
-        module.__dict__.pop("annotations", None)  # of __future__: Taichi has a module of that name
-        module.__dict__["__getattr__"] = lambda attr, name=name: find(f"{name}.{attr}")
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

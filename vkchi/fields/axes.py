@@ -41,6 +41,12 @@ def axes_named(letters: str) -> Axes:
     return axes(*[LETTERS.index(c) for c in letters])
 
 
+i, j, k, l = (axes_named(c) for c in "ijkl")  # noqa: E741
+ij, ik, il, jk, jl, kl = (axes_named(c) for c in ("ij", "ik", "il", "jk", "jl", "kl"))
+ijk, ijl, ikl, jkl = (axes_named(c) for c in ("ijk", "ijl", "ikl", "jkl"))
+ijkl = axes_named("ijkl")
+
+
 def flat_axes(x: Any) -> Axes:
     """Axes from what a user gives for them: `ti.ij`, or a sequence of axes or numbers."""
     if isinstance(x, Axes):

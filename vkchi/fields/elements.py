@@ -25,6 +25,7 @@ from vkchi.errors import (
     NotIterableError,
 )
 from vkchi.fields.noted import Noted, places_of
+from vkchi.hooks import Hook
 from vkchi.interop import host
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
@@ -62,14 +63,13 @@ PLAIN = {t: find_plain(t) for t in SCALARS.values()}
 
 
 class ElementHook:
-    """How tensor elements are shown to Python; filled by `vkchi.lang`.
+    """How tensor elements are shown to Python, by `vkchi.lang`.
 
     `make(storage, index)`: the element as a value whose components read and write the memory;
     `value(array)`: a value of its own from an array of components.
     """
 
-    make: Callable[[Elements, tuple[int, ...]], Any]
-    value: Callable[[Any], Any]
+    make, value = Hook("element"), Hook("value of an element")
 
 
 def choose_stored(device: Device, t: Scalar) -> Scalar:

@@ -9,29 +9,30 @@ members' arrays. Must not know: struct values (`StructHook` makes them), kernels
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError, nearest
 from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
+from vkchi.hooks import Hook
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.types import Tensor, scalar_of, shape_of
 from vkchi.types.structs import StructType
 
 
 class StructHook:
-    """How struct elements are shown to Python; filled by `vkchi/__init__` from `vkchi.lang`.
+    """How struct elements are shown to Python, by `vkchi.lang`.
 
     `element(group, index)`: the element as a value whose members read and write the memory;
     `members(value)`: the members by name of a struct value or dict; `fit(type, x)`: x as a value.
     """
 
-    element: Callable[[Any, Any], Any]
-    members: Callable[[Any], Mapping[str, Any]]
-    fit: Callable[[StructType, Any], Any]
+    element, members = Hook("struct element"), Hook("members of a struct")
+    fit = Hook("fit a struct")
 
 
 class StructArrays:
@@ -200,6 +201,9 @@ class StructField(StructArrays):
 
     def __repr__(self) -> str:
         return f"<ti.Struct.field of {self.__vkchi_type__}>"
+
+
+refuse_members(StructField)
 
 
 class StructNdarray(StructArrays):

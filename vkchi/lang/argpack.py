@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vkchi.errors import ArgumentError
+from vkchi.hooks import open_names
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, fit
 from vkchi.types import Scalar, Tensor, cook
@@ -119,3 +120,6 @@ def make_pack(t: ArgPackType, /, *args: Any, **kwargs: Any) -> ArgPack:
     if missing:
         raise ArgumentError(f"an {t} needs {' and '.join(missing)}")
     return ArgPack(t, given)
+
+
+open_names(globals())

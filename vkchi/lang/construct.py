@@ -1,6 +1,6 @@
 """Calling types in Python scope (`ti.f32(3.7)`, `vec3(xy, 1)`), and the types that `ti.math` names.
 
-Owns: the rules of such calls for Python values, `vec2` ... `mat4`; fills `types.CONSTRUCTORS`.
+Owns: the rules of such calls for Python values, `vec2` ... `mat4`; fills `types`.
 Must not know: how kernels do the same (frontend/construct.py).
 
     >>> vec3(vec2(1, 2), 3)
@@ -17,7 +17,7 @@ from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import cast_numbers, check_unmasked
 from vkchi.lang.function import find_traced
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.types import CONSTRUCTORS, Following, Scalar, Tensor
+from vkchi.types import Following, Scalar, Tensor
 
 
 def make_scalar(t: Scalar, *args: Any) -> Any:
@@ -53,9 +53,6 @@ def flatten(args: Any) -> list[Any]:
         flat.extend(flatten(arg) if isinstance(arg, list | tuple) else [arg])
     return flat
 
-
-CONSTRUCTORS[Scalar] = make_scalar
-CONSTRUCTORS[Tensor] = make_tensor
 
 vec2, vec3, vec4 = (Following(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
 ivec2, ivec3, ivec4 = (Following(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))

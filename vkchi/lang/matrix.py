@@ -25,6 +25,7 @@ from vkchi.errors import (
     KernelSyntaxError,
     KernelTypeError,
 )
+from vkchi.hooks import Hook, open_names
 from vkchi.lang import linear
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
 from vkchi.lang.function import Function
@@ -40,15 +41,13 @@ if TYPE_CHECKING:
 
 
 class Factories:
-    """Makers of fields and arrays, filled by `vkchi/__init__` from the layers that own them.
+    """Makers of fields and arrays, in the layers that own them.
 
     Called as `Vector.field(n, dtype, ...)`, `Matrix.field(n, m, dtype, ...)`; so `ndarray`.
     """
 
-    vector_field: Callable[..., Any]
-    matrix_field: Callable[..., Any]
-    vector_ndarray: Callable[..., Any]
-    matrix_ndarray: Callable[..., Any]
+    vector_field, matrix_field = Hook("vector field"), Hook("matrix field")
+    vector_ndarray, matrix_ndarray = Hook("vector ndarray"), Hook("matrix ndarray")
 
 
 def _numbers(values: Any) -> Any:
@@ -448,3 +447,13 @@ for _name, _f in _OPERATORS.items():
     setattr(Matrix, f"__r{_name}__", _operator(_f, True))
 for _name, _f in _COMPARISONS.items():
     setattr(Matrix, f"__{_name}__", _operator(_f, False))
+
+
+def _unequal(self: Matrix, other: Any) -> Any:
+    from vkchi.lang.differences import unequal  # which has subclasses of Matrix
+
+    return unequal(self, other)
+
+
+Matrix.__ne__ = _unequal  # type: ignore[assignment,method-assign]
+open_names(globals())

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
+from vkchi.hooks import open_names
 from vkchi.lang.construct import make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import Scalar, Tensor
@@ -363,3 +364,6 @@ def is_method(name: str, x: Any) -> bool:
 
 def _evaluated(note: Any, names: dict[str, Any], local: Mapping[str, Any]) -> Any:
     return eval(note, names, dict(local)) if isinstance(note, str) else note
+
+
+open_names(globals())

@@ -12,22 +12,17 @@ Must not know: ops, devices, values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from vkchi.hooks import Hook, open_names
 from vkchi.interrupts.weak import WeakTable
 from vkchi.types.layout import WIDE_FROM as WIDE_FROM
 from vkchi.types.layout import AxisTerm as AxisTerm
 from vkchi.types.layout import Layout as Layout
 from vkchi.types.layout import layout_text as layout_text
 from vkchi.types.layout import row_major as row_major
-
-# What `Type.__call__` does in Python scope, by type class; filled once by `vkchi.lang`.
-CONSTRUCTORS: dict[type[Type], Callable[..., Any]] = {}
-# What `vector(3, f32).field(shape=4)` and `.ndarray(...)` do; filled once by `vkchi`.
-FACTORIES: dict[str, Callable[..., Any]] = {}
 
 
 class Type:
@@ -37,13 +32,14 @@ class Type:
     __slots__ = ("__weakref__", "_text")
     _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
     _text: str
+    _make: Any
 
     def __repr__(self) -> str:
         return self._text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Python scope: make a value of this type (`ti.f32(3)`, `vec3(1, 2, 3)`)."""
-        return CONSTRUCTORS[type(self)](self, *args, **kwargs)
+        return self._make(self, *args, **kwargs)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{type(self).__name__} does not say how it is pickled")
@@ -56,6 +52,7 @@ class Scalar(Type):
     """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
 
     __slots__ = ("bits", "dtype", "kind", "name")
+    _make = Hook("scalar")
     name: str
     kind: str
     bits: int
@@ -109,6 +106,7 @@ class Tensor(Type):
     """A whole vector (`shape` of one) or matrix (`shape` of two) of scalars, as one value."""
 
     __slots__ = ("elem", "shape", "size")
+    _make, _field, _ndarray = Hook("tensor"), Hook("field"), Hook("ndarray")
     elem: Scalar
     shape: tuple[int, ...]
     size: int
@@ -129,11 +127,11 @@ class Tensor(Type):
 
     def field(self, *args: Any, **options: Any) -> Any:
         """A field of such vectors or matrices; arguments are those of `ti.field`."""
-        return FACTORIES["field"](self, *args, **options)
+        return self._field(self, *args, **options)
 
     def ndarray(self, *args: Any, **options: Any) -> Any:
         """An ndarray of such vectors or matrices; arguments are those of `ti.ndarray`."""
-        return FACTORIES["ndarray"](self, *args, **options)
+        return self._ndarray(self, *args, **options)
 
     @property
     def n(self) -> int:
@@ -463,3 +461,6 @@ def is_integral(t: Any) -> bool:
 def is_real(t: Any) -> bool:
     """Whether t is a floating-point scalar type."""
     return isinstance(t, Scalar) and t.kind == "f"
+
+
+open_names(globals())

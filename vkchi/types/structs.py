@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vkchi.errors import KernelValueError
-from vkchi.types import CONSTRUCTORS, Defaults, Following, Scalar, Tensor, Type, cook
-
-# What `StructType.field`, `.ndarray` and calls of an `ArgPackType` do: filled by `vkchi/__init__`.
-FACTORIES: dict[str, Callable[..., Any]] = {}
+from vkchi.hooks import Hook
+from vkchi.types import Defaults, Following, Scalar, Tensor, Type, cook
 
 METHODS_KEY = "__struct_methods"
 
@@ -33,6 +31,7 @@ class StructType(Type):
     """
 
     __slots__ = ("_members", "_resolved", "declared", "methods", "origin")
+    _make, _field, _ndarray = Hook("struct"), Hook("struct field"), Hook("struct ndarray")
 
     def __init__(
         self,
@@ -85,11 +84,11 @@ class StructType(Type):
 
     def field(self, shape: Any = None, **options: Any) -> Any:
         """A field of such structs; options are those of `ti.field`, and `layout`."""
-        return FACTORIES["field"](self, shape, **options)
+        return self._field(self, shape, **options)
 
     def ndarray(self, shape: Any, needs_grad: bool = False) -> Any:
         """An array of such structs, for kernels to take as an argument."""
-        return FACTORIES["ndarray"](self, shape, needs_grad)
+        return self._ndarray(self, shape, needs_grad)
 
     def __instancecheck__(self, obj: Any) -> bool:
         """`isinstance(s, S)`: whether s is a struct value with these members."""
@@ -132,6 +131,8 @@ class ArgPackType:
     A call makes a pack. Source: Taichi's `ti.types.argpack`.
     """
 
+    _make = Hook("argpack")
+
     def __init__(self, members: Mapping[str, Any]) -> None:
         self.members = dict(members)
 
@@ -139,7 +140,4 @@ class ArgPackType:
         return f"argpack({', '.join(self.members)})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return FACTORIES["argpack"](self, *args, **kwargs)
-
-
-CONSTRUCTORS[StructType] = lambda t, /, *args, **kwargs: FACTORIES["struct"](t, *args, **kwargs)
+        return self._make(self, *args, **kwargs)

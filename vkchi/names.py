@@ -1,0 +1,114 @@
+"""The public names of vkchi: where each stands. A module is loaded at the first use of one
+of its names.
+
+A new public name is a word in one row of PUBLIC, and an import in the block of `vkchi/__init__`
+that type checkers read (a test compares them). `name=other` gives out `other` of that module under
+`name`. MODULES are public modules; HOOKS what lower layers call in higher ones (`hooks`).
+"""
+
+from __future__ import annotations
+
+from vkchi.hooks import Place
+
+PUBLIC = {
+    "errors": """
+        DeviceError Unsupported VkchiError
+        TaichiAssertionError=KernelAssertionError TaichiCompilationError=CompilationError
+        TaichiIndexError=IndexingError TaichiNameError=KernelNameError
+        TaichiRuntimeError=KernelRuntimeError TaichiRuntimeTypeError=ArgumentError
+        TaichiSyntaxError=KernelSyntaxError TaichiTypeError=KernelTypeError
+    """,
+    "runtime": """
+        init is_logging_effective reset set_logging_level sync
+        TRACE DEBUG INFO WARN ERROR CRITICAL
+        amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl vulkan x64 x86_64
+    """,
+    "types": """
+        f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64 ref template
+        u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
+    """,
+    "types.formats": "Format",
+    "fields.axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
+    "fields.builder": "BitpackedFields FieldsBuilder deactivate_all_snodes root",
+    "fields.field": "Field MatrixField ScalarField",
+    "fields.make": "Layout=Order field matrix_field vector_field",
+    "fields.snode": "SNode",
+    "fields.structs": "StructField",
+    "ndarray": """
+        MatrixNdarray Ndarray ScalarNdarray VectorNdarray from_dlpack matrix_ndarray ndarray
+        vector_ndarray
+    """,
+    "texture": "Texture",
+    "kernel": "data_oriented func kernel pyfunc real_func",
+    "lang.argpack": "ArgPack",
+    "lang.atomics": """
+        atomic_add atomic_and atomic_max atomic_min atomic_mul atomic_or atomic_sub atomic_xor
+    """,
+    "lang.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
+    "lang.elementwise": """
+        abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
+        logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
+        zero
+    """,
+    "lang.indices": "rescale_index",
+    "lang.matrix": "Matrix Vector",
+    "lang.ndrange": "grouped ndrange",
+    "lang.random": "randn random",
+    "lang.simt.block": "global_thread_idx",
+    "lang.static": """
+        assume_in_range block_local cache_read_only loop_config no_activate static static_assert
+        static_print
+    """,
+    "lang.struct": "Struct dataclass",
+    "aot.capabilities": "DeviceCapability",
+    "aot.loaded": "load",
+    "ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
+    "tools.image": "hex_to_rgb rgb_to_hex",
+    "gui.gui": "GUI",
+    "linalg.builder": "sparse_matrix_builder",
+    "operators.torch_op": "torch_op",
+    "compat.core": "extension is_extension_supported",
+}
+
+# Public modules.
+MODULES = (
+    "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler", "simt",
+    "tools", "types",
+)  # fmt: skip
+
+HOOKS = {
+    "scalar": "lang.construct.make_scalar",
+    "tensor": "lang.construct.make_tensor",
+    "struct": "lang.struct.make_struct",
+    "argpack": "lang.argpack.make_pack",
+    "struct element": "lang.struct.StructElement",
+    "members of a struct": "lang.struct.members_of",
+    "fit a struct": "lang.struct.fit",
+    "element": "lang.element.element",
+    "value of an element": "lang.matrix.wrap_array",
+    "field": "fields.make.field",
+    "vector field": "fields.make.vector_field",
+    "matrix field": "fields.make.matrix_field",
+    "struct field": "fields.structs.struct_field",
+    "ndarray": "ndarray.ndarray",
+    "vector ndarray": "ndarray.vector_ndarray",
+    "matrix ndarray": "ndarray.matrix_ndarray",
+    "struct ndarray": "fields.structs.struct_ndarray",
+    "find a name": "compat.aliases.find",
+}
+
+
+def read_names() -> dict[str, Place]:
+    """The place of each public name."""
+    found: dict[str, Place] = {}
+    for module, words in PUBLIC.items():
+        for word in words.split():
+            name, _, original = word.partition("=")
+            found[name] = (module, original or name)
+    return found
+
+
+def read_hooks() -> dict[str, Place]:
+    """The place of each hook."""
+    parts = {hook: path.rpartition(".") for hook, path in HOOKS.items()}
+    return {hook: (module, name) for hook, (module, _, name) in parts.items()}
