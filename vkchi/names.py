@@ -94,6 +94,8 @@ HOOKS = {
     "vector ndarray": "ndarray.vector_ndarray",
     "matrix ndarray": "ndarray.matrix_ndarray",
     "struct ndarray": "fields.structs.struct_ndarray",
+    "parameter of structs": "signature.struct_params.struct_parameter",
+    "parameter of a pack": "signature.struct_params.pack_parameter",
     "find a name": "compat.aliases.find",
 }
 

@@ -23,6 +23,7 @@ from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
 from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
@@ -45,7 +46,7 @@ from vkchi.types import (
 )
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import range_of, wrapped
-from vkchi.types.structs import StructType
+from vkchi.types.structs import ArgPackType, StructType
 
 # What scalar arguments are made of. Tuples: unions would be made anew at every call.
 WHOLE = (int, np.integer, np.bool_)
@@ -98,6 +99,12 @@ class Parameter:
 # Annotation class -> what makes its handler, called with (name, annotation), of the kinds of
 # argument that have a module of their own (`texture.py`); they fill it when they are imported.
 ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
+
+
+class Groups:
+    """What makes the handlers of several arguments in one, likewise (`struct_params`)."""
+
+    structs, pack = Hook("parameter of structs"), Hook("parameter of a pack")
 
 
 class ScalarParameter(Parameter):
@@ -420,8 +427,10 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     """The handler for a parameter of this annotation; None for what is no annotation."""
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
-    if isinstance(note, ndarray) and isinstance(note.dtype, StructType):
-        return ANNOTATIONS[StructType](name, note)
+    if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
+        return Groups.structs(name, note)  # type: ignore[no-any-return]
+    if isinstance(note, ArgPackType):
+        return Groups.pack(name, note)  # type: ignore[no-any-return]
     if note is ndarray or isinstance(note, ndarray):
         return ArrayParameter(name, note if isinstance(note, ndarray) else ndarray())
     for annotation, parameter in ANNOTATIONS.items():

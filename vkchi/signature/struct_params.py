@@ -18,7 +18,7 @@ from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.struct import Struct, members_of
-from vkchi.signature import ANNOTATIONS, Parameter, describe, parameter_of
+from vkchi.signature import Parameter, describe, parameter_of
 from vkchi.signature.bound import Bound
 from vkchi.types import ndarray
 from vkchi.types.structs import ArgPackType, StructType
@@ -152,7 +152,3 @@ def struct_parameter(name: str, note: StructType | ndarray) -> Parameter:
         for key, m in t.members.items()
     }
     return StructsParameter(name, t, _each(name, notes))
-
-
-ANNOTATIONS[ArgPackType] = pack_parameter
-ANNOTATIONS[StructType] = struct_parameter
