@@ -72,8 +72,8 @@ PUBLIC = {
 
 # Public modules.
 MODULES = (
-    "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler", "simt",
-    "tools", "types",
+    "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
+    "simt", "tools", "types",
 )  # fmt: skip
 
 HOOKS = {

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import pickle
 import typing
-from pathlib import Path
 from time import process_time
 
 import pytest
 
 from vkchi import tuples
-
-PACKAGE = Path(tuples.__file__).parent
 
 
 def make_classes(base):
@@ -127,17 +123,6 @@ def test_wrong_classes_are_refused():
 
             def _make(self):
                 pass
-
-
-def test_no_module_takes_those_of_typing():
-    found = [
-        str(path.relative_to(PACKAGE))
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module == "typing"
-        and any(alias.name == "NamedTuple" for alias in node.names)
-    ]  # fmt: skip
-    assert found == ["tuples.py"], "from vkchi.tuples import NamedTuple: a tenth of the time"
 
 
 def test_classes_are_made_quickly():

@@ -11,10 +11,9 @@ Must not know: what the forms are for.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Value
+from vkchi.tuples import NamedTuple
 from vkchi.types import scalar_of
 
 DEEPEST = 24  # ops that are taken apart one in another

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
 
 from vkchi.analysis.alias import ChangeTable, place_of
 from vkchi.analysis.linear import Linear, linear_form
@@ -27,6 +26,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
 
 MOST_CARRIED = 8  # scalars that a loop carries so

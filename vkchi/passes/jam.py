@@ -23,7 +23,6 @@ Owns: this form, and when it is worth it. Must not know: how loads are emitted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.linear import linear_form
@@ -36,6 +35,7 @@ from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.map_grid import find_order, is_processor, most_threads
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, scalar_of
 
 FACTORS = (4, 2)
