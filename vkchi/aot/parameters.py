@@ -22,9 +22,11 @@ from vkchi.signature import Parameter, describe, parameter_of
 from vkchi.signature.struct_params import GroupParameter, PackParameter
 from vkchi.texture import Texture
 from vkchi.types import ndarray as ndarray_type
+from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.formats import Format, rw_texture, texture
 from vkchi.types.structs import ArgPackType
 
+GIVEN = Attributes(aligned=MOST_ALIGNED)  # what is known of arrays: those that vkchi makes
 STATIC = ("template", "self")  # in the code, and no arguments any more
 
 
@@ -86,11 +88,11 @@ def save(p: Any, signed: Any) -> Tree:
     match p.kind:
         case "array":
             note = p.annotation
-            tree |= {"type": repr(signed), "boundary": note.boundary}
+            tree |= {"type": type_word(p, signed), "boundary": note.boundary}
             tree |= {"needs_grad": note.needs_grad}
         case "texture":
             tree |= {"ndim": p.note.num_dimensions, "fmt": signed[0].name}
-            tree |= {"writes": isinstance(p.note, rw_texture), "type": repr(signed[1])}
+            tree |= {"writes": isinstance(p.note, rw_texture), "type": type_word(p, signed[1])}
         case "structs":
             ndim = _ndim_of(p, p.members)
             parts = [save(m, s) for m, s in zip(p.members.values(), signed, strict=True)]
@@ -110,6 +112,13 @@ class SavedPack(PackParameter):
         if not isinstance(arg, ArgPack) or arg.entries.keys() != self.members.keys():
             raise self.refuse(f"an {self.type} is needed, not {describe(arg)}")
         return arg.entries
+
+
+def type_word(p: Parameter, signed: ArrayArgument) -> str:
+    """The type of an array argument. Raises ArgumentError for arrays that few others are like."""
+    if signed.attributes != GIVEN:
+        raise p.refuse("the code would be for this array only: give a ti.ndarray of its type")
+    return repr(signed.type)
 
 
 def load(tree: Tree) -> tuple[Parameter, Any]:
@@ -147,9 +156,10 @@ def signed_of(tree: Tree) -> Any:
     """What `Parameter.sign` gives for arguments that fit."""
     match tree["kind"]:
         case "array":
-            return type_of(tree["type"])
+            return ArrayArgument.of(type_of(tree["type"]), GIVEN)
         case "texture":
-            return (Format[tree["fmt"]], type_of(tree["type"]))
+            array = ArrayArgument.of(type_of(tree["type"]), GIVEN)
+            return (Format[tree["fmt"]], array)
         case "structs":
             return tuple(signed_of(part) for part in tree["parts"])
         case "pack":
