@@ -55,6 +55,7 @@ STAGING_BYTES = 4 << 20
 PIECES_READ_AT_ONCE = 4
 ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
+IMPORTED = 0  # the key of all buffers in the host's memory: some may be parts of others
 
 RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
 KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
@@ -195,7 +196,7 @@ class Device(Recorder):
 
     info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
     bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
-    host_pointer_alignment: bytes, 0 where host memory cannot be imported; closed: whether `close`
+    host_pointer_alignment: bytes, 0 where host memory cannot be used in place; closed: if `close`
     was called, or this process is a forked child; partings: what to do when objects go, in `sweep`.
     """
 
@@ -206,7 +207,6 @@ class Device(Recorder):
     ) -> None:
         self.info, self.caps, self.closed = info, physical.caps, False
         self.messages, self._vk = instance.messages, instance.vk
-        self.host_pointer_alignment = physical.host_pointer_alignment
         self._keys = itertools.count(1)
         self._buffers: WeakGroup[Buffer] = WeakGroup()
         self.partings: deque[Parting[Any]] = deque()
@@ -217,8 +217,9 @@ class Device(Recorder):
             super().__init__(logical)
             is_hosts = physical.kind in ("cpu", "integrated") and not staged
             self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
+            self.host_pointer_alignment = physical.host_pointer_alignment if self.unified else 0
             self.heap = Heap(logical, SHARED if self.unified else LOCAL)
-            self._garbage = (self.partings, *self.heap.gone.deques, *logical.deques)
+            self._garbage = (self.partings, *self.heap.deques, *logical.deques)
             self._pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
@@ -285,6 +286,19 @@ class Device(Recorder):
         recorded, completed = self.recorded_number, self._queue.read_completed()
         self.heap.sweep(recorded, completed)
         self._logical.sweep(recorded, completed)
+
+    def import_host(self, pointer: Any, size_bytes: int) -> Buffer:
+        """A buffer in place of the host's memory at a cffi pointer, which it keeps. Others may be
+        the same memory. Raises DeviceError where the driver does not take it."""
+        if not self.host_pointer_alignment:
+            raise DeviceError(f"{self.info.name} cannot use the host's memory in place")
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            self.sweep()
+            memory = self.heap.import_host(pointer, size_bytes)
+            buffer = Buffer(self, IMPORTED, memory, size_bytes)
+            self._buffers.add(buffer)
+            return buffer
 
     def load(self, shader: Shader) -> Pipeline:
         """The shader, compiled by the driver.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.launch import Plan
+    from vkchi.signature.bound import Import
     from vkchi.target.caps import Caps
     from vkchi.target.options import Options
 
@@ -98,10 +99,15 @@ class Kernel:
             args = self.arrange(args, kwargs)
         try:
             args = signer.adopt(args)
+            shared: list[Import] = []
+            if act is launch and runtime.recording is None:
+                args, shared = signer.share(args, runtime)
             key = signer.sign(args)
             plan = self._plans.get(key)
             if plan is None:
                 plan = self._find_plan(runtime, signer, args, key)
+            if shared:
+                return plan.launch_in_place(args, shared)
             return act(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None

@@ -43,12 +43,14 @@ class Ndarray(Storage):
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # which kernels cannot use
     grad: Ndarray | None = None
     is_copy = False  # of an array in host memory, which may have a gradient
+    is_bare = False  # whether the memory ends with the last element
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
         t = Array.of(self.elem, len(self.shape), stored=self.stored)
         is_wide = self.layout.size >= WIDE_FROM
-        known = Attributes(wide=is_wide, aligned=alignment_of(buffer.address))
+        aligned = alignment_of(buffer.address)
+        known = Attributes(wide=is_wide, bare=self.is_bare, aligned=aligned)
         self.argument = ArrayArgument.of(t, known)
 
     def add_gradient(self) -> None:

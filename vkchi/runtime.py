@@ -15,7 +15,7 @@ import platform
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vkchi import env
 from vkchi.cache.version import compiler_version
@@ -80,7 +80,9 @@ class Runtime:
     """A device and its options, those of Taichi's among them (`config`). `lock` is held while a
     launch is put together; `gradients` and `duals` are all arrays that are such of others; `root`
     is that of the fields of no builder; `movers` copy, or add, arrays of a type; `watched_reads`
-    are those of kernels under validation, by number from 1: kernel and place."""
+    are those of kernels under validation, by number from 1: kernel and place; `host_arrays` finds
+    arrays of other libraries that are used in place (`interop.in_place`), and launches do not wait
+    for these where that is `deferred`."""
 
     device: Device
     options: Options
@@ -94,6 +96,8 @@ class Runtime:
     profiler: KernelProfiler | None = None
     compiled: list[tuple[str, float]] = field(default_factory=list)  # kernels, and seconds
     recording: Any = None  # what was last to record kernel calls: `tape`, where it still does
+    host_arrays: Any = None
+    deferred: bool = False
     gradients: WeakGroup[Any] = field(default_factory=WeakGroup)
     duals: WeakGroup[Any] = field(default_factory=WeakGroup)
 
@@ -194,28 +198,31 @@ def init(
     random_seed: int | None = None,
     log_level: str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    host_arrays: Literal["immediate", "deferred"] | None = None,
     **others: object,
 ) -> None:
     """Open a device; all fields and kernels made before are dropped.
 
     arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
     a list of them in order of preference, or a name; device: an index or part of a device's name;
-    cache_dir: where compiled kernels are kept (docs/cache.md); others: what Taichi has besides
-    (`config`). The environment may give what is not given: TI_DEBUG is `debug`; TI_ARCH comes
-    before `arch`. Of ours alone are missing_gradient and accept_races (`target.options`). Raises
-    DeviceError when there is no such device (or none of that kind and enable_fallback is False),
-    ArgumentError for an option that Taichi does not have either, and for a variable of the
-    environment whose value means nothing.
+    cache_dir: where compiled kernels are kept (docs/cache.md); host_arrays: whether a call waits
+    for what it does in memory of numpy and torch, or `ti.sync()` does (docs/interop.md); others:
+    what Taichi has besides (`config`). The environment may give what is not given: TI_DEBUG is
+    `debug`; TI_ARCH comes before `arch`. Of ours alone are missing_gradient, accept_races and
+    host_arrays. Raises DeviceError when there is no such device (or none of that kind and
+    enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
+    a variable of the environment whose value means nothing.
     """
     _refuse_unknown(others)
     env.check_flags()
     given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
              "fast_math": fast_math, "random_seed": random_seed,
-             "log_level": log_level}  # fmt: skip
+             "log_level": log_level, "host_arrays": host_arrays}  # fmt: skip
     config = read_options({**given, **others}, os.environ)
     wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
     options = replace(_cook(config), cache=_open_cache(config, cache_dir))
+    _check_host_arrays(config.get("host_arrays"))
     install(None)
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in vars(options) if name in DEFAULTS}
@@ -223,7 +230,8 @@ def init(
         "arch": _arch_of(opened, wanted),
         "default_up": SCALARS[f"u{options.default_ip.bits}"],
     }
-    install(Runtime(opened, options, Config(config)))
+    deferred = config.get("host_arrays") == "deferred"
+    install(Runtime(opened, options, Config(config), deferred=deferred))
     if config.get("kernel_profiler"):
         from vkchi.profiler import start  # few programs ask for it
 
@@ -355,6 +363,11 @@ def _error_or_warn(given: Any) -> str:
     if found not in ("error", "warn"):
         raise ArgumentError(f"missing_gradient is 'error' or 'warn', not {given!r}")
     return str(found)
+
+
+def _check_host_arrays(given: Any) -> None:
+    if given not in (None, "immediate", "deferred"):
+        raise ArgumentError(f"host_arrays is 'immediate' or 'deferred', not {given!r}")
 
 
 def _names(given: Any) -> tuple[str, ...]:

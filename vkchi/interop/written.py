@@ -11,6 +11,7 @@ kernels.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -21,16 +22,23 @@ from vkchi.span import Span
 
 def is_recorded(tensor: Any) -> bool:
     """Whether torch records now what is done to a tensor."""
-    import torch
-
-    return bool(tensor.requires_grad and torch.is_grad_enabled())
+    return bool(tensor.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
 def has_tangent(tensor: Any) -> bool:
     """Whether a tensor carries a derivative of torch's forward mode."""
+    forward = forward_mode()
+    if getattr(forward, "_current_level", 0) < 0:  # outside that mode: saves a microsecond
+        return False
+    return forward.unpack_dual(tensor).tangent is not None
+
+
+@cache
+def forward_mode() -> Any:
+    """Torch's module of that name."""
     import torch.autograd.forward_ad as forward
 
-    return forward.unpack_dual(tensor).tangent is not None
+    return forward
 
 
 def check_leaf(name: str, tensor: Any) -> None:

@@ -6,7 +6,7 @@ arrays, reports. How dispatches are bound and recorded is `executable`'s. Must n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.runtime import Runtime
 from vkchi.signature import Parameter
-from vkchi.signature.bound import Bound, tell_owners
+from vkchi.signature.bound import Bound, Import, tell_owners
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from vkchi.span import Span
     from vkchi.tape.derived import Derived
     from vkchi.target.artifact import Interface
+
+
+NOTHING_SHARED: tuple[Import, ...] = ()
 
 
 def arrays_in(arg: Any) -> list[Any]:
@@ -141,6 +144,12 @@ class Plan:
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Bind, record, and read what the kernel returns (which waits). `again`: the launch was
         done before, when so many seeds had been drawn; it draws the same and prints nothing."""
+        return self.launch_in_place(args, NOTHING_SHARED, again)
+
+    def launch_in_place(
+        self, args: tuple[Any, ...], shared: Sequence[Import], again: int | None = None
+    ) -> Any:
+        """The same with `shared` arguments, which are arrays of other libraries, in place."""
         lock = self.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # as `restoring` does, without its cost
@@ -148,6 +157,8 @@ class Plan:
                 for life in self.lives:
                     life.check_alive()
                 bound = self.executable.bind_arguments(args)
+                if shared:
+                    bound.share(shared)
                 for name, argument in self.gradients:
                     bind_gradient(bound, name, argument)
                 imports = bound.imports

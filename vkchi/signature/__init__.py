@@ -25,8 +25,9 @@ from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host
+from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import current
+from vkchi.runtime import Runtime, current
 from vkchi.signature.bound import Bound, Import
 from vkchi.signature.static_args import ById, contents, lie_apart
 from vkchi.span import Span
@@ -186,7 +187,7 @@ class ArrayParameter(Parameter):
         known = shape_of(self.dtype) if isinstance(self.dtype, Tensor) else ()
         self._needs_grad = bool(annotation.needs_grad)
         self.is_constant = annotation.needs_grad is False
-        self._element_axes = len(known) or annotation.element_dim or 0
+        self.element_axes = len(known) or annotation.element_dim or 0
         self._seen: dict[Any, ArrayArgument] = {}
 
     def sign(self, arg: Any) -> Any:
@@ -196,7 +197,7 @@ class ArrayParameter(Parameter):
             view = self._view(arg)
             if view is None:
                 raise self.refuse(f"an array is needed, not {describe(arg)}{hint_for(arg)}")
-            inner = view.shape[max(0, view.ndim - self._element_axes) :]
+            inner = view.shape[max(0, view.ndim - self.element_axes) :]
             key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
         try:
             return self._seen[key]
@@ -219,7 +220,7 @@ class ArrayParameter(Parameter):
             scalar = scalar_of_dtype(dtype)
             if scalar is None:
                 raise self.refuse(f"kernels have no type for numpy's {dtype}")
-            inner = inner if self._element_axes else ()
+            inner = inner if self.element_axes else ()
             if 0 in inner:
                 raise self.refuse(f"elements of shape {inner} have no numbers")
             elem = with_shape(scalar, inner)
@@ -232,7 +233,7 @@ class ArrayParameter(Parameter):
     def check(self, elem: Scalar | Tensor, ndim: int) -> None:
         """Raises ArgumentError for arrays of such elements and so many axes."""
         want, inner = self.annotation, shape_of(elem)
-        is_element = isinstance(self.dtype, Tensor) or not self._element_axes
+        is_element = isinstance(self.dtype, Tensor) or not self.element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
             raise self.refuse(f"an array of {self.dtype} is needed, not of {elem}")
         if want.ndim is not None and want.ndim != ndim:
@@ -324,6 +325,25 @@ class Signer:
             if type(args[k]) not in NATIVE:
                 args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
         return args
+
+    def share(
+        self, args: tuple[Any, ...], runtime: Runtime
+    ) -> tuple[tuple[Any, ...], list[Import]]:
+        """The adopted arguments with arrays of ours in place of those in the host's memory, where
+        that is used as it is, and these. The others are copied."""
+        hosts = runtime.host_arrays or host_arrays(runtime)
+        shared: list[Import] = []
+        given = list(args)
+        for k in self._arrays if hosts.can_import else ():
+            arg = given[k]
+            if isinstance(arg, Ndarray):
+                continue
+            parameter: Any = self.parameters[k]
+            found = hosts.find(arg, parameter.element_axes)
+            if found is not None:
+                given[k] = found
+                shared.append(Import(parameter.name, found.host, found, arg))
+        return (tuple(given), shared) if shared else (args, shared)
 
     def _adopted(self, parameter: Parameter, arg: Any) -> Any:
         if isinstance(arg, Storage | np.ndarray) or host.is_torch(arg):

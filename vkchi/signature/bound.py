@@ -16,6 +16,7 @@ import numpy as np
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.interop.in_place import HostNdarray
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class Import(NamedTuple):
-    """An argument in host memory and its copy on the device; arguments that are the same memory
-    share one copy. `owner` is what was passed."""
+    """An argument in host memory and its copy on the device, or the array that it is there;
+    arguments that are the same memory share one copy. `owner` is what was passed."""
 
     name: str
     view: np.ndarray[Any, Any]
@@ -49,15 +50,17 @@ class Writer(Protocol):
 
 class Bound:
     """What binding the arguments of one call yields: numbers, arrays, and which of those are copies
-    of host memory."""
+    of host memory, or in place there: `owners` keep that memory."""
 
-    __slots__ = ("arrays", "flat", "imports", "runtime")
+    __slots__ = ("arrays", "flat", "held", "imports", "owners", "runtime")
 
     def __init__(self, runtime: Runtime, constants: list[Any]) -> None:
         self.runtime = runtime
         self.flat = list(constants)
         self.arrays: dict[str, Storage] = {}
         self.imports: list[Import] = []
+        self.owners: list[object] = []
+        self.held: Any = None
 
     def bind_array(self, name: str, array: Storage) -> None:
         """Append an array's address, number of scalars and extents."""
@@ -72,6 +75,10 @@ class Bound:
         for one in self.imports:
             if one.name not in written:
                 continue
+            if any(may_overlap(one, other) for other in self.imports):
+                raise self._refuse_overlap(one, plan)
+            if isinstance(one.array, HostNdarray):
+                continue
             if not one.view.flags.writeable:
                 raise ArgumentError(
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
@@ -82,19 +89,29 @@ class Bound:
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     " and several of its elements are the same memory: pass a copy"
                 )
-            for other in self.imports:
-                if other.array is not one.array and host.may_overlap(one.view, other.view):
-                    raise ArgumentError(
-                        f"arguments `{one.name}` and `{other.name}` overlap in memory, and the "
-                        f"kernel writes to `{one.name}`{written_at(plan, one.name)}: pass a copy "
-                        "of one of them"
-                    )
+
+    def _refuse_overlap(self, one: Import, plan: Writer) -> ArgumentError:
+        other = next(other for other in self.imports if may_overlap(one, other))
+        return ArgumentError(
+            f"arguments `{one.name}` and `{other.name}` overlap in memory, and the kernel writes "
+            f"to `{one.name}`{written_at(plan, one.name)}: pass a copy of one of them"
+        )
+
+    def share(self, shared: Sequence[Import]) -> None:
+        """Take over arguments that are used in place. Their owners are kept for as long as this is
+        there itself, and the device at work with what was recorded until then."""
+        self.imports += shared
+        self.owners += [one.owner for one in shared]
+        self.held = self.runtime.device.heap.hold(self.owners)
 
     def copy_back(self, written: set[str]) -> None:
         """Bring host memory up to date with what the kernel wrote; waits if there is any."""
         for one in self.imports:
-            if one.name in written:
+            if one.name in written and not isinstance(one.array, HostNdarray):
                 one.array.copy_to(one.view)
+        if self.owners and not self.runtime.deferred:
+            self.runtime.device.wait()
+            self.owners.clear()
 
     def import_gradient(self, name: str, argument: str) -> Ndarray | None:
         """A copy of the gradient of an argument that is a torch tensor, under a name of its own;
@@ -110,6 +127,24 @@ class Bound:
         return array
 
 
+def may_overlap(one: Import, other: Import) -> bool:
+    """Whether two arguments are different arrays of which one's elements may be in the other."""
+    a, b = one.array, other.array
+    if a.buffer is b.buffer:
+        return False
+    if isinstance(a, HostNdarray) and isinstance(b, HostNdarray):
+        if a.end <= b.start or b.end <= a.start:
+            return False
+        is_same = a.start == b.start and a.shape == b.shape
+        return not (is_same and a.argument is b.argument)
+    return host.may_overlap(one.view, other.view)
+
+
+def memory_of(array: Ndarray) -> object:
+    """What is equal for arguments that are the same memory."""
+    return array.start if isinstance(array, HostNdarray) else id(array.buffer)
+
+
 def written_at(plan: Writer, name: str) -> str:
     """Where in the user's files a kernel first writes to an argument, for messages."""
     span = plan.first_write(name)
@@ -119,8 +154,10 @@ def written_at(plan: Writer, name: str) -> str:
 def tell_owners(imports: Sequence[Import], plan: Writer, *, is_taped: bool) -> None:
     """Tell torch which tensors a kernel is about to write; a tape knows of leaves itself. Raises
     ArgumentError where torch does not allow that."""
-    changed = {id(one.array) for one in imports if one.name in plan.written}
-    tensors = [one for one in imports if id(one.array) in changed and host.is_torch(one.owner)]
+    changed = {memory_of(one.array) for one in imports if one.name in plan.written}
+    tensors = [
+        one for one in imports if memory_of(one.array) in changed and host.is_torch(one.owner)
+    ]
     if not tensors:
         return
     from vkchi.interop.written import check_leaf, tell_torch

@@ -12,13 +12,14 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.weak import Parting
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
@@ -98,17 +99,21 @@ def contents(value: Any) -> Any:
 
 def lie_apart(arrays: list[Any]) -> bool:
     """Whether arrays share no memory on the device: neither they nor their gradients are one, and
-    no two are the same host memory (which is copied there once)."""
+    no two are the same host memory (which is copied there once), or overlap in it."""
     buffers: set[int] = set()
-    gradients, others = [], []
+    gradients, others, ranges = [], [], []
     for a in arrays:
         if isinstance(a, Ndarray):
             buffers.add(id(a.buffer))
+            if isinstance(a, HostNdarray):
+                ranges.append((a.start, a.end))
             if a.grad is not None:
                 gradients.append(a.grad.buffer)
         else:
             others.append(a)
     if len(buffers) + len(others) < len(arrays):
+        return False
+    if len(ranges) > 1 and any(end > start for (_, end), (start, _) in pairwise(sorted(ranges))):
         return False
     if gradients and not buffers.isdisjoint(map(id, gradients)):
         return False

@@ -59,6 +59,7 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "default_fp": 32,
     "default_ip": 32,
     "fast_math": False,
+    "host_arrays": "immediate",
     "kernel_profiler": False,
     "log_level": "info",
     "missing_gradient": "error",

@@ -77,6 +77,10 @@ class Allocator:
         """Bytes of all blocks, used or not."""
         return sum(block.total_bytes for block in self._blocks.values())
 
+    def list_blocks(self) -> list[Any]:
+        """The blocks that there are."""
+        return [block.block for block in list(self._blocks.values())]
+
     def allocate(self, size_bytes: int) -> Span:
         """A span of at least `size_bytes`, never shared with another live span.
 

@@ -1,6 +1,7 @@
 """Vulkan objects of one device: each held by a cell, and destroyed once when nothing holds it.
 
-Owns: the cells of one kind of object. Must not know: what the objects are for.
+Owns: the cells of one kind of object, and of things that are not Vulkan's. Must not know: what they
+are for.
 
 A cell is the pointer that the driver writes a handle to. It is registered before the driver makes
 the object, so none is lost to an exception in between (docs/design.md, part 6, Interrupts). When
@@ -63,6 +64,26 @@ class Gone:
     def waiting(self) -> list[Any]:
         """Those that `tag` has seen."""
         return [thing for _, thing in self._due]
+
+
+class Held:
+    """Things of others that the device may be working on, each in a cell: it is let go of once
+    nobody holds the cell, and the device is done. `sweep` under the owner's lock."""
+
+    def __init__(self, ffi: Any) -> None:
+        self._ffi = ffi
+        self.gone = Gone()
+
+    def hold(self, thing: Any) -> Any:
+        """A cell that keeps a thing."""
+        return self._ffi.gc(self._ffi.new_handle(thing), self.gone.add)
+
+    def sweep(self, recorded: int, completed: int) -> None:
+        """Let go of what is due; what is new waits for submission number `recorded`."""
+        if self.gone:
+            self.gone.tag(recorded)
+        while self.gone.is_due(completed):
+            next(self.gone.pop)
 
 
 class Handles:

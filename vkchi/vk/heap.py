@@ -1,4 +1,5 @@
-"""The memory of one device: spans of blocks, freed once the device is done with them.
+"""The memory of one device: spans of blocks, freed once the device is done with them; and what of
+the host's memory it works in.
 
 Owns: the allocator and its blocks, what is waiting to be freed, and the views of memory that
 outlive their device. Must not know: commands; it is told numbers of submissions.
@@ -28,13 +29,14 @@ from typing import Any
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import once, when_all_gone
 from vkchi.tuples import NamedTuple
-from vkchi.vk.allocator import Allocator, Span
-from vkchi.vk.handles import Gone
+from vkchi.vk.allocator import Allocator, Span, round_up
+from vkchi.vk.handles import Gone, Held
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import MIB, Block, Placement, make_block, read_budget
+from vkchi.vk.memory import MIB, Block, Placement, import_block, make_block, read_budget
 from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission
+IMPORTED = -1  # the number of a block that no allocator knows
 Left = dict[int, tuple[Block, list[Any]]]  # blocks, and the pointers into each that somebody holds
 
 
@@ -63,7 +65,8 @@ class Heap:
     def __init__(self, logical: Logical, placement: Placement) -> None:
         self.logical = logical
         self.waiting_bytes = 0
-        self.gone = Gone()
+        self.gone, self._held = Gone(), Held(logical.vk.ffi)
+        self.deques = (*self.gone.deques, *self._held.gone.deques)
         self._live: dict[int, _Live] = {}
         self._is_torn = False
         self._allocator = Allocator(lambda size_bytes: make_block(logical, size_bytes, placement))
@@ -72,6 +75,24 @@ class Heap:
     def used_bytes(self) -> int:
         """Memory in use, that which waits to be freed among it."""
         return self._allocator.used_bytes
+
+    def hold(self, thing: Any) -> Any:
+        """A cell: a thing is kept until it is gone, and the device done with what was recorded
+        before that."""
+        return self._held.hold(thing)
+
+    def import_host(self, pointer: Any, size_bytes: int) -> Memory:
+        """The host's memory at a pointer, which is kept, in whole pages around it. Raises
+        DeviceError where the driver does not take it, and for memory of this heap."""
+        blocks = [b for b in self._allocator.list_blocks() if b.pointer is not None]
+        if size_bytes <= 0 or any(b.pointer <= pointer < b.pointer + b.size_bytes for b in blocks):
+            raise DeviceError("memory of the device is not imported into it")
+        step = self.logical.physical.host_pointer_alignment
+        address = int(self.logical.vk.ffi.cast("uintptr_t", pointer))
+        start = address // step * step
+        pages = round_up(address + size_bytes - start, step)
+        block = import_block(self.logical, start, pages, self.hold(pointer))
+        return Memory(pointer, Span(block, IMPORTED, address - start, size_bytes))
 
     def allocate(self, size_bytes: int) -> Memory:
         """At least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
@@ -89,6 +110,7 @@ class Heap:
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Free what is due; what is new waits for submission number `recorded`."""
+        self._held.sweep(recorded, completed)
         if not self.gone:
             return
         self._mend()

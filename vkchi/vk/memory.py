@@ -1,7 +1,9 @@
 """Memory blocks: a VkDeviceMemory, one VkBuffer over all of it, its device address, its mapping.
 
+There are two kinds: memory that the driver allocates, and pages of the host that are imported.
+
 Owns: the choice of a memory type among those a buffer may use, and the calls. Must not know: how
-a block is divided (`allocator`), when its parts are free (`heap`).
+a block is divided (`allocator`), when its parts are free (`heap`), whose imported pages are.
 
     block = make_block(logical, 1 << 20, HOST)
     block.address, block.pointer
@@ -16,14 +18,13 @@ from typing import Any
 from vkchi.errors import DeviceError
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
+from vkchi.vk.physical import BUFFER_USAGE, HOST_ALLOCATION
 from vkchi.vk.raw import OUT_OF_HOST_MEMORY
 
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 MIB = 1 << 20
-# Numbers where the `vulkan` package lacks the name.
-BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2  # storage, device address, transfer source and target
 ADDRESS_END = 1 << 64
-DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
+DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT, a name that `vulkan` lacks
 
 
 class Placement(NamedTuple):
@@ -36,6 +37,8 @@ class Placement(NamedTuple):
 
 # Memory that the host reads and writes in place, the device's own where the two are one.
 SHARED = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED, DEVICE_LOCAL))
+# The host's own memory, which the device sees as it is.
+IMPORTED = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,))
 # Memory of the device alone.
 LOCAL = Placement(DEVICE_LOCAL, (), dislikes=HOST_VISIBLE)
 # Memory of the host that the device can reach: staging and argument blocks.
@@ -51,7 +54,7 @@ class Block:
     size_bytes: int
     address: int
     pointer: Any
-    cells: tuple[Any, Any]
+    cells: tuple[Any, ...]
 
 
 def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block:
@@ -65,14 +68,39 @@ def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block
             f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
             f"allows ({limit / MIB:.0f} MiB)"
         )
-    buffer = _make_buffer(logical, size_bytes)
+    buffer = _make_buffer(logical, size_bytes, logical.vk.NULL)
     memory, flags = _allocate(logical, buffer[0], placement)
-    info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer[0])
-    address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
-    _require_range(logical, address, size_bytes)
+    address = _read_address(logical, buffer[0], size_bytes)
     is_seen = flags & placement.needs & HOST_VISIBLE
     pointer = _map(logical, memory[0], size_bytes) if is_seen else None
     return Block(buffer[0], size_bytes, address, pointer, (buffer, memory))
+
+
+def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> Block:
+    """A block in place of the host's memory at address `start`, both multiples of
+    `host_pointer_alignment`; `keeper` is one more cell, which keeps that memory.
+
+    Raises DeviceError where the driver does not take it. Source: VK_EXT_external_memory_host.
+    """
+    vk, calls = logical.vk, logical.calls
+    doing = f"using {size_bytes} bytes of the host's memory"
+    pointer = vk.ffi.cast("void *", start)
+    external = vk.new("VkExternalMemoryBufferCreateInfo", handleTypes=HOST_ALLOCATION)
+    buffer = _make_buffer(logical, size_bytes, external)
+    found = vk.new("VkMemoryHostPointerPropertiesEXT")
+    ask = calls.vkGetMemoryHostPointerPropertiesEXT
+    vk.check(ask(logical.handle, HOST_ALLOCATION, pointer, found), doing)
+    needs = _read_needs(logical, buffer[0])
+    index = find_type(logical, needs.memoryTypeBits & found.memoryTypeBits, IMPORTED)
+    if index < 0 or needs.size > size_bytes:
+        raise DeviceError(f"{logical.physical.name} cannot use this memory of the host in place")
+    source = vk.new(
+        "VkImportMemoryHostPointerInfoEXT", handleType=HOST_ALLOCATION, pHostPointer=pointer
+    )
+    memory = _bind_new(logical, buffer[0], size_bytes, index, source, doing)
+    address = _read_address(logical, buffer[0], size_bytes)
+    cells = (buffer, memory, keeper)
+    return Block(buffer[0], size_bytes, address, vk.ffi.cast("char *", start), cells)
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
@@ -89,30 +117,51 @@ def find_type(logical: Logical, allowed_bits: int, placement: Placement) -> int:
     return best
 
 
-def _make_buffer(logical: Logical, size_bytes: int) -> Any:
+def _make_buffer(logical: Logical, size_bytes: int, chain: Any) -> Any:
     """The cell of a new buffer."""
     vk = logical.vk
-    info = vk.new("VkBufferCreateInfo", size=size_bytes, usage=BUFFER_USAGE)
+    info = vk.new("VkBufferCreateInfo", size=size_bytes, usage=BUFFER_USAGE, pNext=chain)
     call = logical.calls.vkCreateBuffer
     return logical.handles("VkBuffer").make(call, info, "making a buffer")
 
 
 def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any, int]:
     """(cell of memory bound to the buffer, flags of its type)."""
-    vk, calls, device = logical.vk, logical.calls, logical.handle
-    needs = vk.ffi.new("VkMemoryRequirements *")
-    calls.vkGetBufferMemoryRequirements(device, buffer, needs)
+    needs = _read_needs(logical, buffer)
     index = find_type(logical, needs.memoryTypeBits, placement)
     if index < 0:
         raise DeviceError(f"{logical.physical.name} has no memory type for arrays")
-    info = vk.new(
-        "VkMemoryAllocateInfo", allocationSize=needs.size, memoryTypeIndex=index,
-        pNext=vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS),
-    )  # fmt: skip
     doing = f"allocating {needs.size / MIB:.1f} MiB"
-    memory = logical.handles("VkDeviceMemory").make(calls.vkAllocateMemory, info, doing)
-    vk.check(calls.vkBindBufferMemory(device, buffer, memory[0], 0), doing)
+    memory = _bind_new(logical, buffer, needs.size, index, logical.vk.NULL, doing)
     return memory, logical.physical.memory_types[index].flags
+
+
+def _read_needs(logical: Logical, buffer: Any) -> Any:
+    needs = logical.vk.ffi.new("VkMemoryRequirements *")
+    logical.calls.vkGetBufferMemoryRequirements(logical.handle, buffer, needs)
+    return needs
+
+
+def _bind_new(
+    logical: Logical, buffer: Any, size_bytes: int, index: int, chain: Any, doing: str
+) -> Any:
+    """The cell of new memory of type `index`, bound to the buffer."""
+    vk, calls = logical.vk, logical.calls
+    flags = vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS, pNext=chain)
+    info = vk.new(
+        "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=index, pNext=flags
+    )
+    memory = logical.handles("VkDeviceMemory").make(calls.vkAllocateMemory, info, doing)
+    vk.check(calls.vkBindBufferMemory(logical.handle, buffer, memory[0], 0), doing)
+    return memory
+
+
+def _read_address(logical: Logical, buffer: Any, size_bytes: int) -> int:
+    """The device address of a buffer. Raises OutOfMemory where it cannot be one."""
+    info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
+    address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
+    _require_range(logical, address, size_bytes)
+    return address
 
 
 def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:

@@ -16,6 +16,9 @@ from vkchi.target.caps import Caps
 from vkchi.vk.raw import Vulkan
 
 PLAIN = "VkPhysicalDeviceFeatures2"
+# Numbers where the `vulkan` package lacks the name.
+BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2  # storage, device address, transfer source and target
+HOST_ALLOCATION = 0x80  # VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 # (struct, extension that brings it, fields): what is present is enabled, nothing else.
 FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -143,6 +146,7 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
     extensions = _list_extensions(vk, handle)
     plain, in11, in12, in13, host = _read_properties(vk, handle, extensions)
     features = _read_features(vk, handle, extensions) if _split(plain.apiVersion) >= (1, 3) else []
+    imports = _can_import_host(vk, handle, extensions)
     family, timestamp_bits = _find_compute_family(vk, handle)
     text = vk.ffi.string
     limits = plain.limits
@@ -162,7 +166,7 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         timestamp_bits=timestamp_bits,
         timestamp_ns=limits.timestampPeriod,
         allocation_limit_bytes=min(in11.maxMemoryAllocationSize, in13.maxBufferSize),
-        host_pointer_alignment=host.minImportedHostPointerAlignment,
+        host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
         can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
         caps=_read_caps(vk, features, limits, in11, in12),
     )
@@ -189,6 +193,20 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
     vk.lib.vkGetPhysicalDeviceProperties2(handle, both)
     plain = vk.ffi.new("VkPhysicalDeviceProperties *", both.properties)
     return plain, in11, in12, in13, host
+
+
+def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
+    """Whether buffers can lie in memory that the host allocated: SwiftShader has the extension, and
+    no such buffers."""
+    if "VK_EXT_external_memory_host" not in extensions:
+        return False
+    asked = vk.new(
+        "VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=HOST_ALLOCATION
+    )
+    found = vk.new("VkExternalBufferProperties")
+    vk.lib.vkGetPhysicalDeviceExternalBufferProperties(handle, asked, found)
+    flags = found.externalMemoryProperties.externalMemoryFeatures
+    return bool(flags & vk.const.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
 
 
 def new_feature_chain(vk: Vulkan, extensions: frozenset[str]) -> tuple[Any, list[tuple[Any, str]]]:

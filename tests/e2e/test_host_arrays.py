@@ -1,0 +1,477 @@
+"""Arrays of numpy and torch as arguments: in place where the device's memory is the host's."""
+
+import gc
+import os
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
+from vkchi.interop.in_place import MOST_IMPORTS, host_arrays
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import current
+
+pytestmark = pytest.mark.device
+
+DTYPES = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "u1"]
+
+
+@pytest.fixture
+def in_place():
+    """Tests of what is used in place, on devices that do so."""
+    if not current().device.host_pointer_alignment:
+        pytest.skip("this device does not use memory of the host in place")
+
+
+@pytest.fixture
+def no_copies(monkeypatch, in_place):
+    """Any copy to or from the device is an error."""
+
+    def refuse(*args):
+        raise AssertionError("a copy was made")
+
+    monkeypatch.setattr(Ndarray, "put_unnoticed", refuse)
+    monkeypatch.setattr(Storage, "copy_unnoticed", refuse)
+
+
+@ti.kernel
+def double(x: ti.types.ndarray()):
+    for I in ti.grouped(x):
+        x[I] += x[I]
+
+
+@ti.kernel
+def add(x: ti.types.ndarray(), y: ti.types.ndarray()):
+    for i in x:
+        y[i] += x[i]
+
+
+@ti.kernel
+def total(x: ti.types.ndarray()) -> ti.f32:
+    s = 0.0
+    for i in x:
+        s += x[i]
+    return s
+
+
+def find(array, element_axes=0):
+    return host_arrays(current()).find(array, element_axes)
+
+
+def is_in_place(array):
+    """Whether it is; the addresses are compared."""
+    found = find(array)
+    if found is None:
+        return False
+    assert found.host.ctypes.data == array.__array_interface__["data"][0]
+    assert found.host.nbytes == found.size_bytes == array.nbytes
+    if "llvmpipe" in current().device.info.name:  # whose device addresses are the host's
+        assert found.buffer.address == array.ctypes.data
+    return True
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_arrays_of_every_dtype_are_used_where_they_lie(name, need, no_copies):
+    need(name)
+    x = np.ones(12, getattr(ti, name).dtype)
+    assert is_in_place(x)
+    if name != "u1":
+        double(x)
+        assert x.tolist() == [2] * 12
+
+
+def test_tensors_are_used_where_they_lie(no_copies):
+    torch = pytest.importorskip("torch")
+    x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    version = x._version
+    assert find(x).start == x.data_ptr()
+    double(x)
+    assert x.tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert x._version == version + 1
+    double(x[1])
+    double(torch.nn.Parameter(x, requires_grad=False))
+    assert x.tolist() == [[0, 4, 8], [24, 32, 40]]
+
+
+def test_parts_of_arrays_lie_anywhere_in_a_page(no_copies):
+    base = np.arange(3000, dtype=np.float32)
+    for begin in (0, 1, 3, 1023, 1024, 2047):
+        part = base[begin : begin + 900]
+        want = part * 2
+        assert is_in_place(part)
+        double(part)
+        assert (part == want).all()
+
+
+def test_vectors_and_matrices_are_elements(no_copies):
+    @ti.kernel
+    def turn(x: ti.types.ndarray(dtype=ti.types.vector(3, ti.f32), ndim=1)):
+        for i in x:
+            x[i] = x[i].zyx
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    turn(x)
+    assert x.tolist() == [[2, 1, 0], [5, 4, 3], [8, 7, 6], [11, 10, 9]]
+
+
+def test_an_array_of_no_axes(no_copies):
+    @ti.kernel
+    def put(x: ti.types.ndarray(ndim=0)):
+        x[None] = x[None] + 3
+
+    x = np.array(4.0, np.float32)
+    put(x)
+    assert x == 7
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_strays_change_nothing_around_an_array(name, need, in_place):
+    """What is behind its end, and before its begin, is somebody else's."""
+    need(name)
+
+    @ti.kernel
+    def scatter(x: ti.types.ndarray(), n: ti.i32):
+        for i in range(n):
+            x[i - 20] = 1
+            x[i - 20] = x[i]
+
+    base = np.zeros(72, getattr(ti, name).dtype)
+    base[::3] = 1
+    before, x = base.copy(), base[24:48]
+    assert is_in_place(x)
+    scatter(x, 80)
+    assert (base[:24] == before[:24]).all()
+    assert (base[48:] == before[48:]).all()
+
+
+@pytest.mark.parametrize("name", ["i8", "u8", "i16", "u16", "f16", "i32", "f32"])
+def test_atomics_change_nothing_around_an_array(name, need, in_place):
+    need(name)
+
+    @ti.kernel
+    def count(x: ti.types.ndarray(), n: ti.i32):
+        for i in range(n):
+            ti.atomic_add(x[i % 24], 1)
+            ti.atomic_max(x[i - 20], 2)
+
+    base = np.full(72, 5, getattr(ti, name).dtype)
+    x = base[24:48]
+    assert is_in_place(x)
+    count(x, 96)
+    assert x.tolist() == [9] * 24
+    assert base[:24].tolist() == base[48:].tolist() == [5] * 24
+
+
+def test_strays_of_vectors_and_several_axes(in_place):
+    @ti.kernel
+    def scatter(x: ti.types.ndarray(dtype=ti.types.vector(2, ti.f32), ndim=2)):
+        for i, j in ti.ndrange(9, 9):
+            x[i + 3, j - 5] = ti.Vector([7.0, 8.0])
+            x[i, j][1] += x[j, i][0]
+
+    base = np.zeros(16 * 8, np.float32)
+    scatter(base[32:64].reshape(4, 4, 2))
+    assert (base[:32] == 0).all()
+    assert (base[64:] == 0).all()
+
+
+# --- what is copied ----------------------------------------------------------------------------
+
+
+def swapped(n):
+    return np.arange(n, dtype=np.float32).astype(">f4")
+
+
+def unaligned(n):
+    raw = bytearray(1 + 4 * n)
+    x = np.frombuffer(raw, np.float32, n, offset=1)
+    x[:] = np.arange(n)
+    return x
+
+
+COPIED = {
+    "every second": lambda n: np.arange(2 * n, dtype=np.float32)[::2],
+    "backwards": lambda n: np.arange(n, dtype=np.float32)[::-1],
+    "column": lambda n: np.arange(3 * n, dtype=np.float32).reshape(n, 3)[:, 1],
+    "fortran": lambda n: np.asfortranarray(np.ones((n, n), np.float32)),
+    "empty": lambda n: np.zeros(0, np.float32),
+    "no rows": lambda n: np.zeros((n, 0), np.float32),
+    "unaligned": unaligned,
+    "byte order": swapped,
+    "three bytes": lambda n: np.arange(3, dtype=np.uint8),
+    "half a word": lambda n: np.arange(9, dtype=np.int16)[1:],
+}
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_cannot_be_used_in_place_is_copied_both_ways(name, need):
+    x = COPIED[name](8)
+    if x.dtype.itemsize < 4:
+        need("u8", "i16")
+    assert find(x) is None
+    want = x.astype(x.dtype.newbyteorder("=")) * 2
+    double(x)
+    assert (x == want).all()
+
+
+def test_read_only_arrays_are_read_and_not_written():
+    x = np.arange(4, dtype=np.float32)
+    x.flags.writeable = False
+    assert total(x) == 6
+    with pytest.raises(ArgumentError, match="this numpy array is read-only"):
+        double(x)
+    assert total(np.broadcast_to(np.float32(2), 5)) == 10
+
+
+def test_overlapping_arrays_are_refused_where_one_is_written():
+    base = np.arange(10, dtype=np.float32)
+    with pytest.raises(ArgumentError, match="`y` and `x` overlap in memory"):
+        add(base[:8], base[2:])
+    assert base.tolist() == list(range(10))
+
+    @ti.kernel
+    def dot(x: ti.types.ndarray(), y: ti.types.ndarray()) -> ti.f32:
+        s = 0.0
+        for i in x:
+            s += x[i] * y[i]
+        return s
+
+    assert dot(base[:8], base[2:]) == sum(i * (i + 2) for i in range(8))
+    add(base[:5], base[5:])
+    assert base.tolist() == [0, 1, 2, 3, 4, 5, 7, 9, 11, 13]
+
+
+def test_one_array_twice():
+    x = np.arange(5, dtype=np.float32)
+    add(x, x)
+    add(x, x[:])
+    assert x.tolist() == [0, 4, 8, 12, 16]
+
+
+def test_a_tensor_and_its_numpy_view():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(4, dtype=torch.float32)
+    before = x._version
+    add(x, x.numpy())
+    assert x.tolist() == [0, 2, 4, 6]
+    assert x._version > before  # it is the tensor that was written
+
+
+def test_tensors_that_are_copied():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8, dtype=torch.float32)
+    double(x[::2])
+    double(x.reshape(4, 2).t())
+    assert x.tolist() == [0, 2, 8, 6, 16, 10, 24, 14]
+    sparse = torch.eye(3).to_sparse()
+    with pytest.raises(ArgumentError, match="numpy cannot view"):
+        double(sparse)
+    with pytest.raises(ArgumentError, match="bfloat16"):
+        double(torch.ones(4, dtype=torch.bfloat16))
+
+
+def test_memory_of_the_device_itself_is_not_imported(in_place):
+    x = ti.ndarray(ti.f32, 64)
+    assert find(np.from_dlpack(x)) is None
+    add(x, np.from_dlpack(x))
+
+
+def test_debug_mode_looks_at_copies(own_runtime):
+    ti.init(debug=True)
+    assert not host_arrays(current()).can_import
+    x = np.arange(3, dtype=np.float32)
+    double(x)
+    assert x.tolist() == [0, 2, 4]
+
+
+# --- when --------------------------------------------------------------------------------------
+
+
+def test_a_call_waits_and_lets_go(in_place):
+    x = np.ones(1 << 16, np.float32)
+    held = sys.getrefcount(x)
+    double(x)
+    assert not current().device.busy
+    assert x[-1] == 2
+    assert sys.getrefcount(x) == held
+
+
+def test_deferred_calls_are_seen_after_sync(own_runtime, in_place):
+    ti.init(host_arrays="deferred")
+    assert ti.cfg.host_arrays == "deferred"
+    x = np.ones(1 << 20, np.float32)
+    for _ in range(4):
+        double(x)
+    assert current().device.busy
+    ti.sync()
+    assert (x == 16).all()
+    y = ti.field(ti.f32, ())
+
+    @ti.kernel
+    def read(x: ti.types.ndarray()):
+        y[None] = x[5]
+
+    double(x)
+    read(x)
+    assert y[None] == 32
+    assert x[7] == 32
+
+
+def test_deferred_calls_keep_arrays_until_they_are_done(own_runtime, in_place):
+    ti.init(host_arrays="deferred")
+    x = np.ones(1 << 20, np.float32)
+    gone = weakref.ref(x)
+    double(x)
+    del x
+    gc.collect()
+    assert gone() is not None
+    ti.sync()
+    ti.ndarray(ti.f32, 1)
+    assert gone() is None
+
+
+def test_launches_in_order_on_overlapping_memory(own_runtime, in_place):
+    ti.init(host_arrays="deferred")
+    x = np.zeros(4096, np.float32)
+
+    @ti.kernel
+    def move(x: ti.types.ndarray(), by: ti.f32):
+        for i in x:
+            x[i] += by
+
+    for k in range(200):
+        move(x[k : 2048 + k], 1)
+        move(x[: 2048 + k], 1)
+    ti.sync()
+    want = np.zeros(4096, np.float32)
+    for k in range(200):
+        want[k : 2048 + k] += 1
+        want[: 2048 + k] += 1
+    assert (x == want).all()
+
+
+def test_an_interrupted_wait_keeps_arrays_until_the_device_is_done(in_place, monkeypatch):
+    device, wait = current().device, type(current().device).wait
+    x = np.ones(1 << 16, np.float32)
+    gone = weakref.ref(x)
+    double(x)
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(device), "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        double(x)
+    monkeypatch.setattr(type(device), "wait", wait)
+    x = None
+    gc.collect()
+    assert gone() is not None
+    ti.sync()
+    device.sweep()
+    assert gone() is None
+
+
+def test_the_option_has_two_values(own_runtime):
+    with pytest.raises(ArgumentError, match="host_arrays is 'immediate' or 'deferred'"):
+        ti.init(host_arrays="later")
+
+
+# --- how long ----------------------------------------------------------------------------------
+
+
+def count_objects():
+    logical = current().device._logical
+    return sum(len(logical.handles(kind)._made) for kind in ("VkBuffer", "VkDeviceMemory"))
+
+
+def test_a_thousand_arrays_leave_nothing(no_copies):
+    ti.sync()
+    before, files = count_objects(), len(os.listdir("/proc/self/fd"))
+    kept = [np.ones(100, np.float32) for _ in range(300)]
+    for k in range(1000):
+        double(np.ones(5000, np.float32))
+        double(kept[k % 300])
+    assert len(host_arrays(current())) <= MOST_IMPORTS
+    assert count_objects() <= before + 2 * MOST_IMPORTS + 4
+    assert len(os.listdir("/proc/self/fd")) == files
+    del kept
+    gc.collect()
+    find(np.ones(1, np.float32))
+    ti.sync()
+    current().device.sweep()
+    assert count_objects() <= before + 4
+
+
+def test_what_was_imported_goes_with_its_owner(in_place):
+    known = host_arrays(current())
+    x = np.ones(4096, np.float32)
+    double(x[8:])
+    double(x[:100])
+    count = len(known)
+    del x
+    gc.collect()
+    y = np.ones(1, np.float32)
+    find(y)
+    assert len(known) == count - 2 + 1
+
+
+def test_tensors_that_move_are_found_where_they_are(in_place):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1000)
+    double(x)
+    x.resize_(1 << 20)
+    x.fill_(3)
+    double(x)
+    assert (x == 6).all()
+    x.data = torch.full((7,), 2.0)
+    double(x)
+    assert x.tolist() == [4] * 7
+
+
+def test_threads_share_what_is_imported(in_place):
+    x = [np.ones(1000, np.float32) for _ in range(4)]
+
+    def work(k):
+        for _ in range(20):
+            double(x[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((a == 2.0**20).all() for a in x)
+
+
+# --- gradients ---------------------------------------------------------------------------------
+
+
+def test_tapes_and_gradients_of_tensors_are_as_of_copies(in_place):
+    torch = pytest.importorskip("torch")
+
+    @ti.kernel
+    def square(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] * x[i]
+
+    @ti.kernel
+    def summed(y: ti.types.ndarray(), loss: ti.template()):
+        for i in y:
+            loss[None] += y[i]
+
+    x = torch.arange(5, dtype=torch.float32, requires_grad=True)
+    y, loss = torch.zeros(5, requires_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    with torch.no_grad():
+        square(x, y)  # in place, before the tape
+    with ti.ad.Tape(loss):
+        square(x, y)
+        summed(y, loss)
+        with torch.no_grad():
+            x.fill_(9)  # after it was read
+    assert x.grad.tolist() == [0, 2, 4, 6, 8]
+    assert loss[None] == 30

@@ -1,0 +1,212 @@
+"""Arrays of numpy and torch that kernels use where they lie, on devices whose memory is the host's.
+
+Owns: which arrays can be, ours over them, the cache of what was imported. Must not know: kernels.
+
+The pages around an array are imported once (VK_EXT_external_memory_host) and kept for the next
+call, for as long as their owner lives: numpy's first array over the memory, torch's storage. What
+is not contiguous, aligned, writable, of the host's byte order and of a type that the device keeps
+as it is, is copied (None here); so are numbers of less than 32 bits that do not fill whole words,
+for kernels may exchange the words around them, and memory of the device itself, seen by DLPack.
+
+    made = host_arrays(runtime).find(values, 0)
+    made.host[0] = 1        # of numpy's array `values`
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vkchi.errors import ArgumentError, DeviceError
+from vkchi.fields.elements import choose_stored
+from vkchi.interop import host
+from vkchi.interop.dtypes import to_taichi_type
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
+
+if TYPE_CHECKING:
+    from vkchi.buffer import Buffer
+
+MOST_IMPORTS = 256
+WORD_BYTES = 4
+
+
+class HostNdarray(Ndarray):
+    """An array in memory of the host, from address `start` to `end`. Whoever uses it sees to it
+    that the memory is kept."""
+
+    is_bare = is_copy = True
+    host: np.ndarray[Any, Any]
+
+    def __init__(
+        self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...], buffer: Buffer
+    ) -> None:
+        self.describe(runtime, elem, None)
+        self.arrange(shape, row_major(shape, self.components))
+        self.attach(buffer, is_own=True)
+        self.start = self.host.ctypes.data
+        self.end = self.start + self.size_bytes
+
+
+class Seen(NamedTuple):
+    """The memory of an array: what keeps it, its address, dtype and shape."""
+
+    owner: Any
+    address: int
+    dtype: Any
+    shape: tuple[int, ...]
+
+
+class Owner(weakref.ref[Any]):
+    """A reference to what keeps memory, that knows where in the cache it stands."""
+
+    __slots__ = ("key",)
+    key: Hashable
+
+
+class Imported(NamedTuple):
+    """Memory that was imported: who keeps it, and an array over it."""
+
+    owner: Owner
+    array: HostNdarray
+
+
+class HostArrays:
+    """What one device has imported of the host's memory; nothing unless it `can_import`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        is_able = runtime.device.host_pointer_alignment > 0
+        self.can_import = is_able and not runtime.options.debug
+        ffi = runtime.device.heap.logical.vk.ffi
+        self._cast, self._bytes = ffi.cast, ffi.from_buffer
+        self._known: dict[Hashable, Imported] = {}
+        self._gone: deque[Owner] = deque()
+        self._readers: dict[type, Callable[[Any], Seen | None]] = {np.ndarray: self._see_numpy}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def find(self, array: Any, element_axes: int) -> HostNdarray | None:
+        """The array over another one, whose last axes are those of its elements; None where it must
+        be copied."""
+        if self._gone:
+            self._forget()
+        seen = (self._readers.get(type(array)) or self._add_reader(array))(array)
+        if seen is None:
+            return None
+        owner, address, dtype, shape = seen
+        key = (address, dtype, shape, element_axes)
+        known = self._known.get(key)
+        if known is None or known.owner() is not owner:
+            known = self._import(key, owner)
+            if known is None:
+                return None
+        return known.array
+
+    # --- what arrays are ---------------------------------------------------------------------
+
+    def _add_reader(self, array: Any) -> Callable[[Any], Seen | None]:
+        """How arrays of a class that was not met before are looked at."""
+        kind, torch = type(array), sys.modules.get("torch")
+        reader: Callable[[Any], Seen | None] = see_nothing
+        if isinstance(array, np.ndarray):
+            reader = self._see_derived
+        elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
+            reader = see_tensor
+        self._readers[kind] = reader
+        return reader
+
+    def _see_numpy(self, array: np.ndarray[Any, Any]) -> Seen | None:
+        if not (array.flags.carray and array.dtype.isnative and array.size):
+            return None
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        try:
+            address = int(self._cast("uintptr_t", self._bytes(array)))
+        except ValueError:  # a dtype that Python's buffers have no name for
+            return None
+        return Seen(owner, address, array.dtype, array.shape)
+
+    def _see_derived(self, array: np.ndarray[Any, Any]) -> Seen | None:
+        try:
+            return self._see_numpy(host.plain(array))
+        except ArgumentError:
+            return None
+
+    # --- imports -----------------------------------------------------------------------------
+
+    def _import(self, key: tuple[int, Any, tuple[int, ...], int], owner: Any) -> Imported | None:
+        try:
+            made = self._make(*key)
+        except (ArgumentError, DeviceError):  # the copy says what is wrong, if it is more than this
+            return None
+        if made is None:
+            return None
+        reference = Owner(owner, self._gone.append)
+        reference.key = key
+        if len(self._known) >= MOST_IMPORTS:
+            self._known.pop(next(iter(self._known)), None)
+        known = self._known[key] = Imported(reference, made)
+        return known
+
+    def _make(
+        self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
+    ) -> HostNdarray | None:
+        is_numpys = isinstance(dtype, np.dtype)
+        scalar = scalar_of_dtype(dtype) if is_numpys else to_taichi_type(dtype)
+        if scalar is None:
+            return None
+        device, axes = self._runtime.device, len(shape) - element_axes
+        size = scalar.dtype.itemsize
+        size_bytes = prod(shape) * size
+        is_whole = size >= WORD_BYTES or not (address % WORD_BYTES or size_bytes % WORD_BYTES)
+        if axes < 0 or address % size or not (size_bytes and is_whole):
+            return None
+        if choose_stored(device, scalar).dtype.itemsize != size:
+            return None
+        buffer = device.import_host(self._cast("char *", address), size_bytes)
+        inner, outer = tuple(shape[axes:]), tuple(shape[:axes])
+        return HostNdarray(self._runtime, with_shape(scalar, inner), outer, buffer)
+
+    def _forget(self) -> None:
+        """Drop what was imported of memory whose owner is gone."""
+        while self._gone:
+            owner = self._gone.popleft()
+            known = self._known.get(owner.key)
+            if known is not None and known.owner is owner:
+                self._known.pop(owner.key, None)
+
+
+def see_tensor(tensor: Any) -> Seen | None:
+    """The memory of a torch tensor; None where it has none of the host's, or not in order."""
+    try:
+        if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
+            return None
+        return Seen(tensor.untyped_storage(), tensor.data_ptr(), tensor.dtype, tensor.shape)
+    except (RuntimeError, NotImplementedError):  # sparse, or torch's own stand-in for a tensor
+        return None
+
+
+def see_nothing(_array: object) -> None:
+    """Of a class of which nothing is known."""
+
+
+def host_arrays(runtime: Runtime) -> HostArrays:
+    """What the runtime's device has imported. In debug mode, nothing is: copies are looked at."""
+    found: HostArrays | None = runtime.host_arrays
+    if found is None:
+        found = runtime.host_arrays = HostArrays(runtime)
+    return found
