@@ -183,6 +183,15 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     return found
 
 
+def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
+    """The kinds of ops in a region that touch each base, or another that may be the same memory."""
+    found: dict[Value, set[str]] = {}
+    for op in walk(region):
+        if op.kind in READS or op.kind in WRITES:
+            found.setdefault(base_of(op.args[0]), set()).add(op.kind)
+    return {b: {k for o, ks in found.items() if may_share(b, o) for k in ks} for b in found}
+
+
 # --- what regions do ---------------------------------------------------------------------------
 
 SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)

@@ -18,12 +18,11 @@ from vkchi.ir.core import Op, Region, Value, base_of, walk
 from vkchi.ir.ops import READS, TABLE, Effect
 
 
-class Variance(Flow):
-    """What varies along an axis of the loop with this body: values and private places (`found`),
-    and the ops inside control that does not go the same way in all iterations (`decided`)."""
+class Dependents(Flow):
+    """What is computed from an axis's index, or from what iterations make for themselves (`found`),
+    whatever decides whether it is."""
 
     def __init__(self, body: Region, index: Value) -> None:
-        self.decided: set[Op] = set()
         super().__init__(body, [index, *own_values(body)])
 
     def follow(self, v: Value) -> Iterator[Value]:
@@ -32,6 +31,15 @@ class Variance(Flow):
         if is_memory(v):
             for op in self.uses.get(v, ()):
                 yield from op.results
+
+
+class Variance(Dependents):
+    """What varies along an axis of the loop with this body: values and private places (`found`),
+    and the ops inside control that does not go the same way in all iterations (`decided`)."""
+
+    def __init__(self, body: Region, index: Value) -> None:
+        self.decided: set[Op] = set()
+        super().__init__(body, index)
 
     def decide(self, op: Op) -> Iterator[Value]:
         """All that is made inside, and the results."""

@@ -5,11 +5,12 @@
       s, t, u, v = for q { w = b[q]; s + a[4g, q] * w, ..., v + a[4g + 3, q] * w }
       c[4g] = s; ...; c[4g + 3] = v }
 
-What is the same in all copies, loads above all, is done once (`analysis.variance`): the reason to
-do this. It is done along the axis where serial loops save most loads per iteration, if that is a
-fair part of them and enough invocations remain: four iterations at a time, and then once more two,
-which makes blocks of two axes, or serves loops that carry too much for four. The last iterations,
-where the number is odd, are gone through one after the other; that much code is not written twice.
+What is the same in all copies, loads above all, is done once (`analysis.variance`), and sums that
+go to one place are one atomic: the reasons to do this. It is done along the axis where serial loops
+save most accesses per iteration, if that is a fair part of them and enough invocations remain: four
+iterations at a time, and then once more two, which makes blocks of two axes, or serves loops that
+carry too much for four. The last iterations, where the number is odd, are gone through one after the
+other; that much code is not written twice.
 
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. Not so where they look at the number of their invocation, wait for each other, report,
@@ -23,6 +24,7 @@ Owns: this form, and when it is worth it. Must not know: how loads are emitted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.linear import linear_form
@@ -30,13 +32,13 @@ from vkchi.analysis.variance import Variance, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of, bodies_of, control_of, first_values
-from vkchi.ir.core import Func, Op, Param, Region, Value, walk
-from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.map_grid import find_order, is_processor, most_threads
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Tensor, Type, scalar_of
+from vkchi.types import Tensor, Type, f16, scalar_of
 
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
@@ -117,6 +119,8 @@ def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
     `commoning` will see."""
     if load not in variance.found:
         return 1.0
+    if load.kind in ATOMICS:
+        return 0.0 if load.args[0] in variance.found else 1.0
     place = load.args[0]
     assert isinstance(place, Op)
     if load.kind != "load" or place.kind != "elem":
@@ -220,14 +224,17 @@ def copy_jammed(
             b.emit("add", start, b.const(k, scalar_of(start.type)), name=index.name) if k else start
         )
         copies.append({**outer, index: own})
-    Jammer(b, choice.variance, copies).ops(body.ops[:-1])
+    Jammer(b, body, choice.variance, copies).ops(body.ops[:-1])
 
 
 class Jammer:
     """Copies ops side by side; `maps` lead from old values to those of each copy."""
 
-    def __init__(self, b: Builder, variance: Variance, maps: list[dict[Value, Value]]) -> None:
+    def __init__(
+        self, b: Builder, body: Region, variance: Variance, maps: list[dict[Value, Value]]
+    ) -> None:
         self.b, self.variance, self.maps = b, variance, maps
+        self.used = used_in(body)
 
     def ops(self, ops: Sequence[Op]) -> None:
         """Append ops: once, once for each copy, or what is in them side by side."""
@@ -235,6 +242,8 @@ class Jammer:
             if op.regions and op not in self.variance.decided:
                 self.b.span = op.span
                 self.control(op)
+            elif self.is_sum(op):
+                self.sum(op)
             elif self.is_own(op):
                 for map in self.maps:
                     Cloner(self.b, map).ops([op])
@@ -252,6 +261,19 @@ class Jammer:
             or bool(op.regions)
             or not self.variance.found.isdisjoint(op.results)
         )
+
+    def is_sum(self, op: Op) -> bool:
+        """Whether all copies add to one place, and none asks what stood there."""
+        if op.kind not in ATOMICS or op in self.used or op.args[0] in self.variance.found:
+            return False
+        return scalar_of(op.args[1].type) is not f16  # a sum of these is rounded once only
+
+    def sum(self, op: Op) -> None:
+        """Append one atomic for all copies."""
+        b, combine = self.b, ATOMICS[op.kind].combine
+        values = [map.get(op.args[1], op.args[1]) for map in self.maps]
+        total = reduce(lambda x, y: b.emit(combine, x, y), values)
+        b.emit(op.kind, self.maps[0].get(op.args[0], op.args[0]), total)
 
     def each(self, values: Sequence[Value], slots: Sequence[Value]) -> list[Value]:
         """What stands for values: one of each copy where the slot that it goes to varies."""

@@ -58,6 +58,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_but_sums": Entry("demote:demote_but_sums"),
     "strength": Entry("strength:reduce_strength"),
     "split": Entry("split:split_dispatches"),
+    "coarsen": Entry("coarsen:coarsen", "caps"),
     "reduce": Entry("reduce:reduce", "caps"),
     "jam": Entry("jam:jam", "caps"),
     "indices": Entry("indices:order_indices"),
@@ -89,6 +90,9 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
     Step("dce", "private places never read; reduce wants to see all uses of a place", ("forward",)),
     Step("bounds", "reduce and map_grid hide that an index belongs to its loop"),
+    Step("coarsen", "makes serial loops for reduce to take sums out of"),
+    Step("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
+    Step("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
@@ -127,8 +131,8 @@ LOWERING: tuple[Step, ...] = (
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
-    "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm", "reduce",
-    "strength",
+    "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm",
+    "reduce", "strength",
 })  # fmt: skip
 
 

@@ -259,8 +259,9 @@ def find_claims(
         if op.kind not in MEMORY or op.args[0] not in roots or op in taken:
             continue
         root = roots[op.args[0]]
-        claim = None if op in used or op.kind not in ATOMICS else make_claim(op, defined, guarded)
-        kinds.setdefault(root, set()).add(op.kind if claim else "access")
+        is_sum = op.kind in ATOMICS and op not in used
+        kinds.setdefault(root, set()).add(op.kind if is_sum else "access")
+        claim = make_claim(op, defined, guarded) if is_sum else None
         if claim:
             claims.append(claim)
     return [c for c in claims if is_free(loop, roots[c.atomic.args[0]], kinds)]

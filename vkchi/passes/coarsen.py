@@ -1,0 +1,170 @@
+"""Coarsening: an invocation goes through a strip of an axis, along which sums go to one place.
+
+    parallel 0, n, 0, m {(i, j) atomic_add r[i], x[i, j]}        becomes
+    parallel 0, n, 0, strips {(i, s) for k in 0..trips { j = s + k * strips; ... }}
+
+Then `reduce` makes the atomics of a strip one, `licm` hoists what depends on other axes alone, and
+where there is one strip, which is so as soon as the other axes keep the device busy, the atomic may
+be none (`demote_all`): a product of matrices that is written as `c[i, j] += a[i, k] * b[k, j]` over
+three axes is a loop over k. Strips are interleaved: neighbours stay at neighbouring places.
+
+A place that is the same along all axes is left to `reduce`, which shares the whole loop out for it.
+
+Owns: this form, and when it is worth it. Must not know: what becomes of the atomics.
+
+    >>> coarsen(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vkchi.analysis.alias import kinds_of_accesses
+from vkchi.analysis.host_numbers import axis_length, host_length
+from vkchi.analysis.variance import Dependents
+from vkchi.ir.axes import as_i32
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
+from vkchi.ir.rebuild import Cloner, rebuild
+from vkchi.passes.map_grid import is_processor, most_threads
+from vkchi.target.caps import Caps
+from vkchi.types import i32, scalar_of
+
+SHORTEST = 4  # iterations of a strip, where that is known before
+SPARE = 8  # a processor is busy with so many times fewer invocations than it gets elsewhere
+HINDRANCES = PER_INVOCATION | {"shared", "random"}
+UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
+
+
+def coarsen(fn: Func, caps: Caps) -> Func:
+    """The Func with strips of an axis in loops whose sums go to one place along it."""
+    if not any(op.kind in ATOMICS for op in walk(fn.body)):
+        return fn
+    used = used_in(fn.body)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind != "parallel" or not may_coarsen(op):
+            return None
+        axis = choose_axis(op, used)
+        if axis is None or not is_worth_it(op, axis, caps):
+            return None
+        build_strips(b, op, args, axis, least_threads(caps))
+        return ()
+
+    return rebuild(fn, visit)
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+def may_coarsen(op: Op) -> bool:
+    """Whether nothing hinders that an invocation does several iterations of a `parallel`."""
+    return (
+        op.attr is None
+        and len(op.args) > 2
+        and host_length(op) is not None
+        and all(scalar_of(v.type) is i32 for v in op.args)
+        and not any(
+            x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in walk(op.regions[0])
+        )
+    )
+
+
+def choose_axis(op: Op, used: set[Value]) -> int | None:
+    """The axis along which most sums go to one place, the last one of equals; None if there are no
+    such sums."""
+    body = op.regions[0]
+    kinds = kinds_of_accesses(body)
+    sums = [
+        x
+        for x in walk(body)
+        if x.kind in ATOMICS and x not in used and kinds[base_of(x.args[0])] == {x.kind}
+    ]
+    found = [Dependents(body, axis.param).found for axis in axes_of(op)]
+    counts = [
+        sum(x.args[0] not in f and any(x.args[0] in g for g in found if g is not f) for x in sums)
+        for f in found
+    ]
+    best = max(counts, default=0)
+    return len(counts) - 1 - counts[::-1].index(best) if best else None
+
+
+def least_threads(caps: Caps) -> int:
+    """The invocations that keep the device busy where each has more to do."""
+    return most_threads(caps) // (SPARE if is_processor(caps) else 1)
+
+
+def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
+    """Whether strips are long enough, as far as that is known."""
+    lengths = [axis_length(a) for a in axes_of(op)]
+    if any(n is None or n.hi >= 1 << 31 for n in lengths):
+        return False
+    if any(n is not None and n.lo != n.hi for n in lengths):
+        return True
+    sizes = [n.hi for n in lengths if n is not None]
+    others = prod(n for k, n in enumerate(sizes) if k != axis)
+    strips = max(1, -(-least_threads(caps) // max(1, others)))
+    return sizes[axis] >= SHORTEST * strips
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: int) -> None:
+    """Append the `parallel` with these bounds, with strips instead of an axis; without it where one
+    strip is enough."""
+    ends, count = args[2 * axis : 2 * axis + 2], count_strips(b, args, axis, least)
+    is_one = constant_int(count) == 1
+    params = [Param(p.type, p.name) for p in op.regions[0].params]
+    outer: dict[Value, Value] = dict(zip(op.regions[0].params, params, strict=True))
+    bounds = list(args)
+    bounds[2 * axis : 2 * axis + 2] = () if is_one else (b.const(0, i32), count)
+    if is_one:
+        del params[axis]
+    with b.region(*params) as body:
+        build_loop(b, op, outer, axis, (*ends, count))
+        b.emit("yield")
+    b.parallel(bounds, body)
+
+
+def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Value:
+    """The number of strips: with the other axes, as many invocations as are wanted, if the axis has
+    so many iterations; none if it has none."""
+    known = [constant_int(v) for v in args]
+    sizes = [max(0, y - x) for x, y in zip(known[::2], known[1::2]) if None not in (x, y)]
+    if len(sizes) == len(args) // 2:
+        others = prod(n for k, n in enumerate(sizes) if k != axis)
+        return b.const(min(sizes[axis], (least - 1) // max(1, others) + 1), i32)
+    one, zero = b.const(1, i32), b.const(0, i32)
+    lengths = [
+        b.emit("max", b.emit("sub", args[k + 1], args[k]), zero) for k in range(0, len(args), 2)
+    ]
+    total: Value = one
+    for k, n in enumerate(lengths):
+        if k != axis:
+            total = b.emit("max", b.emit("mul", total, n), one)
+    wanted = b.emit("floordiv", b.const(least - 1, i32), total)
+    return b.emit("min", b.emit("add", wanted, one), lengths[axis])
+
+
+def build_loop(
+    b: Builder, op: Op, outer: dict[Value, Value], axis: int, strips: Sequence[Value]
+) -> None:
+    """Append what an invocation does: the iterations of its strip, every so many from one on."""
+    begin, end, count = strips
+    index = op.regions[0].params[axis]
+    k = Param(i32, index.name)
+    trips, start = (begin, end), None
+    if constant_int(count) != 1:
+        start = b.emit("add", begin, outer[index])
+        trips = b.const(0, i32), as_i32(b, b.emit("trip_count", start, end, count))
+    with b.region(k) as strip:
+        i: Value = k
+        if start is not None:
+            i = b.emit("add", start, b.emit("mul", k, count))
+        Cloner(b, {**outer, index: i}).ops(op.regions[0].ops)
+    b.for_(*trips, (), strip)
