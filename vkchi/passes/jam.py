@@ -9,8 +9,8 @@ What is the same in all copies, loads above all, is done once (`analysis.varianc
 go to one place are one atomic: the reasons to do this. It is done along the axis where serial loops
 save most accesses per iteration, if that is a fair part of them and enough invocations remain: four
 iterations at a time, and then once more two, which makes blocks of two axes, or serves loops that
-carry too much for four. The last iterations, where the number is odd, are gone through one after the
-other; that much code is not written twice.
+carry too much for four. The last iterations, of an odd number, are gone through one by one;
+that much code is not written twice.
 
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. Not so where they look at the number of their invocation, wait for each other, report,
