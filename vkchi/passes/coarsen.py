@@ -134,9 +134,9 @@ def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: in
 def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Value:
     """The number of strips: with the other axes, as many invocations as are wanted, if the axis has
     so many iterations; none if it has none."""
-    known = [constant_int(v) for v in args]
-    sizes = [max(0, y - x) for x, y in zip(known[::2], known[1::2]) if None not in (x, y)]
-    if len(sizes) == len(args) // 2:
+    known = [n for n in map(constant_int, args) if n is not None]
+    if len(known) == len(args):
+        sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
         others = prod(n for k, n in enumerate(sizes) if k != axis)
         return b.const(min(sizes[axis], (least - 1) // max(1, others) + 1), i32)
     one, zero = b.const(1, i32), b.const(0, i32)
