@@ -121,7 +121,17 @@ class ArrayIndexTypeError(ArrayIndexError, TypeError):
 
 class ArgumentError(KernelRuntimeError, TypeError, ValueError):
     """A kernel or an array method was called with something it does not take: a TypeError or
-    ValueError for Taichi, as it comes."""
+    ValueError for Taichi, as it comes. `span` is the user's line that called, which Python 3.11 and
+    later show below the message, for the traceback ends in our own code."""
+
+    span: Span | None = None
+
+    def __init__(self, *args: object, **facts: object) -> None:
+        super().__init__(*args, **facts)
+        if self.span is None:
+            self.span = user_span()
+        if self.span is not None and hasattr(self, "add_note"):
+            self.add_note("\n".join([f"called at {self.span.place}", *render_carets(self.span)]))
 
 
 class DeclarationError(ArgumentError, KernelSyntaxError):

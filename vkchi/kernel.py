@@ -162,6 +162,7 @@ class Kernel:
         with compiling(fn.__name__):
             compiled = find_compiled(fn, specs, runtime.options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
+            plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
         runtime.compiled.append((fn.__name__, perf_counter() - began))
         return plan
 

@@ -1,5 +1,7 @@
 """What kernels are called with: host arrays of every sort, numbers, templates, methods."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,33 @@ def test_expanded_tensors():
     tensor = torch.zeros(1, 3).expand(1, 3)
     increase_all(tensor)
     assert tensor.tolist() == [[1, 1, 1]]
+
+
+def test_wrong_arguments_name_the_line_of_the_call():
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1], dtype=np.float32)
+    symbol = ti.graph.Arg(ti.graph.ArgKind.NDARRAY, "x", ti.f32, ndim=1)
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(increase, symbol)
+    graph = builder.compile()
+    wrong = ti.graph.GraphBuilder()
+    wrong.dispatch(increase, 3)
+    lines = []
+    for call in (
+        lambda: increase(masked),
+        lambda: increase(masked, 3),
+        lambda: wrong.compile().run({}),
+        lambda: builder.dispatch(increase),
+        lambda: graph.run({"x": masked}),
+        lambda: graph.run({}),
+    ):
+        with pytest.raises(ti.TaichiRuntimeTypeError) as e:
+            call()
+        span = e.value.span
+        assert span is not None and span.file == __file__
+        lines.append(span.line - call.__code__.co_firstlineno)
+        if sys.version_info >= (3, 11):
+            assert f"called at {span.place}\n" in e.value.__notes__[0]
+    assert lines == [0] * 6
 
 
 def test_masked_arrays():

@@ -91,7 +91,7 @@ def give_up(
     while first.outer is not None and first.outer.fn is fn:
         first = first.outer
     cx.b.span = cx.span._replace(caller=first.caller)
-    cx.reports.emit(cx, "assertion", [deep])
+    cx.reports.emit(cx, "depth", [deep])
     cx.b.span = span
     zeros = [value(cx, 0, t) for t in types]
     if not zeros:

@@ -57,7 +57,10 @@ def lives_of(arrays: dict[str, Storage | Reports]) -> list[Any]:
 
 
 class Plan:
-    """A kernel compiled for one signature on one device."""
+    """A kernel compiled for one signature on one device. `path`: its module, its class if it is a
+    method, its name."""
+
+    path = ""
 
     def __init__(
         self,

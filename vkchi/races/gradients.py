@@ -252,7 +252,7 @@ class FoundRaces:
         """The same, where what no trial can tell is a `Doubt`. Where there is no memory for a trial
         there may be a race; it raises DeviceError if it `must` look. Races of kernels that
         `ti.init` was told to accept are none."""
-        if call.name in call.plan.runtime.options.accept_races:
+        if call.plan.runtime.options.accepts_races(call.plan.path):
             return None
         races = call.plan.derived.races.find(
             (gradient, names, all_),

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 WORD_BYTES = 4
 ERRORS: dict[str, type[KernelAssertionError]] = {
     "assertion": KernelAssertionError,
+    "depth": KernelAssertionError,
     "bounds": KernelBoundsError,
     "division": KernelDivisionError,
     "range": KernelRangeError,

@@ -56,9 +56,9 @@ class Shown(NamedTuple):
 class Site(NamedTuple):
     """One place that reports.
 
-    kind: `line`, `overflow`, `assertion`, `bounds`, `division` or `range`; values: (scalar, shape)
-    of each number that a record holds; iteration: names of the loop's indices, and which values
-    they are; dispatch: the number of the dispatch that it stands in.
+    kind: `line`, `overflow`, `assertion`, `depth` (of calls), `bounds`, `division` or `range`;
+    values: (scalar, shape) of each number that a record holds; iteration: names of the loop's
+    indices, and which values they are; dispatch: the number of the dispatch that it stands in.
     """
 
     kind: str

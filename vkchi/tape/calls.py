@@ -405,5 +405,15 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     race = FoundRaces().look(call, gradients.names, made.made.func)
     gradients.fetch()
     check_race(race, gradients.arrays)
+    check_depth(call)
     made.launch(call.args, memory, gradients.arrays)
     gradients.bring_back()
+
+
+def check_depth(call: Call) -> None:
+    """Raises KernelAssertionError where a real function of the call goes too deep: values are
+    missing there, which only the kernel itself says, not its gradient."""
+    from vkchi.tape.variants import Variant  # which few kernels need
+
+    if any(site.kind == "depth" for site in call.plan.sites.values()):
+        Variant(call, call.plan.executable.artifact).rehearse(call, {})

@@ -45,7 +45,7 @@ class Launch:
     def keep_results(self, keeper: Keeper) -> None:
         """Note what the call wrote, if it would not write the same again."""
         plan = self.call.plan
-        is_accepted = self.call.name in plan.runtime.options.accept_races  # nobody has looked
+        is_accepted = plan.runtime.options.accepts_races(plan.path)  # nobody has looked
         is_fixed = self.race is None and not depends_on_order(plan.func) and not is_accepted
         if is_fixed or not keeper.is_limited:
             return

@@ -54,13 +54,18 @@ class Variant:
             return plan.result()
 
     def rehearse(self, call: Call, own: Arrays) -> None:
-        """Do the call on copies of what it writes, for what it leaves in arrays of its own. Raises
-        DeviceError where there is no memory for that."""
-        with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
-            written = sorted(self.artifact.writes & call.plan.written & call.arrays.keys())
+        """Do the call on copies of what it writes, for what it leaves in arrays of its own, and for
+        the checks that fail. Raises DeviceError where there is no memory for that."""
+        runtime, plan = self.plan.runtime, self.plan
+        with restoring(runtime.lock), runtime.lock:
+            written = sorted(self.artifact.writes & plan.written & call.arrays.keys())
             copies = {name: copy_of(call.arrays[name]) for name in written}
             bound = self.executable.bind(call.args, {**call.arrays, **copies, **own})
-            self.executable.launch(bound)
+            if self.sites:
+                runtime.reports.expect()
+            self.executable.launch(bound, runtime.seeds(runtime.draws) if plan.draws else None)
+            if self.sites:
+                runtime.reports.deliver(self.sites, is_muted=True)
 
 
 class ForwardPlan:

@@ -37,9 +37,9 @@ class Options:
     lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
     (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
     computed twice is the same; `missing_gradient` is `error` or `warn`, where a gradient flows
-    through an array that has none; `accept_races` names kernels whose gradients do not depend on
-    the order of iterations, whatever was found. `cache` is where compiled code is kept, on which it
-    does not depend."""
+    through an array that has none; `accept_races` names kernels (`scatter`, `Solver.scatter`,
+    `fluid.Solver.scatter`) whose gradients do not depend on the order of iterations, whatever was
+    found. `cache` is where compiled code is kept, on which it does not depend."""
 
     default_fp: Scalar = f32
     default_ip: Scalar = i32
@@ -52,6 +52,10 @@ class Options:
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
     cache: Shelf | None = field(default=None, compare=False)
+
+    def accepts_races(self, path: str) -> bool:
+        """Whether `accept_races` has the kernel of this path: module, class, name."""
+        return any(f".{path}".endswith(f".{name}") for name in self.accept_races)
 
     @property
     def checks_indices(self) -> bool:

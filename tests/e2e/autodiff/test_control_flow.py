@@ -4,6 +4,7 @@ Every gradient is that of the same program in numpy, or by hand."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import X, check, field, make, refuse, slope
@@ -467,3 +468,26 @@ def test_stored_by_one_iteration() -> None:
                 loss[None] = x[i] * x[i]
 
     check(x, loss, run, gradient=[0, 0, 2 * X[2], 0])
+
+
+def test_recursion_that_goes_too_deep_is_told_by_its_gradient_alone() -> None:
+    x, y = field(3, values=[1, 2, 3]), field(3)
+
+    @ti.real_func
+    def both(v: ti.f32, n: ti.i32) -> ti.f32:
+        if n == 0:
+            return v
+        return both(v, n - 1) + both(v, n - 1)
+
+    @ti.kernel
+    def run(n: ti.i32):
+        for i in x:
+            y[i] += both(x[i], n)
+
+    y.grad.fill(1)
+    run.grad(7)
+    assert x.grad.to_numpy().tolist() == [128] * 3
+    with pytest.raises(ti.TaichiAssertionError, match="calls itself more than 8 times"):
+        run.grad(9)
+    assert x.grad.to_numpy().tolist() == [128] * 3
+    assert y.to_numpy().tolist() == [0] * 3

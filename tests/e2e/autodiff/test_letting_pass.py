@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -132,6 +133,53 @@ def test_races_of_kernels_that_are_named(how) -> None:
     program(scatter)
     with pytest.raises(ti.ad.GradientError, match="several iterations"):
         program(unknown)
+
+
+@ti.data_oriented
+class Solver:
+    def __init__(self) -> None:
+        self.x, self.loss, _ = make()
+        self.y = ti.field(ti.f32, 2, needs_grad=True)
+
+    @ti.kernel
+    def gather(self):
+        for i in self.x:
+            self.y[i % 2] = self.x[i]
+
+    @ti.kernel
+    def total(self):
+        for i in self.y:
+            self.loss[None] += self.y[i]
+
+
+@ti.data_oriented
+class Other(Solver):
+    @ti.kernel
+    def gather(self):
+        for i in self.x:
+            self.y[i % 2] = 2 * self.x[i]
+
+
+@pytest.mark.parametrize("name", ["gather", "Solver.gather", f"{__name__}.Solver.gather"])
+def test_races_of_methods_that_are_named_by_their_class(name: str) -> None:
+    ti.init(accept_races=[name])
+    refused = pytest.raises(ti.ad.GradientError, match="several iterations")
+    for solver in (Solver(), Other()):
+        is_named = name == "gather" or type(solver) is Solver
+        with nullcontext() if is_named else refused, ti.ad.Tape(solver.loss):
+            solver.gather()
+            solver.total()
+
+
+@pytest.mark.parametrize(
+    "name", ["ather", "ver.gather", "Solver", "Other.gather", "s.Solver.gather"]
+)
+def test_a_part_of_a_name_names_nothing(name: str) -> None:
+    ti.init(accept_races=[name])
+    solver = Solver()
+    with pytest.raises(ti.ad.GradientError, match="several iterations"), ti.ad.Tape(solver.loss):
+        solver.gather()
+        solver.total()
 
 
 def test_what_an_accepted_race_gave_is_not_computed_again() -> None:
