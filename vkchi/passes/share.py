@@ -135,7 +135,12 @@ class Shared(NamedTuple):
     def _following(
         self, b: Builder, digits: Sequence[Value], steps: Sequence[Value]
     ) -> list[Value]:
-        """The digits of the number that is `steps` more."""
+        """The digits of the number that is `steps` more.
+
+        No sum that is used wraps: where there are two extents above 1, i32 counts them together
+        (`cut_space`, or the host), so that a digit and a step are below 2**31 each; a single one is
+        the number itself, and one beyond the last iteration's is not used.
+        """
         found: list[Value] = []
         carry: Value | None = None
         for at in reversed(range(len(digits))):
