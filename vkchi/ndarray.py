@@ -176,22 +176,28 @@ def matrix_ndarray(
 
 def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
     """An ndarray of the numbers of a tensor of another library (anything with `__dlpack__`), of its
-    shape and dtype: a copy, on the current device.
+    shape and dtype, on the current device: in the tensor's memory, which is kept, where the device
+    can use that (docs/interop.md) and `copy` is not True; else a copy.
 
-    Raises BufferError for `copy=False`, for kernels need memory of their device; ArgumentError for
-    tensors that are not in host memory, and for dtypes that kernels have no type for.
+    Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
+    not in host memory, and for dtypes that kernels have no type for.
     """
-    if copy is False:
-        raise BufferError(
-            "ti.from_dlpack copies: kernels work on memory of their device. Make the array here "
-            "(ti.ndarray) and give it to the other library, which copies nothing"
-        )
     if not isinstance(source, dlpack.Exporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
     values = dlpack.view_of_capsule(source)
     dtype = scalar_of_dtype(values.dtype)
     if dtype is None:
         raise ArgumentError(f"kernels have no type for DLPack's {values.dtype}")
+    from vkchi.interop.in_place import host_arrays  # which is made of ndarrays
+
+    taken = None if copy else host_arrays(current()).take_over(values)
+    if taken is not None:
+        return taken
+    if copy is False:
+        raise BufferError(
+            "this tensor is copied: its memory cannot be used in place. Make the array here "
+            "(ti.ndarray) and give it to the other library, which copies nothing"
+        )
     made = ScalarNdarray(current(), dtype, values.shape)
     made.put_unnoticed(values)
     return made

@@ -27,7 +27,7 @@ from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
 from vkchi.interop import host
 from vkchi.interop.dtypes import to_taichi_type
-from vkchi.ndarray import Ndarray
+from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
@@ -52,8 +52,17 @@ class HostNdarray(Ndarray):
         self.describe(runtime, elem, None)
         self.arrange(shape, row_major(shape, self.components))
         self.attach(buffer, is_own=True)
+
+    def attach(self, buffer: Buffer, *, is_own: bool) -> None:
+        super().attach(buffer, is_own=is_own)
         self.start = self.host.ctypes.data
         self.end = self.start + self.size_bytes
+
+
+class TakenNdarray(HostNdarray, ScalarNdarray):
+    """An array for users that keeps the memory of another library in which it is."""
+
+    is_copy = False
 
 
 class Seen(NamedTuple):
@@ -63,6 +72,14 @@ class Seen(NamedTuple):
     address: int
     dtype: Any
     shape: tuple[int, ...]
+
+
+class Fit(NamedTuple):
+    """Elements, shape and bytes of an array."""
+
+    elem: Scalar | Tensor
+    shape: tuple[int, ...]
+    size_bytes: int
 
 
 class Owner(weakref.ref[Any]):
@@ -140,6 +157,20 @@ class HostArrays:
             return None
         return Seen(owner, address, array.dtype, array.shape)
 
+    def take_over(self, array: np.ndarray[Any, Any]) -> TakenNdarray | None:
+        """An array in the memory of another one, which it keeps; None where there can be none."""
+        seen = self._see_numpy(array)
+        if seen is None:
+            return None
+        try:
+            fit = self._fit(seen.address, seen.dtype, seen.shape, 0)
+            if fit is None:
+                return None
+            buffer = self._runtime.device.import_host(self._bytes(array), fit.size_bytes)
+            return TakenNdarray(self._runtime, fit.elem, fit.shape, buffer)
+        except DeviceError:
+            return None
+
     def _see_derived(self, array: np.ndarray[Any, Any]) -> Seen | None:
         try:
             return self._see_numpy(host.plain(array))
@@ -150,10 +181,13 @@ class HostArrays:
 
     def _import(self, key: tuple[int, Any, tuple[int, ...], int], owner: Any) -> Imported | None:
         try:
-            made = self._make(*key)
+            fit = self._fit(*key)
+            if fit is None:
+                return None
+            pointer = self._cast("char *", key[0])
+            buffer = self._runtime.device.import_host(pointer, fit.size_bytes)
+            made = HostNdarray(self._runtime, fit.elem, fit.shape, buffer)
         except (ArgumentError, DeviceError):  # the copy says what is wrong, if it is more than this
-            return None
-        if made is None:
             return None
         reference = Owner(owner, self._gone.append)
         reference.key = key
@@ -162,24 +196,24 @@ class HostArrays:
         known = self._known[key] = Imported(reference, made)
         return known
 
-    def _make(
+    def _fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
-    ) -> HostNdarray | None:
+    ) -> Fit | None:
+        """What kernels take contiguous memory for; None where they cannot. Raises ArgumentError for
+        a dtype that they have no type for."""
         is_numpys = isinstance(dtype, np.dtype)
         scalar = scalar_of_dtype(dtype) if is_numpys else to_taichi_type(dtype)
         if scalar is None:
             return None
-        device, axes = self._runtime.device, len(shape) - element_axes
+        axes = len(shape) - element_axes
         size = scalar.dtype.itemsize
         size_bytes = prod(shape) * size
         is_whole = size >= WORD_BYTES or not (address % WORD_BYTES or size_bytes % WORD_BYTES)
         if axes < 0 or address % size or not (size_bytes and is_whole):
             return None
-        if choose_stored(device, scalar).dtype.itemsize != size:
+        if choose_stored(self._runtime.device, scalar).dtype.itemsize != size:
             return None
-        buffer = device.import_host(self._cast("char *", address), size_bytes)
-        inner, outer = tuple(shape[axes:]), tuple(shape[:axes])
-        return HostNdarray(self._runtime, with_shape(scalar, inner), outer, buffer)
+        return Fit(with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes)
 
     def _forget(self) -> None:
         """Drop what was imported of memory whose owner is gone."""
