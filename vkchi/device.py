@@ -26,7 +26,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from threading import RLock
 from typing import Any
@@ -39,6 +38,7 @@ from vkchi.interrupts.callbacks import handing_over
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Parting, WeakGroup
 from vkchi.target.shader import Shader
+from vkchi.tuples import NamedTuple
 from vkchi.vk.heap import Heap, Left, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
@@ -71,11 +71,10 @@ ABANDONED: deque[Device] = deque()  # nobody refers to them any more: to be clos
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(NamedTuple):
     """One Vulkan device. kind: cpu, discrete, integrated, virtual or other; api: (1, 3, 275)."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # no method of tuples
     name: str
     kind: str
     vendor: str

@@ -14,7 +14,6 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vkchi import env
@@ -75,7 +74,6 @@ metal, opengl, gles = ARCHES["metal"], ARCHES["opengl"], ARCHES["gles"]
 dx11, dx12 = ARCHES["dx11"], ARCHES["dx12"]
 
 
-@dataclass
 class Runtime:
     """A device and its options, those of Taichi's among them (`config`). `lock` is held while a
     launch is put together; `gradients` and `duals` are all arrays that are such of others; `root`
@@ -84,22 +82,24 @@ class Runtime:
     arrays of other libraries that are used in place (`interop.in_place`), and launches do not wait
     for these where that is `deferred`."""
 
-    device: Device
-    options: Options
-    config: Config = field(default_factory=Config)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    draws: int = 0
-    root: GlobalRoot | None = None
-    movers: dict[tuple[Array, bool], Executable] = field(default_factory=dict)
-    watched_reads: list[tuple[str, Span | None]] = field(default_factory=list)
-    _reports: Reports | None = None
-    profiler: KernelProfiler | None = None
-    compiled: list[tuple[str, float]] = field(default_factory=list)  # kernels, and seconds
-    recording: Any = None  # what was last to record kernel calls: `tape`, where it still does
-    host_arrays: Any = None
-    deferred: bool = False
-    gradients: WeakGroup[Any] = field(default_factory=WeakGroup)
-    duals: WeakGroup[Any] = field(default_factory=WeakGroup)
+    def __init__(
+        self, device: Device, options: Options, config: Config | None = None, *,
+        deferred: bool = False,
+    ) -> None:  # fmt: skip
+        self.device, self.options, self.config = device, options, config or Config()
+        self.lock = threading.RLock()
+        self.draws = 0
+        self.root: GlobalRoot | None = None
+        self.movers: dict[tuple[Array, bool], Executable] = {}
+        self.watched_reads: list[tuple[str, Span | None]] = []
+        self._reports: Reports | None = None
+        self.profiler: KernelProfiler | None = None
+        self.compiled: list[tuple[str, float]] = []  # kernels, and seconds
+        self.recording: Any = None  # what was last to record kernel calls: `tape`, where it does
+        self.host_arrays: Any = None
+        self.deferred = deferred
+        self.gradients: WeakGroup[Any] = WeakGroup()
+        self.duals: WeakGroup[Any] = WeakGroup()
 
     @property
     def tape(self) -> Any:
@@ -221,11 +221,11 @@ def init(
     config = read_options({**given, **others}, os.environ)
     wanted = _arches(os.environ.get("TI_ARCH") or arch)  # in this order, as Taichi has it
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
-    options = replace(_cook(config), cache=_open_cache(config, cache_dir))
+    options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
     install(None)
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
-    config |= {name: getattr(options, name) for name in vars(options) if name in DEFAULTS}
+    config |= {name: getattr(options, name) for name in Options._fields if name in DEFAULTS}
     config |= {
         "arch": _arch_of(opened, wanted),
         "default_up": SCALARS[f"u{options.default_ip.bits}"],

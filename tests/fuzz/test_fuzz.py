@@ -10,7 +10,6 @@ the pipeline.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ def test_passes_keep_results(seed: int) -> None:
 
 
 # The least device, but for bytes in memory, where the programs keep truth values.
-LEAST = replace(SMALLEST, int8=True, storage8=True)
+LEAST = SMALLEST._replace(int8=True, storage8=True)
 
 
 @pytest.mark.parametrize("caps", [FULL, LEAST], ids=["full", "least"])

@@ -4,7 +4,6 @@ test_quotients.py."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -180,7 +179,7 @@ def test_special_roots(device: Inexact) -> None:
     assert np.signbit(x.data).tolist()[:2] == [False, True]
 
 
-@pytest.mark.parametrize("caps", [FULL, replace(FULL, float64=False)], ids=["f64", "no f64"])
+@pytest.mark.parametrize("caps", [FULL, FULL._replace(float64=False)], ids=["f64", "no f64"])
 def test_whole_powers(device: Inexact, caps: Caps) -> None:
     """By integers, and of 2 by whole numbers: exact where the result is an f32."""
 

@@ -144,7 +144,6 @@ def test_verify(run, store):
 
 @pytest.mark.skipif(not shutil.which("spirv-val"), reason="no spirv-val here")
 def test_verify_validates_spirv(run, store):
-    from dataclasses import replace
 
     from vkchi.cache.codec import decode, encode
 
@@ -152,7 +151,7 @@ def test_verify_validates_spirv(run, store):
     header, body = store.get(key)
     made = decode(body)
     (dispatch,) = made.dispatches
-    bad = replace(dispatch.shader, words=dispatch.shader.words[:-8])
+    bad = dispatch.shader._replace(words=dispatch.shader.words[:-8])
     store.put(key, header, encode(made._replace(dispatches=(dispatch._replace(shader=bad),))))
     assert "spirv-val: " in run("verify", status=1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -22,9 +21,7 @@ from vkchi.span import Span
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import SCALARS, Array, Scalar, Tensor, f16, f64, i32, row_major
 
-BARE = dataclasses.replace(
-    FULL, f32_atomic_add=False, f32_atomic_add_shared=False, f64_atomic_add=False
-)
+BARE = FULL._replace(f32_atomic_add=False, f32_atomic_add_shared=False, f64_atomic_add=False)
 
 
 def apply(kind: str, t: Scalar, arrays: list[Any], caps: Caps) -> tuple[Any, Func]:
@@ -125,8 +122,8 @@ def test_native_atomics_stay() -> None:
     for kind, t, caps in (
         ("atomic_add", "f32", FULL),
         ("atomic_add", "f64", FULL),
-        ("atomic_add", "f64", dataclasses.replace(FULL, i64_atomics=False)),
-        ("atomic_max", "f32", dataclasses.replace(FULL, f32_atomic_minmax=True)),
+        ("atomic_add", "f64", FULL._replace(i64_atomics=False)),
+        ("atomic_max", "f32", FULL._replace(f32_atomic_minmax=True)),
         ("atomic_xor", "u64", FULL),
     ):
         assert "while" not in kinds(legalize(atomic_program(kind, SCALARS[t], "global"), caps))
@@ -186,7 +183,7 @@ def message(kind: str, t: Scalar, caps: Caps, *, space: str = "global") -> str:
 
 
 def test_errors_name_line_and_type() -> None:
-    none64 = dataclasses.replace(FULL, i64_atomics=False, i64_atomics_shared=False)
+    none64 = FULL._replace(i64_atomics=False, i64_atomics_shared=False)
     text = message("atomic_add", SCALARS["u64"], none64, space="shared")
     assert text == (
         "user.py:7:9: atomic operations on u64 in shared arrays are not available on this device\n"
@@ -215,7 +212,7 @@ def test_subgroups_and_functions() -> None:
         legalize(fn, SMALLEST)
     fn = parse_func("func @f(%a: f64) {\n  %b = sin %a : f64\n  yield\n}\n")
     with pytest.raises(DeviceError, match="sin of f64 needs 64-bit integers"):
-        legalize(fn, dataclasses.replace(FULL, int64=False))
+        legalize(fn, FULL._replace(int64=False))
 
 
 # --- functions of f64 ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_a_block_too_large_for_push_constants_is_indirect(
         f"%p{k} = elem %{name} : ptr<i32 global>\n%v{k} = load %p{k} : i32\nstore %p{k}, %v{k}\n"
         for k, name in enumerate(names)
     )
-    caps = replace(FULL, push_constant_bytes=push_bytes)
+    caps = FULL._replace(push_constant_bytes=push_bytes)
     shader = emit_text(f"func @k({params}) {{\n{ops}yield\n}}", caps=caps)
     assert (shader.size_bytes, shader.indirect) == (160, is_indirect)
 
@@ -158,7 +157,7 @@ def test_what_legalize_must_replace_is_refused(op: str, t: str) -> None:
 def test_signed_zeros_are_asked_for_where_the_device_can() -> None:
     text = "func @k(%x: array<f32[]>, %v: f32) {\n%p = elem %x : ptr<f32 global>\n"
     text += "store %p, %v\nyield\n}"
-    able = replace(FULL, signed_zero_inf_nan_f32=True)
+    able = FULL._replace(signed_zero_inf_nan_f32=True)
     assert emit_text(text, caps=able).needs == ("signed_zero_inf_nan_f32",)
     assert "SignedZeroInfNanPreserve 32" in disassemble(emit_text(text, caps=able).words)
     assert emit_text(text).needs == ()

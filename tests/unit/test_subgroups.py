@@ -3,7 +3,6 @@ subgroup is one invocation); whole workgroups keep results."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +76,13 @@ def test_what_devices_lack() -> None:
     for kind in [*REDUCTIONS, *VALUES, "subgroup_all_equal"]:
         with pytest.raises(DeviceError, match="is not available on this device"):
             legalize(program(kind, i32), SMALLEST)
-    bare = dataclasses.replace(FULL, subgroup_wide=False)
+    bare = FULL._replace(subgroup_wide=False)
     with pytest.raises(DeviceError, match="subgroup inclusive_add of i64 is not available"):
         legalize(program("subgroup_inclusive_add", SCALARS["i64"]), bare)
     assert legalize(program("subgroup_shuffle", SCALARS["i64"]), bare)
     ballot = parse_func("func @f(%a: u1) {\n  %b = subgroup_ballot %a : u32\n  yield\n}\n")
     with pytest.raises(DeviceError, match="more invocations than a ballot's 32 bits"):
-        legalize(ballot, dataclasses.replace(FULL, subgroup_size=64))
+        legalize(ballot, FULL._replace(subgroup_size=64))
 
 
 # --- whole workgroups ----------------------------------------------------------------------------

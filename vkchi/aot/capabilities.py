@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import replace
 
 from vkchi.errors import ArgumentError, nearest
 from vkchi.target.caps import SMALLEST, Caps
@@ -70,7 +69,7 @@ KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("
 
 def portable(caps: Caps) -> Caps:
     """A device's capabilities without what costs nothing to do without."""
-    return replace(caps, integer_extremes=False, push_constant_bytes=SMALLEST.push_constant_bytes)
+    return caps._replace(integer_extremes=False, push_constant_bytes=SMALLEST.push_constant_bytes)
 
 
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
@@ -82,7 +81,7 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
             hint = f": did you mean {near}?" if near else ""
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
-    return replace(SMALLEST, **found)  # type: ignore[arg-type]
+    return SMALLEST._replace(**found)  # type: ignore[arg-type]
 
 
 OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from typing import Any
 
 from vkchi.cache.codec import from_tree, to_tree
@@ -92,7 +91,7 @@ def write(saved: Saved) -> dict[str, bytes]:
         "format": NAME,
         "version": FORMAT,
         "compiler": saved.compiler,
-        "caps": asdict(saved.caps),
+        "caps": saved.caps._asdict(),
         "blocks": saved.blocks,
         "fields": {name: f._asdict() for name, f in saved.fields.items()},
         "kernels": kernels,

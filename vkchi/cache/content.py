@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from vkchi.cache.codec import Malformed, decode, encode
@@ -59,7 +58,7 @@ def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str
         "compiler": version,
         "ir": digest([text.encode()]),
         **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
-        **{f"device {name}": repr(value) for name, value in asdict(caps).items()},
+        **{f"device {name}": repr(value) for name, value in caps._asdict().items()},
     }
 
 

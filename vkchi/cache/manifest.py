@@ -10,7 +10,6 @@ A kernel that depends on what has no digest has no entry here; its shaders still
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -80,7 +79,7 @@ def look_around(
         "option default_fp": repr(options.default_fp),
         "option default_ip": repr(options.default_ip),
         **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
-        **{f"device {name}": repr(value) for name, value in asdict(caps).items()},
+        **{f"device {name}": repr(value) for name, value in caps._asdict().items()},
     }
     return Found(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
 

@@ -6,7 +6,6 @@ Owns: the order of the steps. Must not know: devices but by Caps, launches, tape
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
@@ -145,7 +144,7 @@ def exact_options(fn: Func, options: Options) -> Options:
     """The options, for a Func that finds minima or maxima and then who gave them: both times the
     numbers must be the same."""
     has_extremes = any(op.kind in EXTREMES and is_smooth(op) for op in walk(fn.body))
-    return replace(options, exact=True, fast_math=False) if has_extremes else options
+    return options._replace(exact=True, fast_math=False) if has_extremes else options
 
 
 def along(fn: Func, differentiable: frozenset[str]) -> Func:

@@ -9,11 +9,10 @@ the emitter and the launch path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from vkchi.tuples import NamedTuple
 
 
-@dataclass(frozen=True)
-class Caps:
+class Caps(NamedTuple):
     """Capabilities and limits. The defaults are the least that any Vulkan 1.3 device offers us."""
 
     # arithmetic types

@@ -5,9 +5,9 @@ Must not know: devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
 
 
@@ -31,8 +31,7 @@ class Shelf(Protocol):
         """Tell the user that something is wrong, once."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """`debug` asks for checks in kernels, `check_out_of_bound` for those of indices; `fast_math`
     lets simplification be inexact; `block_dim` is the workgroup size where a loop does not say
     (None: chosen by the compiler); `exact` rounds every sum and product by itself, so that what is
@@ -51,7 +50,16 @@ class Options:
     exact: bool = False
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
-    cache: Shelf | None = field(default=None, compare=False)
+    cache: Shelf | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
     def accepts_races(self, path: str) -> bool:
         """Whether `accept_races` has the kernel of this path: module, class, name."""

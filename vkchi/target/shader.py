@@ -19,7 +19,6 @@ in the kernel's own type is wrapped where it matters. Dividing by zero gives 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from vkchi.errors import ArgumentError, CompilationError, InternalError
@@ -56,8 +55,7 @@ class Slot(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """How loop iterations map to invocations.
 
     mode `serial`: one invocation; `exact`: one invocation per iteration, `count` known on the host;
@@ -68,12 +66,11 @@ class Grid:
 
     mode: str
     block: int
-    count: Count | None
+    count: Count | None  # type: ignore[assignment]  # no method of tuples
     guard: bool
 
 
-@dataclass(frozen=True)
-class Shader:
+class Shader(NamedTuple):
     """One dispatch. `words` is little-endian SPIR-V; `needs` are Caps field names it relies on."""
 
     name: str

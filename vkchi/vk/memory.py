@@ -12,7 +12,6 @@ a block is divided (`allocator`), when its parts are free (`heap`), whose import
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vkchi.errors import DeviceError
@@ -45,16 +44,17 @@ LOCAL = Placement(DEVICE_LOCAL, (), dislikes=HOST_VISIBLE)
 HOST = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,), dislikes=DEVICE_LOCAL)
 
 
-@dataclass(eq=False)
 class Block:
     """One piece of memory: handles, bytes, device address, host pointer (None: not mapped), and the
     cells of the handles: it is freed with its last reference, when the device is done with it."""
 
-    buffer: Any
-    size_bytes: int
-    address: int
-    pointer: Any
-    cells: tuple[Any, ...]
+    __slots__ = ("__weakref__", "address", "buffer", "cells", "pointer", "size_bytes")
+
+    def __init__(
+        self, buffer: Any, size_bytes: int, address: int, pointer: Any, cells: tuple[Any, ...]
+    ) -> None:
+        self.buffer, self.size_bytes, self.address = buffer, size_bytes, address
+        self.pointer, self.cells = pointer, cells
 
 
 def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block:

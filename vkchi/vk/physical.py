@@ -9,10 +9,10 @@ Must not know: which device is chosen, what `Caps` are for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.vk.raw import Vulkan
 
 PLAIN = "VkPhysicalDeviceFeatures2"
@@ -97,8 +97,7 @@ VENDORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MemoryType:
+class MemoryType(NamedTuple):
     """One memory type: its flags (VkMemoryPropertyFlags), its heap and that heap's bytes."""
 
     flags: int
@@ -106,8 +105,7 @@ class MemoryType:
     heap_bytes: int
 
 
-@dataclass(frozen=True)
-class Physical:
+class Physical(NamedTuple):
     """One physical device. `queue_family` is the best for compute, -1 where there is none."""
 
     handle: Any
