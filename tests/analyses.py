@@ -19,7 +19,7 @@ from vkchi.autodiff.reaching import Reach
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.passes.bounds import Prover, is_integer
-from vkchi.races.meetings import meetings_in
+from vkchi.races.conflicts import conflicts_in
 from vkchi.types import Array
 
 INDENT = "  "
@@ -145,7 +145,8 @@ def access(fn: Func) -> Iterator[str]:
         if op.kind == "parallel":
             used = used_in(fn.body)
             met = [
-                f"{m.first[0].kind} {m.second[0].kind} {m.root.name}" for m in meetings_in(op, used)
+                f"{m.first[0].kind} {m.second[0].kind} {m.root.name}"
+                for m in conflicts_in(op, used)
             ]
             yield f"iterations meet: {', '.join(met) or 'nowhere'}"
 

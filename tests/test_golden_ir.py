@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import ANALYSES
-from vkchi.autodiff.strip_mine import narrow
+from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.cli import apply_pass
 from vkchi.ir.core import Func
@@ -121,10 +121,10 @@ def reversed_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
     return (made.func, made.counting.func) if made.counting and counted else (made.func,)
 
 
-def narrowed(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
+def strip_mined(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
     made = differentiate(fn, wrt)
-    found = narrow(made.func, frozenset(save.param.name for save in made.saves_used()))
-    assert found is not None, "the gradient has a narrow form"
+    found = strip_mine(made.func, frozenset(save.param.name for save in made.saves_used()))
+    assert found is not None, "the gradient has such a form"
     return (found,)
 
 
@@ -136,7 +136,7 @@ def second_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
 MODES = {
     "reverse": reversed_of,
     "forward": lambda fn, wrt: (along(prepare(fn, wrt), wrt),),
-    "narrow": narrowed,
+    "strip_mine": strip_mined,
     "second": second_of,
 }
 

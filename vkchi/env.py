@@ -25,7 +25,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_CACHE_DIR": ("", "folder where compiled shaders are kept"),
     "VKCHI_PRINT": (
         "",
-        "comma list of ir, opt, grad, narrow: print these of all kernels to stderr",
+        "comma list of ir, opt, grad, strip_mine: print these of all kernels to stderr",
     ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
@@ -50,7 +50,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_MISSING_GRADIENT": ("error", "warn"),
     "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
 }
-STAGES = ("ir", "opt", "grad", "narrow")
+STAGES = ("ir", "opt", "grad", "strip_mine")
 
 
 def flag(name: str) -> str:

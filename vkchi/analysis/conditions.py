@@ -5,14 +5,18 @@
 
 The second form is what `passes.shallow` leaves of branches that nest deeply.
 
-Owns: `conjuncts`. Must not know: what is done with them.
+and whether it can, where integers lie in known intervals.
+
+Owns: `conjuncts`, `may_hold`, `guards_of`. Must not know: what is done with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from vkchi.ir.core import Op, Result, Value
+from vkchi.analysis.intervals import Intervals
+from vkchi.ir.core import Op, Region, Result, Value
+from vkchi.ir.intervals import Interval
 from vkchi.types import Scalar
 
 Conjunct = tuple[Value, bool]
@@ -56,3 +60,44 @@ def split_branch(parts: tuple[Value, ...], truth: bool) -> list[Conjunct]:
         if isinstance(other, Op) and other.kind == "const" and bool(other.attr) != truth:
             found += [(condition, taken), (side, truth)]
     return found
+
+
+# --- what can hold -------------------------------------------------------------------------------
+
+DEEPEST = 8  # steps of logic that are looked through
+Test = Callable[[Interval, Interval], bool]
+NEVER: dict[str, tuple[Test, Test]] = {  # when a comparison is false for sure, when true
+    "lt": (lambda a, b: a[0] >= b[1], lambda a, b: a[1] < b[0]),
+    "le": (lambda a, b: a[0] > b[1], lambda a, b: a[1] <= b[0]),
+    "gt": (lambda a, b: a[1] <= b[0], lambda a, b: a[0] > b[1]),
+    "ge": (lambda a, b: a[1] < b[0], lambda a, b: a[0] >= b[1]),
+    "eq": (lambda a, b: a[1] < b[0] or b[1] < a[0], lambda a, b: a == b and a[0] == a[1]),
+    "ne": (lambda a, b: a == b and a[0] == a[1], lambda a, b: a[1] < b[0] or b[1] < a[0]),
+}
+
+
+def may_hold(condition: Value, truth: bool, ranges: Intervals) -> bool:
+    """Whether a truth value may be this one, as far as these ranges tell."""
+    return not any(is_refuted(v, t, ranges) for v, t in conjuncts(condition, truth, DEEPEST))
+
+
+def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
+    """Whether a value is known to be the other one."""
+    if isinstance(v, Op) and v.kind in NEVER:
+        a, b = (ranges.of(x) for x in v.args)
+        return a is not None and b is not None and NEVER[v.kind][0 if truth else 1](a, b)
+    found = ranges.of(v)
+    return found is not None and (found == (0, 0) if truth else found[0] > 0)
+
+
+def guards_of(region: Region, around: tuple[Conjunct, ...] = ()) -> Iterator[tuple[Op, Guards]]:
+    """The ops without regions that stand under conditions, and these."""
+    for op in region.ops:
+        if not op.regions and around:
+            yield op, around
+        for k, inner in enumerate(op.regions):
+            more = ((op.args[0], k == 0),) if op.kind == "if" else ()
+            yield from guards_of(inner, (*around, *more))
+
+
+Guards = tuple[Conjunct, ...]

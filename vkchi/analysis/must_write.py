@@ -79,6 +79,7 @@ class Covers:
         return with_all_components(found)
 
 
+MOST_PARTS = 64  # that are left of an array
 T = TypeVar("T")
 
 
@@ -155,15 +156,17 @@ def digit_of(v: Value, ranges: Intervals) -> Digit | None:
         return None
     if v.kind in ("cast", "bitcast"):
         return digit_of(v.args[0], ranges)
-    if v.kind not in ("add", "sub", "truncdiv", "floordiv", "rem", "mod"):
+    if v.kind == "neg":
+        return moved(v.args[0], ranges)
+    if v.kind not in ("add", "sub", "mul", "truncdiv", "floordiv", "rem", "mod"):
         return None
     a, b = (ranges.of(x) for x in v.args)
     if a is None or b is None:
         return None
-    if v.kind in ("add", "sub"):
-        rest = v.args[0] if b[0] == b[1] else v.args[1] if a[0] == a[1] else None
-        moved = digit_of(rest, ranges) if rest is not None else None
-        return moved._replace(is_moved=True) if moved is not None else None
+    if v.kind in ("add", "sub", "mul"):
+        rest, fixed = (v.args[0], b) if b[0] == b[1] else (v.args[1], a)
+        is_whole = fixed in ((1, 1), (-1, -1)) if v.kind == "mul" else fixed[0] == fixed[1]
+        return moved(rest, ranges) if is_whole else None
     inner = digit_of(v.args[0], ranges)
     if inner is None or inner.is_moved or inner.modulus is not None:
         return None
@@ -172,6 +175,12 @@ def digit_of(v: Value, ranges: Intervals) -> Digit | None:
     if v.kind in ("rem", "mod"):
         return inner._replace(modulus=b[0])
     return inner._replace(divisor=inner.divisor * b[0])
+
+
+def moved(v: Value, ranges: Intervals) -> Digit | None:
+    """The digit that a value is, plus something, or the negative of it."""
+    found = digit_of(v, ranges)
+    return found._replace(is_moved=True) if found is not None else None
 
 
 def are_independent(digits: list[Digit], found: Interval) -> bool:
@@ -191,15 +200,36 @@ def are_independent(digits: list[Digit], found: Interval) -> bool:
     return count >= last.divisor * last.modulus
 
 
+def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
+    """The first segment by whose end these, which are in order, have overwritten all of a box, in
+    an array of this full box."""
+    left: list[Box] = [tuple(b or f for b, f in zip(box or full, full, strict=True))]
+    for covered in boxes:
+        left = [rest for part in left for rest in without(part, covered.box)]
+        if not left:
+            return covered.segment
+        if len(left) > MOST_PARTS:
+            return None
+    return None
+
+
+def without(box: Box, cover: Box) -> list[Box]:
+    """What is left of a box, as boxes. No axis is unknown."""
+    found: list[Box] = []
+    inner = list(box)
+    for k, (b, c) in enumerate(zip(box, cover, strict=True)):
+        assert b is not None and c is not None
+        ends = (b[0], min(b[1], c[0] - 1)), (max(b[0], c[1] + 1), b[1])
+        for low, high in ends:
+            if low <= high:
+                found.append((*inner[:k], (low, high), *box[k + 1 :]))
+        if c[1] < b[0] or b[1] < c[0]:
+            return [box]
+        inner[k] = max(b[0], c[0]), min(b[1], c[1])
+    return found
+
+
 def full_box(shape: Sequence[int], origin: Sequence[int] = ()) -> Box:
     """The box of all elements."""
     first = origin or (0,) * len(shape)
     return tuple((o, o + e - 1) for o, e in zip(first, shape, strict=True))
-
-
-def holds(cover: Box, box: Box, full: Box) -> bool:
-    """Whether a box that is covered holds all of another, in an array of this full box."""
-    return all(
-        c is not None and c[0] <= (b or f)[0] and (b or f)[1] <= c[1]  # type: ignore[index]
-        for c, b, f in zip(cover, box, full, strict=True)
-    )

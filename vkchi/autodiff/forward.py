@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from vkchi.autodiff.emit import components, place_in, places_at, store_if, zero
 from vkchi.autodiff.minmax import can_scout, late_roots, scout
-from vkchi.autodiff.nonfinite import spread_wild
+from vkchi.autodiff.nonfinite import spread_nonfinite
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import (
@@ -65,7 +65,7 @@ class Forward(Cloner):
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop
         self.scouted: frozenset[Value] = frozenset()  # memory that holds the loop's results already
         self.used = used_in(fn.body)
-        self.wild = spread_wild(fn)
+        self.nonfinite = spread_nonfinite(fn)
 
     def build(self) -> Func:
         """The whole Func."""
@@ -124,8 +124,8 @@ class Forward(Cloner):
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
         """The sum of partial derivatives times tangents."""
         # What a `select` does not choose is gone; but a tangent may be infinite.
-        is_wild = not self.wild.isdisjoint(op.args)
-        site = Site(self.b, op, self.get, changing, is_wild=is_wild, has_tangents=True)
+        is_nonfinite = not self.nonfinite.isdisjoint(op.args)
+        site = Site(self.b, op, self.get, changing, is_nonfinite=is_nonfinite, has_tangents=True)
         terms = []
         for k in changing:
             tangent = Num(self.b, self.tangent(op.args[k]))

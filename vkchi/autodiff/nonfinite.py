@@ -1,7 +1,7 @@
 """Where an adjoint is multiplied with what may be infinite or no number, and must yet come out as 0
 if it is 0: a `select` or `if` did not choose the value, or nobody read it.
 
-Owns: `Wild`, which tells the ops whose rules must see to that. They have an operand that
+Owns: `NonFinite`, which tells the ops whose rules must see to that. They have an operand that
 - comes of an op which makes infinities of plain numbers (`Trait.MAKES_NONFINITE`); or
 - comes from an array, where it may stand for missing data; but for results that always count, as
   what is added to one total does: a result that is no number spoils the total anyway. Of totals
@@ -27,14 +27,14 @@ KEEPING = kinds_with(Trait.KEEPS_NONFINITE)
 Slots = tuple[Value, ...]
 
 
-class Wild:
+class NonFinite:
     """The answers for one Func."""
 
     def __init__(self, primal: Primal) -> None:
         ops = list(walk(primal.fn.body))
         loads = [op for op in ops if op.kind == "load" and is_smooth(op)]
         read = {op for op in loads if isinstance(base_of(op.args[0]), Param)}
-        self.made = spread_wild(primal.fn)
+        self.made = spread_nonfinite(primal.fn)
         self.read = Spread(primal.fn, read).values
         self.counting = find_counting(primal)
 
@@ -54,7 +54,7 @@ class Spread(Activity):
         return bool(op.results) and self._is_kind(op)
 
 
-def spread_wild(fn: Func) -> set[Value]:
+def spread_nonfinite(fn: Func) -> set[Value]:
     """The values that come of ops which make infinities of plain numbers."""
     return Spread(fn, {op for op in walk(fn.body) if op.kind in MAKING}).values
 

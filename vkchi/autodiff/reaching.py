@@ -11,16 +11,30 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from functools import cached_property
 
-from vkchi.analysis.must_write import Covers, full_box, name_of, with_all_components
+from vkchi.analysis.must_write import (
+    Covered,
+    Covers,
+    filled_by,
+    full_box,
+    name_of,
+    with_all_components,
+)
 from vkchi.analysis.segments import Segment, find_late, find_segments
 from vkchi.analysis.whole import Whole
 from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.rules import is_smooth
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.ops import CONVERSIONS, READS, UPDATES, WRITES
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 Spread = tuple[dict[str, Op], set[Value]]
+
+
+class Extents(NamedTuple):
+    """The shape of an array."""
+
+    shape: tuple[int, ...]
 
 
 class Reach:
@@ -49,9 +63,23 @@ class Reach:
             for store in self.covers.stores
             if self.whole(name_of(store)).is_stored(store)
         ]
-        for name, segment in sorted(set(with_all_components(stored))):
+        for name, segment in sorted({*with_all_components(stored), *self.filled()}):
             found.setdefault(name, []).append(segment)
         return found
+
+    def filled(self) -> Iterator[tuple[str, int]]:
+        """The arrays of known shape that a segment overwrites part by part."""
+        types = {name: p.type for name, p in self.params.items()}
+        arrays = {name: Extents(t.shape) for name, t in types.items()
+                  if isinstance(t, Array) and t.shape is not None}  # fmt: skip
+        found: dict[tuple[str, int], list[Covered]] = {}
+        for covered in self.covers.boxes({}, arrays) if arrays else ():
+            if covered.name in arrays:
+                found.setdefault((covered.name, covered.segment), []).append(covered)
+        for (name, segment), boxes in found.items():
+            full = self.full(name, arrays[name].shape)
+            if filled_by(boxes, full, full) is not None:
+                yield name, segment
 
     def begun(self) -> frozenset[str]:
         """The arrays that the kernel overwrites before it reads them: what they held is nothing to
@@ -147,11 +175,14 @@ class Reach:
             if not active.values.isdisjoint(op.args[1:])
         ]
 
-    def lasting(self, active: Activity) -> dict[str, Op]:
+    def lasting(self, active: Activity, skipped: Container[Op] = ()) -> dict[str, Op]:
         """The arrays without gradient that hold an active value when the kernel ends, or what was
-        made of one that went through such an array; and an op that puts it there."""
+        made of one that went through such an array; and an op that puts it there, none of those
+        that are `skipped`."""
         found: dict[str, Op] = {}
         for op in self.writes(active):
+            if op in skipped:
+                continue
             if base_of(op.args[0]) not in active.sources:
                 read = self.readers(op)
                 for late in (op, *(self.flow(read).values() if read else ())):

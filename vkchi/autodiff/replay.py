@@ -1,7 +1,7 @@
 """What cannot be done again is recorded: random bits, and what counters gave in parallel.
 
-    %v = random         recorded   %v = random; store drawn.0[position, number], %v
-                        known      %v = load drawn.0[position, number]
+    %v = random         recorded   %v = random; store replay.0[position, number], %v
+                        known      %v = load replay.0[position, number]
 
 `number` is that of the parallel iteration, `position` that of the serial ones around the op,
 counted in the widest ranges of their loops. A tape runs the kernel as it is `recorded` and
@@ -24,7 +24,7 @@ from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
-from vkchi.ir.names import DRAWN
+from vkchi.ir.names import REPLAY
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
@@ -49,7 +49,7 @@ def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
     for op, loops in ops_in(fn.body, (), wide):
         if op in ops and not is_smooth(op):
             parallel, serial = split(loops)
-            param = Param(saved_type(op.type), f"{DRAWN}{len(draws)}")
+            param = Param(saved_type(op.type), f"{REPLAY}{len(draws)}")
             save = Save(param, tuple([wide[loop] for loop in serial]), "", parallel, "")
             draws.append(Draw(op, loops, save))
     return tuple(draws)
@@ -78,7 +78,7 @@ def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tup
                 yield from ops_in(inner, loops if op.kind == "if" else (*loops, op), counted)
 
 
-def recorded(fn: Func, draws: Sequence[Draw]) -> Func:
+def record_draws(fn: Func, draws: Sequence[Draw]) -> Func:
     """The Func that puts what it draws into the buffers."""
 
     def record(b: Builder, place: Value, new: Value) -> Value:

@@ -42,7 +42,7 @@ from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_save
 from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
 from vkchi.autodiff.memory import Adjoints, Versions
-from vkchi.autodiff.nonfinite import Wild
+from vkchi.autodiff.nonfinite import NonFinite
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
@@ -127,7 +127,7 @@ class Reverse:
 
     def __init__(self, primal: Primal, kept: Kept) -> None:
         self.primal, self.kept = primal, kept
-        self.wild = Wild(primal)
+        self.nonfinite = NonFinite(primal)
         self.b = Builder()
         self.versions = Versions(self.b, primal)
         self.adjoints = Adjoints(primal)
@@ -207,8 +207,15 @@ class Reverse:
         if g is None:
             return
         active = [k for k, v in enumerate(op.args) if v in self.primal.active]
-        is_wild = op in self.wild
-        site = Site(self.b, op, self.scopes.get, active, is_wild=is_wild, has_tangents=False)
+        is_nonfinite = op in self.nonfinite
+        site = Site(
+            self.b,
+            op,
+            self.scopes.get,
+            active,
+            is_nonfinite=is_nonfinite,
+            has_tangents=False,
+        )
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [

@@ -41,16 +41,16 @@ from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 
 class Site:
     """An op that is being differentiated. `get` gives what stands for its operands and its result,
-    when asked for; by the operands `active` a derivative is wanted. `is_wild`: an operand may be
-    infinite or no number where it does not count. `has_tangents`: tangents are multiplied, not
+    when asked for; by the operands `active` a derivative is wanted. `is_nonfinite`: an operand may
+    be infinite or no number where it does not count. `has_tangents`: tangents are multiplied, not
     adjoints: infinite after an infinite slope."""
 
     def __init__(
         self, b: Builder, op: Op, get: Callable[[Value], Value], active: Sequence[int],
-        *, is_wild: bool, has_tangents: bool,
+        *, is_nonfinite: bool, has_tangents: bool,
     ) -> None:  # fmt: skip
         self.b, self.op, self.get, self.active = b, op, get, active
-        self.is_wild, self.has_tangents = is_wild, has_tangents
+        self.is_nonfinite, self.has_tangents = is_nonfinite, has_tangents
 
     def operand(self, k: int) -> Num:
         """The primal value of operand k."""
@@ -266,7 +266,7 @@ def _outer(s: Site, g: Num) -> list[Num | None]:
 
 def _counting(s: Site, x: Num, g: Num) -> Num:
     """A factor; 0 if it may be infinite and all of the adjoint is 0."""
-    if not s.is_wild:
+    if not s.is_nonfinite:
         return x
     counts = g.op("abs").op("sum") != 0
     return counts.splat(with_scalar(x.type, u1)).where(x, x.zero())
@@ -358,7 +358,7 @@ def multiply(site: Site, g: Num, factor: Factor) -> Num | None:
         return g if factor is ONE else -g
     if isinstance(factor, Steep):
         return _times_steep(site, g, factor.slope(site))
-    return _times_steep(site, g, factor(site)) if site.is_wild else g * factor(site)
+    return _times_steep(site, g, factor(site)) if site.is_nonfinite else g * factor(site)
 
 
 def _times_steep(site: Site, g: Num, slope: Num) -> Num:

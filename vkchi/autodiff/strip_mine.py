@@ -6,7 +6,7 @@ saves what it must in the same column of the buffers.
 
 where W is the number of columns that the buffers have, whatever it is.
 
-Owns: `narrow`. Must not know: how adjoints are built, how much memory there is.
+Owns: `strip_mine`. Must not know: how adjoints are built, how much memory there is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.types import i32, u32
 
 
-def narrow(fn: Func, saves: frozenset[str]) -> Func | None:
+def strip_mine(fn: Func, saves: frozenset[str]) -> Func | None:
     """The Func with as many invocations as the buffers of these names have columns, of which those
     of one loop must have the same number; None if no parallel loop saves anything."""
     loops = {op: found for op in fn.body.ops
@@ -31,7 +31,7 @@ def narrow(fn: Func, saves: frozenset[str]) -> Func | None:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in loops:
             return None
-        build_narrow(b, op, args, loops[op])
+        emit_strips(b, op, args, loops[op])
         return ()
 
     return rebuild(fn, visit)
@@ -43,8 +43,8 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
     return [p for p in dict.fromkeys(found) if isinstance(p, Param) and p.name in saves]
 
 
-def build_narrow(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
-    """Append the narrow form of a `parallel` with these bounds."""
+def emit_strips(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
+    """Append the strips of a `parallel` with these bounds."""
     zero, space = b.const(0, i32), space_of(b, args)
     count = b.emit("bitcast", total_of(b, space), type=u32)
     width = b.emit("shape", buffers[0], attr=1)

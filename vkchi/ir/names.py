@@ -9,8 +9,8 @@ name here begins with a dot, or has two in a row; so none is ever both. Must not
 
 # These are followed by a number.
 TEMP = ".temp."  # what one dispatch hands to the next
-SCRATCH, SAVE, DRAWN = ".scratch.", ".save.", ".drawn."  # copies, values that are kept, numbers
-HIDDEN = (SCRATCH, SAVE, DRAWN)  # arrays that only their kernel sees
+SCRATCH, SAVE, REPLAY = ".scratch.", ".save.", ".replay."  # copies, values that are kept, numbers
+HIDDEN = (SCRATCH, SAVE, REPLAY)  # arrays that only their kernel sees
 COUNT, WIDTH = ".count.", ".width."  # how often loops go round
 
 # These follow the name of an array.

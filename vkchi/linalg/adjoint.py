@@ -130,8 +130,8 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     x.tell(Access("fill"))  # what stood there has no influence
     product = product_of(system.product, x)
     inputs = product.inputs()
-    tape.overwrites.check_arrays(inputs.values())
-    tape.overwrites.check_arrays([b])
+    tape.clobbers.check_arrays(inputs.values())
+    tape.clobbers.check_arrays([b])
     has_place = companion(x, "grad") is not None
 
     def run() -> bool:

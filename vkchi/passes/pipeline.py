@@ -52,6 +52,7 @@ ENTRIES: dict[str, Entry] = {
     "dce": Entry("dce:remove_dead"),
     "unread": Entry("dce:remove_unread"),
     "forward": Entry("store_forwarding:forward_memory"),
+    "dead_stores": Entry("store_forwarding:remove_dead_stores"),  # before differentiation
     "licm": Entry("licm:hoist_invariants"),
     "demote": Entry("demote:demote_atomics"),
     "demote_all": Entry("demote:demote_all_atomics"),

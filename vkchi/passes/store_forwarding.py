@@ -46,6 +46,13 @@ def forward_memory(fn: Func) -> Func:
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
 
+def remove_dead_stores(fn: Func) -> Func:
+    """The Func without stores that another one in their region covers before anything may have read
+    them. Loads stay."""
+    body = Clearer().walk.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
 class Forwarder:
     """One run. `known` holds where we stand; `pending` are stores that nothing has read yet."""
 
@@ -134,7 +141,7 @@ class Forwarder:
     def visit_store(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Nothing if the value stands there already; else the store, and what it covers goes."""
         place, v = self.place(args[0]), args[1]
-        element = self.known.element(place)
+        element = self.element_before(place)
         if stands_already(element, place.component, v):
             return ()
         self.drop_covered(place)
@@ -144,6 +151,10 @@ class Forwarder:
         if len(self.pending) > MOST_PENDING:
             del self.pending[next(iter(self.pending))]
         return ()
+
+    def element_before(self, place: Place) -> Element:
+        """What is known of the element before a store."""
+        return self.known.element(place)
 
     def drop_covered(self, place: Place) -> None:
         """Remove pending stores that a store to the place covers."""
@@ -210,6 +221,18 @@ class Forwarder:
         unchanged = args == op.args and tuple(regions) == op.regions
         new = op if unchanged else self.walk.copy(op, args, tuple(regions))
         return self.b.insert(new).results
+
+
+class Clearer(Forwarder):
+    """The same, where nothing is known of what stands anywhere. A store of what stands there stays:
+    it says that somebody has put it there."""
+
+    def value_at(self, place: Place, t: Type) -> None:
+        """Not known."""
+
+    def element_before(self, place: Place) -> Element:
+        """Nothing."""
+        return Element()
 
 
 def remove_last(ops: list[Op], op: Op) -> None:

@@ -16,7 +16,7 @@ from vkchi.autodiff.refusals import depends_on_order
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Param, used_in, walk
-from vkchi.races.noted import MET, Group, Noted
+from vkchi.races.detector import RACED, Detector, Group
 from vkchi.tape.calls import Call, leaves_of
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, Scalar, Tensor, i32
@@ -27,7 +27,7 @@ class Observed:
     its cells clear, so that the next one may use them again; one that was interrupted does not give
     them back."""
 
-    def __init__(self, call: Call, groups: Sequence[Group], made: Noted) -> None:
+    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
         self.call, self.runtime, self.groups = call, call.plan.runtime, groups
         self.func, self.cells = made.func, made.cells
         self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
@@ -41,12 +41,12 @@ class Observed:
     def bind(self, call: Call) -> dict[str, Storage]:
         """The arrays that it notes in. Raises DeviceError where there is no memory for them."""
         own = {name: self._clear_cells(name, call.arrays) for name in self.cells}
-        own[MET] = Storage(self.runtime, i32, (len(self.groups),))
+        own[RACED] = Storage(self.runtime, i32, (len(self.groups),))
         return own
 
-    def met(self, own: Mapping[str, Storage]) -> list[int]:
+    def result(self, own: Mapping[str, Storage]) -> list[int]:
         """The numbers of the groups that met, after a run; waits."""
-        numbers = np.flatnonzero(own[MET].to_numpy())
+        numbers = np.flatnonzero(own[RACED].to_numpy())
         self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
 
@@ -67,7 +67,7 @@ class Trial(Observed):
     `numbers` the arguments; what it finds is not `is_certain` to hold for the run if random numbers
     or the order of iterations do."""
 
-    def __init__(self, call: Call, groups: Sequence[Group], made: Noted) -> None:
+    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, groups, made)
         ops = list(walk(made.func.body))
         used = used_in(made.func.body)
@@ -90,7 +90,7 @@ class Trial(Observed):
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
             self.variant.rehearse(call, own)
-            return frozenset(self.met(own))
+            return frozenset(self.result(own))
 
 
 def numbers_of(call: Call) -> dict[str, Any]:

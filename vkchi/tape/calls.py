@@ -390,19 +390,19 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     Raises GradientError where it needs what the kernel itself overwrites, and where it would do
     nothing for want of gradients.
     """
-    from vkchi.races.gradients import FoundRaces  # most programs have no gradients
-    from vkchi.races.gradients import check as check_race
+    from vkchi.races.finder import RaceFinder  # most programs have no gradients
+    from vkchi.races.finder import check as check_race
 
     check_numbers(name, plan, args)
     call = describe_call(name, plan, args)
     check_tensors(call)
     gradients = Gradients(call)
     made, needs, renewed = fit_gradient(call, gradients)
-    history = getattr(plan.runtime.tape, "history", None)
+    history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
         history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
     memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
-    race = FoundRaces().look(call, gradients.names, made.made.func)
+    race = RaceFinder().look(call, gradients.names, made.made.func)
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)

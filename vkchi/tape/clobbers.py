@@ -1,7 +1,7 @@
 """Derivatives that are overwritten where a tape cannot see with what: by Python, or by kernels that
 it was told not to differentiate.
 
-Owns: `Overwrites`, of one tape: which arrays hold values with a derivative, and what becomes of
+Owns: `Clobbers`, of one tape: which arrays hold values with a derivative, and what becomes of
 them. What Python writes is a constant, so the derivative of what stood there is 0 from then on
 (`Cut`), and what it adds leaves the derivative as it is. But Python that has read an element may
 write what depends on it otherwise, as in `loss[None] *= 2`, and so may a kernel that the tape does
@@ -74,7 +74,7 @@ def blank(array: Storage, at: Index | None) -> None:
         array.write(array.index(at[:axes]) + at[axes:], 0)
 
 
-class Overwrites:
+class Clobbers:
     """What is held; `reads`, what of it Python has read; `lost`, what was overwritten with
     something unknown, and by whom."""
 

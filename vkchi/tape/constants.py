@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.alias import kinds_of_writes
-from vkchi.autodiff.primal import Activity, Primal, is_smooth_array
-from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.outflow import Outflow, Outflows
+from vkchi.autodiff.primal import Activity, is_smooth_array
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func
@@ -126,45 +126,27 @@ def plan_where_known(
 
 
 def flows_of(
-    call: Call, primal: Primal, lasting: Mapping[str, Any], constant: Mapping[str, frozenset[Fill]]
-) -> Flows:
-    """Those of a call that found the arrays `constant` as constants, perhaps; `lasting` are the
-    escapes if it did not."""
+    call: Call, outflows: Outflows, constant: Mapping[str, frozenset[Fill]]
+) -> tuple[Flows, Outflow]:
+    """Those of a call that found the arrays `constant` as constants, perhaps; and what it does if
+    none of them is."""
 
-    def escapes(names: Iterable[str]) -> Escapes:
-        key = primal.differentiable, frozenset(names)
-        return call.plan.derived.escapes.find(key, lambda: escapes_of(primal, key[1]))
+    def of(names: Iterable[str]) -> Outflow:
+        return outflows.of(call.numbers, call.arrays, frozenset(names))
 
     sure = {name for name, fills in constant.items() if not fills}
-    stores: Mapping[str, Any] = primal.active.stores
-    found = lasting
-    if sure:
-        stores, found = escapes(sure)
+    found = of(sure)
     if len(sure) == len(constant):
-        return Flows(stores, found, stores)
-    real, lost = escapes(constant)
-    given = {name: op for name, op in found.items() if name not in lost}
-    return Flows(real, lost, stores, given, frozenset[Fill]().union(*constant.values()))
+        return Flows(found.stores, found.escapes, found.stores), of(())
+    real = of(constant)
+    given = {name: op for name, op in found.escapes.items() if name not in real.escapes}
+    fills = frozenset[Fill]().union(*constant.values())
+    return Flows(real.stores, real.escapes, found.stores, given, fills), of(())
 
 
 def unsettled(fills: frozenset[Fill]) -> frozenset[Fill]:
     """Those that are not constants for sure."""
     return frozenset(fill for fill in fills if not fill.lost)
-
-
-class Escapes(NamedTuple):
-    """What a kernel does with derivatives if some arrays hold constants: `stores` are those with a
-    gradient that it puts some into, `lasting` those without, and the ops that do so."""
-
-    stores: Mapping[str, Any]
-    lasting: Mapping[str, Any]
-
-
-def escapes_of(primal: Primal, constant: frozenset[str]) -> Escapes:
-    """The same of a kernel."""
-    reach = Reach(primal.fn)
-    active = Activity(primal.fn, primal.differentiable, constant=constant | reach.begun())
-    return Escapes(active.stores, reach.lasting(active) if active.escapes else {})
 
 
 def stores_constants(fn: Func) -> bool:

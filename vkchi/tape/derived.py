@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from vkchi.autodiff.instrument import Instrumented
     from vkchi.autodiff.reaching import Reach
     from vkchi.ir.core import Func
-    from vkchi.races.gradients import Races
-    from vkchi.races.watch import Watch
-    from vkchi.tape.constants import Escapes
+    from vkchi.races.debug import Detection
+    from vkchi.races.finder import Races
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.variants import ForwardPlan, Variant
 
@@ -56,8 +55,7 @@ class Derived:
         self.watched: Memo[tuple[Names, Func], tuple[Instrumented, Variant]] = Memo(title)
         self.races: Memo[tuple[Func | None, Names, bool], Races] = Memo(title)
         self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)
-        self.escapes: Memo[tuple[Names, Names], Escapes] = Memo(title)
         self.reach: Memo[None, Reach] = Memo(title)
         self.stores_constants: Memo[None, bool] = Memo(title)
-        self.watch: Memo[None, Watch] = Memo(title)
+        self.watch: Memo[None, Detection] = Memo(title)
         self.warned: dict[Any, Any] = {}

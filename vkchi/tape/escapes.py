@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vkchi.analysis.footprint import Box, may_meet
-from vkchi.analysis.must_write import holds
+from vkchi.analysis.must_write import filled_by
 from vkchi.autodiff.primal import Activity, Bits
 from vkchi.autodiff.reaching import Reach, name_under
 from vkchi.autodiff.refusals import WORDS, help_for, lost, warn_lost
@@ -34,7 +34,7 @@ Values = np.ndarray[Any, Any]
 Key = tuple[Box, frozenset[Fill]]
 
 
-class Taint(NamedTuple):
+class Escape(NamedTuple):
     """A part of an array without gradient that holds something with a derivative, or the bits of
     such values; who put it there, and the ways that it went since, outside of kernels. Of an array
     in host memory it is the numpy view, and all of it. With `fills`, the derivative is by what
@@ -54,12 +54,12 @@ class Taint(NamedTuple):
         return bool(self.fills) and all(fill.lost for fill in self.fills)
 
 
-class Taints:
+class Escapes:
     """All of a tape, or of forward mode."""
 
     def __init__(self) -> None:
-        self.arrays: dict[int, dict[Key, Taint]] = {}
-        self.hosts: list[Taint] = []
+        self.arrays: dict[int, dict[Key, Escape]] = {}
+        self.hosts: list[Escape] = []
         self.reads: set[int] = set()  # arrays that Python has read
         self.cleared: dict[int, set[Index]] = {}  # elements that Python has overwritten
 
@@ -76,27 +76,27 @@ class Taints:
         for name, op in escapes.items():
             origin = (f"{call.name}() puts {what} with a derivative there", line_of(op))
             if name in call.hosts:
-                self.hosts.append(Taint(call.hosts[name], name, origin, (), is_bits, (), fills))
+                self.hosts.append(Escape(call.hosts[name], name, origin, (), is_bits, (), fills))
             elif name in call.arrays:
                 array = whole(call.arrays[name])
                 box = boxes.get(name, (None,) * len(array.shape))
-                noted.append(self.add(Taint(array, name, origin, box, is_bits, (), fills)))
+                noted.append(self.add(Escape(array, name, origin, box, is_bits, (), fills)))
         return noted
 
-    def add(self, taint: Taint) -> Storage:
+    def add(self, escape: Escape) -> Storage:
         """Note one of an array on the device, which is returned."""
-        array: Storage = taint.array
-        self.arrays.setdefault(id(array), {})[taint.box, taint.fills] = taint
+        array: Storage = escape.array
+        self.arrays.setdefault(id(array), {})[escape.box, escape.fills] = escape
         self.cleared.pop(id(array), None)
         return array
 
-    def pass_on(self, found: Iterable[Taint], target: Storage | Values, way: str) -> list[Storage]:
+    def pass_on(self, found: Iterable[Escape], target: Storage | Values, way: str) -> list[Storage]:
         """Note that what Python computed from some arrays, losing the derivatives that they hold,
         is now in another. What is returned are those on the device."""
         step = (way, user_span())
         noted = []
-        for taint in found:
-            moved = taint._replace(array=target, ways=(*taint.ways, step))
+        for escape in found:
+            moved = escape._replace(array=target, ways=(*escape.ways, step))
             if isinstance(target, Storage):
                 array = whole(target)
                 box = (None,) * len(array.shape)
@@ -105,7 +105,7 @@ class Taints:
                 self.hosts.append(moved._replace(box=()))
         return noted
 
-    def of(self, array: Storage | Values) -> list[Taint]:
+    def of(self, array: Storage | Values) -> list[Escape]:
         """What is known of an array, on the device or in host memory."""
         if isinstance(array, Storage):
             found = list(self.arrays.get(id(whole(array)), {}).values())
@@ -130,7 +130,7 @@ class Taints:
             for place in [k for k in found if is_cleared(k[0], shape, cleared)]:
                 del found[place]
 
-    def find(self, call: Call, name: str) -> list[Taint]:
+    def find(self, call: Call, name: str) -> list[Escape]:
         """What is known of an array of a call."""
         return self.of(call.hosts.get(name, call.arrays[name]))
 
@@ -141,35 +141,35 @@ class Taints:
         may get lost: that is a constant from then on."""
         found = [(name, t) for name in call.arrays for t in self.find(call, name)]
         flows = [(name, t, flow_of(call, name, t)) for name, t in found]
-        for name, taint, (flow, _) in flows:
+        for name, escape, (flow, _) in flows:
             for target in sorted(names & flow.keys()):
-                if not taint.fills:
-                    let_pass(call, missing_place(name, taint, flow[target], need), taint)
+                if not escape.fills:
+                    let_pass(call, missing_place(name, escape, flow[target], need), escape)
                     continue
-                settle(taint, flow[target])
-        for name, taint in found:
-            if covering(call, name, taint.box) is not None:
-                self.remove(call, name, taint)
+                settle(escape, flow[target])
+        for name, escape in found:
+            if covering(call, name, escape.box) is not None:
+                self.remove(call, name, escape)
         noted = []
-        for _, taint, (flow, bits) in flows:
-            if not taint.is_settled:
-                noted += self.note(call, lasting(call, flow), fills=taint.fills)
-                noted += self.note(call, lasting(call, bits), is_bits=True, fills=taint.fills)
+        for _, escape, (flow, bits) in flows:
+            if not escape.is_settled:
+                noted += self.note(call, lasting(call, flow), fills=escape.fills)
+                noted += self.note(call, lasting(call, bits), is_bits=True, fills=escape.fills)
         return noted
 
-    def remove(self, call: Call, name: str, taint: Taint) -> None:
+    def remove(self, call: Call, name: str, escape: Escape) -> None:
         """Part of an array is overwritten."""
         view = call.hosts.get(name)
         if view is None:
-            self.arrays[id(taint.array)].pop((taint.box, taint.fills), None)
-        elif host.is_same_view(view, taint.array):
-            self.hosts = [t for t in self.hosts if t is not taint]
+            self.arrays[id(escape.array)].pop((escape.box, escape.fills), None)
+        elif host.is_same_view(view, escape.array):
+            self.hosts = [t for t in self.hosts if t is not escape]
 
 
-def settle(taint: Taint, reader: Any) -> None:
+def settle(escape: Escape, reader: Any) -> None:
     """What Python put somewhere is constant, for the derivative by it gets lost."""
-    notes = (taint.origin, *taint.ways, ("it is read here", reader.span))
-    for fill in taint.fills:
+    notes = (escape.origin, *escape.ways, ("it is read here", reader.span))
+    for fill in escape.fills:
         fill.settle(notes)
 
 
@@ -204,9 +204,7 @@ def covering(call: Call, name: str, box: Box = ()) -> int | None:
         return None
     full = reach.full(name, array.shape)
     found = reach.covers.boxes(call.numbers, call.arrays)
-    return next(
-        (c.segment for c in found if c.name == name and holds(c.box, box or full, full)), None
-    )
+    return filled_by([c for c in found if c.name == name], box, full)
 
 
 def lasting(call: Call, flow: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,12 +219,12 @@ def flow_from(call: Call, name: str, box: Box = ()) -> dict[str, Any]:
     return reach_of(call).flow(reads) if reads else {}
 
 
-def flow_of(call: Call, name: str, taint: Taint) -> tuple[dict[str, Any], dict[str, Any]]:
+def flow_of(call: Call, name: str, escape: Escape) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same of something that an array holds; and the arrays that bits are put into."""
-    reach, reads = reach_of(call), reads_of(call, name, taint.box)
+    reach, reads = reach_of(call), reads_of(call, name, escape.box)
     if not reads:
         return {}, {}
-    if taint.is_bits:
+    if escape.is_bits:
         bits, values = reach.spread(reads, Bits)
         return reach.flow(frozenset(reach.made_of(values))), bits
     flow, values = reach.spread(reads, Activity)
@@ -245,33 +243,33 @@ def reads_of(call: Call, name: str, box: Box) -> frozenset[Any]:
     return frozenset(reach.reads_of(reach.params[name], 0, last))
 
 
-def missing_place(name: str, taint: Taint, op: Any, need: str) -> GradientError:
+def missing_place(name: str, escape: Escape, op: Any, need: str) -> GradientError:
     """The error for an array that a derivative flows through and that has no gradient or dual."""
     word = WORDS[need]
-    if taint.is_bits:
+    if escape.is_bits:
         return GradientError(
             f"the {word} flows through the bits of a number: it would be lost", op.span,
-            notes=(taint.origin, *taint.ways),
+            notes=(escape.origin, *escape.ways),
             help="put ti.stop_grad(...) around the value whose bits are taken",
         )  # fmt: skip
-    if taint.ways:
+    if escape.ways:
         return GradientError(
             f"the {word} flows through what Python computed or copied, which has none: it would be "
-            "lost", op.span, notes=(taint.origin, *taint.ways),
+            "lost", op.span, notes=(escape.origin, *escape.ways),
             help="docs/autodiff.md, \"Values that travel without a kernel\", says what has a "
             "derivative; what a ti.ad.no_grad function gives is a constant",
         )  # fmt: skip
     return GradientError(
         f"the {word} flows through `{name}`, which has none: it would be lost",
         op.span,
-        notes=(taint.origin,),
+        notes=(escape.origin,),
         help=help_for(name, need),
     )
 
 
-def let_pass(call: Call, error: GradientError, taint: Taint | None = None) -> None:
+def let_pass(call: Call, error: GradientError, escape: Escape | None = None) -> None:
     """Raises the error, unless `ti.init` was told to warn of arrays without gradients."""
-    is_bits = taint is not None and taint.is_bits
+    is_bits = escape is not None and escape.is_bits
     if call.plan.runtime.options.missing_gradient != "warn" or is_bits:
         raise error
     warn_lost(error, call.plan.derived.warned)

@@ -18,7 +18,7 @@ import numpy as np
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
-from vkchi.races.gradients import check_any
+from vkchi.races.finder import check_any
 from vkchi.runtime import Runtime, current
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
 from vkchi.tape.calls import companion, describe_call, usable, whole
@@ -80,7 +80,7 @@ class FwdMode(Recording):
         check_any(race, duals)
         result = found.run(call, args, duals)
         self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
-        self.note(call, found.escapes, found.active.stores, {})
+        self.note(call, found.outflows.of(call.numbers, call.arrays), {})
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

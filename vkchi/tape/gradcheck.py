@@ -69,7 +69,7 @@ def check_tape(tape: Tape) -> None:
                 f"{launch.call.name}(): use ti.ad.gradcheck(run, loss, inputs), which calls the "
                 "kernels again"
             )
-    end = State(array for array, _ in tape.keeper.start.values())
+    end = State(array for array, _ in tape.snapshots.start.values())
     for x in tape.grad_check:
         slopes = differences(tape.run_again, tape.loss, x, None, tape.restore_start)
         end.restore()

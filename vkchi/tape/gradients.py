@@ -16,7 +16,7 @@ from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.replay import Draw, find_draws, known
 from vkchi.autodiff.reverse import Gradient, reverse, survey
 from vkchi.autodiff.rules import is_smooth
-from vkchi.autodiff.strip_mine import narrow
+from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
@@ -115,16 +115,16 @@ def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
     return CompiledGradient(made, build(made.func, options, caps), counting)
 
 
-def build_narrow(made: Gradient, options: Options, caps: Caps) -> Artifact | None:
+def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact | None:
     """The gradient with fewer invocations than iterations, for less memory; None if there is no
     such form, as for loops that ask which invocation they are."""
     if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
         return None
     names = [s.param.name for s in made.saves_used()]
-    fn = narrow(made.func, frozenset((*names, *(name + DUAL for name in names))))
+    fn = strip_mine(made.func, frozenset((*names, *(name + DUAL for name in names))))
     if fn is None:
         return None
-    show("narrow", fn)
+    show("strip_mine", fn)
     verify(fn)
     return build(fn, exact_options(fn, options), caps)
 
@@ -170,7 +170,7 @@ def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
     """A lowered kernel with what stands for some values in derivatives, without what is known to be
     dead, and without atomics that need not be any: there is less to differentiate."""
     fn = put_in_place(fn, differentiable)
-    for name in ("simplify", "dce", "demote_but_sums"):
+    for name in ("simplify", "dce", "dead_stores", "demote_but_sums"):
         fn = load_pass(name)(fn)
     return fn
 

@@ -62,10 +62,10 @@ class Hosted:
         self.numbers: dict[int, Numbers] = {}
         self.shown: list[object] = []
 
-    def is_shown(self, array: Input, taint: object) -> bool:
+    def is_shown(self, array: Input, escape: object) -> bool:
         """Whether something only says so, of an array that is what the user was shown."""
         is_it = not isinstance(array, Storage) and self.is_known(array)
-        return is_it and any(taint is one for one in self.shown)
+        return is_it and any(escape is one for one in self.shown)
 
     def is_known(self, values: Values) -> bool:
         """Whether numbers are what the host computed, and nobody has changed them."""

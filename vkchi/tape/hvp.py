@@ -18,8 +18,8 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.names import ADJOINT, DUAL
 from vkchi.launch import Plan
-from vkchi.races.gradients import Race
-from vkchi.races.gradients import check as check_race
+from vkchi.races.finder import Found
+from vkchi.races.finder import check as check_race
 from vkchi.runtime import Runtime, current
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.calls import (
@@ -73,7 +73,7 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     recorder.dual(x).from_numpy(direction)
     with recorder:
         run()
-        recorder.overwrites.check_loss(loss)
+        recorder.clobbers.check_loss(loss)
         gradient.fill(1)
         recorder.reverse()
     return recorder.dual(slopes).to_numpy()
@@ -83,7 +83,7 @@ class Entry:
     """A recorded call. `memory` are its arrays and their duals, or copies of what they held."""
 
     def __init__(
-        self, recorder: Recorder, call: Call, gradients: Gradients, race: Race | None
+        self, recorder: Recorder, call: Call, gradients: Gradients, race: Found | None
     ) -> None:
         self.recorder, self.call, self.gradients, self.race = recorder, call, gradients, race
         duals = {n + DUAL: recorder.dual(call.arrays[n]) for n in gradients.names}
@@ -139,16 +139,16 @@ class Recorder(Recording):
         race = self.races.look(call, gradients.names, made.made.func)
         entry = Entry(self, call, gradients, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
-            self.keeper.want(Wanted(entry, key, box))
+            self.snapshots.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
-        self.keeper.protect(written, entry.memory, boxes)
+        self.snapshots.protect(written, entry.memory, boxes)
         self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)
-        self.note(call, made.escapes, made.made.primal.active.stores, boxes, made.bits)
+        self.note(call, made.outflows.of(call.numbers, call.arrays), boxes)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

@@ -4,7 +4,7 @@ A tape cannot know what such a gradient will read, so it does not keep it. It no
 after such a call; when the call's gradient runs, reading it is refused, unless the gradient has put
 something there before: it recomputes what it needs.
 
-Owns: `History`, of one tape. Must not know: how gradients are built.
+Owns: `MutationLog`, of one tape. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Written(NamedTuple):
     who: str
 
 
-class History:
+class MutationLog:
     """What was written when. `since` is the time after the call whose gradient runs now."""
 
     def __init__(self) -> None:

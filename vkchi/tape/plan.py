@@ -14,17 +14,17 @@ from typing import Any
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
 from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.outflow import Outflows
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.core import Func, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
-from vkchi.tape.gradients import CompiledGradient, Types, build_gradient, build_narrow
+from vkchi.tape.gradients import CompiledGradient, Types, build_gradient, build_strip_mined
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import compile_count
@@ -140,22 +140,17 @@ class GradientPlan:
             Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
         ]
         self.buffers: dict[str, Storage] = {}
-        self.narrow: tuple[Executable | None] | None = None  # made when there is too little memory
+        self.strip_mined: tuple[Executable | None] | None = (
+            None  # made when there is too little memory
+        )
         used = compiled.main.used | (compiled.counting.used if compiled.counting else frozenset())
         self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
-        self.drawing: Any = None  # of `drawing`, if there are draws
+        self.replay_log: Any = None  # of `drawing`, if there are draws
 
     @cached_property
-    def escapes(self) -> dict[str, Op]:
-        """Arrays without gradient that hold values with a derivative afterwards, and who put them
-        there."""
-        active = self.made.primal.active
-        return Reach(self.made.primal.fn).lasting(active) if active.escapes else {}
-
-    @cached_property
-    def bits(self) -> dict[str, Op]:
-        """Arrays that hold bits of values with a derivative afterwards, and who put them there."""
-        return Reach(self.made.primal.fn).lasting_bits(self.made.primal.active)
+    def outflows(self) -> Outflows:
+        """Where the kernel puts derivatives."""
+        return Outflows(self.made.primal.fn, self.made.primal.differentiable)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
@@ -190,22 +185,22 @@ class GradientPlan:
         try:
             return self.main, self._allocate(shapes)
         except DeviceError as e:
-            narrow, error = self._narrow(args), e
+            strip_mined, error = self._strip_mined(args), e
         columns = max(columns for _, columns in shapes.values())
-        while narrow is not None and columns > 1:
+        while strip_mined is not None and columns > 1:
             columns = -(-columns // 2)
             shapes = {k: (rows, min(n, columns)) for k, (rows, n) in shapes.items()}
             with suppress(DeviceError):
-                return narrow, self._allocate(shapes, is_exact=True)
+                return strip_mined, self._allocate(shapes, is_exact=True)
         raise error
 
-    def _narrow(self, args: tuple[Any, ...]) -> Executable | None:
+    def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
         """Dispatches whose invocations do several iterations each; None if there are no others."""
-        if self.narrow is None:
+        if self.strip_mined is None:
             runtime = self.runtime
-            built = build_narrow(self.made, runtime.options, runtime.device.caps)
-            self.narrow = (self.main.derive(built, args) if built else None,)
-        return self.narrow[0]
+            built = build_strip_mined(self.made, runtime.options, runtime.device.caps)
+            self.strip_mined = (self.main.derive(built, args) if built else None,)
+        return self.strip_mined[0]
 
     def _allocate(
         self, shapes: Mapping[str, Shape], *, is_exact: bool = False

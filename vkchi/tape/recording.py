@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import get_ident
-from types import MappingProxyType
 from typing import Any
 
 from vkchi.analysis.footprint import Box
+from vkchi.autodiff.outflow import Outflow
 from vkchi.autodiff.refusals import WORDS
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.blocks import Block
 from vkchi.ndarray import Ndarray
-from vkchi.races.gradients import FoundRaces
+from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.tape.calls import Call, companion, whole
-from vkchi.tape.clobbers import Index, Overwrites
+from vkchi.tape.clobbers import Clobbers, Index
 from vkchi.tape.copies import copy_floats, copy_in_order
-from vkchi.tape.escapes import Taint, Taints, Values
-from vkchi.tape.snapshots import Keeper
+from vkchi.tape.escapes import Escape, Escapes, Values
+from vkchi.tape.snapshots import Snapshots
 
 
 class Recording(Block):
@@ -37,9 +37,9 @@ class Recording(Block):
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread = runtime, get_ident()
-        self.taints, self.overwrites = Taints(), Overwrites()
-        self.keeper = Keeper(budget_bytes, self.accessed)
-        self.races = FoundRaces(self.keeper.watch)
+        self.escapes, self.clobbers = Escapes(), Clobbers()
+        self.snapshots = Snapshots(budget_bytes, self.accessed)
+        self.races = RaceFinder(self.snapshots.watch)
 
     def enter(self) -> None:
         """See everything from now on."""
@@ -54,38 +54,32 @@ class Recording(Block):
         """See nothing any more. Idempotent."""
         if self.runtime.recording is self:
             self.runtime.recording = None
-        self.keeper.close()
+        self.snapshots.close()
 
     def check(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
         that have one."""
-        for array in self.taints.check(call, names, self.kind):
-            self.keeper.watch(array)
-        self.overwrites.check_call(call, names)
+        for array in self.escapes.check(call, names, self.kind):
+            self.snapshots.watch(array)
+        self.clobbers.check_call(call, names)
 
-    def note(
-        self,
-        call: Call,
-        escapes: Mapping[str, Any],
-        stores: Mapping[str, Any],
-        boxes: Mapping[str, Box],
-        bits: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Note where a call put values with a derivative: the ops that did so by array, without and
-        with a place for it, and the parts; and where it put bits of such values."""
-        noted = self.taints.note(call, escapes) + self.taints.note(call, bits, is_bits=True)
-        for array in noted + self.overwrites.note_call(call, stores, boxes):
-            self.keeper.watch(array)
+    def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
+        """Note where a call put derivatives: into which arrays, and parts of those with a place for
+        them."""
+        noted = self.escapes.note(call, flow.escapes)
+        noted += self.escapes.note(call, flow.bits, is_bits=True)
+        for array in noted + self.clobbers.note_call(call, flow.stores, boxes):
+            self.snapshots.watch(array)
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         if access.kind != "read":
             self.races.note_written((whole(array),))
-        self.taints.note_access(array, access)
-        if self.overwrites.note_access(array, access):
+        self.escapes.note_access(array, access)
+        if self.clobbers.note_access(array, access):
             self.cut(array, access.at)
 
-    def met(self, array: Storage, access: Access) -> None:
+    def accessed_unwatched(self, array: Storage, access: Access) -> None:
         """Python is about to access an array that is not watched."""
 
     def cut(self, array: Storage, at: Index | None) -> None:
@@ -104,21 +98,21 @@ class Recording(Block):
         """Whether what the host computes from these can be differentiated (`hosted`)."""
         return False
 
-    def holding(self, array: Storage | Values) -> list[Taint]:
+    def holding(self, array: Storage | Values) -> list[Escape]:
         """What an array holds that has a derivative."""
-        found = self.taints.of(array)
+        found = self.escapes.of(array)
         if isinstance(array, Storage) and companion(array, self.kind) is not None:
-            held = self.overwrites.holds(array)
+            held = self.clobbers.holds(array)
             origin = (
                 (f"{array!r} has a {WORDS[self.kind]}", None) if held is None
                 else (f"{held.who} puts a value with a derivative there", held.span)
             )  # fmt: skip
-            found = [*found, Taint(whole(array), repr(array), origin, ())]
+            found = [*found, Escape(whole(array), repr(array), origin, ())]
         return found
 
-    def lost_in(self, array: Storage | Values) -> list[Taint]:
+    def lost_in(self, array: Storage | Values) -> list[Escape]:
         """What an array holds whose derivative is lost."""
-        return self.taints.of(array)
+        return self.escapes.of(array)
 
     def let_go(
         self, inputs: Sequence[Storage | Values], output: Storage | Values, way: str, *,
@@ -129,8 +123,8 @@ class Recording(Block):
         if self.is_following:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
-            for array in self.taints.pass_on(found, output, way):
-                self.keeper.watch(array)
+            for array in self.escapes.pass_on(found, output, way):
+                self.snapshots.watch(array)
 
     def filled(self, array: Storage, values: Values) -> None:
         """Python puts these numbers into an array."""

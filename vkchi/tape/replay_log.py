@@ -1,6 +1,6 @@
 """Calls whose gradient needs what they drew: run so that it is kept.
 
-Owns: `Drawing`, made once per gradient. Must not know: tapes, how gradients are built.
+Owns: `ReplayLog`, made once per gradient. Must not know: tapes, how gradients are built.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.refusals import gone
-from vkchi.autodiff.replay import recorded
+from vkchi.autodiff.replay import record_draws
 from vkchi.fields.storage import Storage
 from vkchi.ir.intervals import type_range
 from vkchi.launch.executable import Arrays, count_reader
@@ -21,12 +21,12 @@ from vkchi.target.shader import compile_count
 from vkchi.types import Array, Scalar
 
 
-class Drawing:
-    """A kernel that records what its gradient needs (`drawn`)."""
+class ReplayLog:
+    """A kernel that records what its gradient needs (`replayed`)."""
 
     def __init__(self, call: Call, made: GradientPlan) -> None:
         plan = call.plan
-        fn = self.func = recorded(plan.func, made.draws)
+        fn = self.func = record_draws(plan.func, made.draws)
         self.variant = Variant(call, fn)
         places = self.variant.executable.places
         self.rooms = [Room(d.save, plan.func, places) for d in made.draws]
@@ -53,14 +53,14 @@ class Drawing:
         return made
 
     def run(self, call: Call, drawn: Arrays, again: int | None = None) -> Any:
-        """Do the call; what the kernel returns. What it draws is in `drawn` then. `again` as in
+        """Do the call; what the kernel returns. What it draws is in `replayed` then. `again` as in
         `Plan.launch`."""
         return self.variant.run(call, {**call.arrays, **drawn}, again)
 
 
-def drawing_of(call: Call, made: GradientPlan) -> Drawing | None:
+def replay_log_of(call: Call, made: GradientPlan) -> ReplayLog | None:
     """The call's drawing; None if its gradient needs nothing."""
-    if made.draws and made.drawing is None:
-        made.drawing = Drawing(call, made)
-    assert made.drawing is None or isinstance(made.drawing, Drawing)
-    return made.drawing
+    if made.draws and made.replay_log is None:
+        made.replay_log = ReplayLog(call, made)
+    assert made.replay_log is None or isinstance(made.replay_log, ReplayLog)
+    return made.replay_log

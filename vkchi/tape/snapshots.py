@@ -1,9 +1,10 @@
 """What a tape keeps of memory: copies of arrays, made when something is about to overwrite them.
 
-Owns: `Keeper`. A recorded call wants some parts of arrays to stay as it found them. Before a launch
-or Python writes to such a part, the array is copied, once, for all that want it; only the rows in
-question, where they are known. In limited memory the state at the start is kept besides; when the
-copies outgrow the budget, all others are dropped, for the calls will be done again (`checkpoints`).
+Owns: `Snapshots`. A recorded call wants some parts of arrays to stay as it found them. Before a
+launch or Python writes to such a part, the array is copied, once, for all that want it; only the
+rows in question, where they are known. In limited memory the state at the start is kept besides;
+when the copies outgrow the budget, all others are dropped, for the calls will be done again
+(`checkpoints`).
 Must not know: kernels, gradients.
 """
 
@@ -88,15 +89,15 @@ def point_of(box: Box) -> int | None:
     return first[0] if first is not None and first[0] == first[1] else None
 
 
-class Keeper:
+class Snapshots:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
     what it held when the tape began. When gradients run, `is_reversing`, nothing is given up any
     more."""
 
     def __init__(
-        self, budget_bytes: int | None, told: Callable[[Storage, Access], None] | None = None
+        self, budget_bytes: int | None, listener: Callable[[Storage, Access], None] | None = None
     ) -> None:
-        self.budget_bytes, self.told = budget_bytes, told
+        self.budget_bytes, self.listener = budget_bytes, listener
         self.wanted: dict[int, Wants] = {}
         self.watched: dict[int, Storage] = {}
         self.start: dict[int, tuple[Storage, Storage]] = {}
@@ -136,8 +137,8 @@ class Keeper:
 
     def on_access(self, array: Storage, access: Access) -> None:
         """Save what Python is about to overwrite."""
-        if self.told is not None:
-            self.told(array, access)
+        if self.listener is not None:
+            self.listener(array, access)
         array = whole(array)
         if access.kind == "read":
             return

@@ -20,13 +20,13 @@ from vkchi.lang.argpack import ArgPack
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Arrays
-from vkchi.races.gradients import Doubt, Race, Races, observe
-from vkchi.races.gradients import check as check_race
+from vkchi.races.finder import Doubt, Found, Races, observe
+from vkchi.races.finder import check as check_race
 from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, Gradients, is_gradient, whole
-from vkchi.tape.mutation_log import History
-from vkchi.tape.replay_log import drawing_of
-from vkchi.tape.snapshots import Keeper, Rewritten
+from vkchi.tape.mutation_log import MutationLog
+from vkchi.tape.replay_log import replay_log_of
+from vkchi.tape.snapshots import Rewritten, Snapshots
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
@@ -40,19 +40,19 @@ class Launch:
     def __init__(self, call: Call) -> None:
         self.call, self.draws = call, call.plan.runtime.draws
         self.results: list[Rewritten] = []
-        self.race: Race | None = None
+        self.race: Found | None = None
 
-    def keep_results(self, keeper: Keeper) -> None:
+    def keep_results(self, snapshots: Snapshots) -> None:
         """Note what the call wrote, if it would not write the same again."""
         plan = self.call.plan
         is_accepted = plan.runtime.options.accepts_races(plan.path)  # nobody has looked
         is_fixed = self.race is None and not depends_on_order(plan.func) and not is_accepted
-        if is_fixed or not keeper.is_limited:
+        if is_fixed or not snapshots.is_limited:
             return
         written = self.call.plan.written & self.call.arrays.keys()
         arrays = {id(a): a for a in (whole(self.call.arrays[name]) for name in sorted(written))}
         self.results = [Rewritten(array) for array in arrays.values()]
-        keeper.count(sum(array.size_bytes for array in arrays.values()))
+        snapshots.count(sum(array.size_bytes for array in arrays.values()))
 
     def repeat(self) -> None:
         """Call the kernel again, with the same random numbers and printing nothing; or put back
@@ -78,19 +78,19 @@ class Skipped(Launch):
 
 
 class Entry(Launch):
-    """A recorded call. `memory` are its arrays, or copies of what they held; `drawn` is what it
+    """A recorded call. `memory` are its arrays, or copies of what they held; `replayed` is what it
     drew, if its gradient needs that."""
 
     needs_end = False
 
     def __init__(
-        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Race | Doubt | None
+        self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None
     ) -> None:
         super().__init__(call)
         self.gradients, self.plan = gradients, plan
         self.memory = dict(call.arrays)
-        self.drawing = drawing_of(call, plan)
-        self.drawn = self.drawing.make_room(call) if self.drawing is not None else {}
+        self.replay_log = replay_log_of(call, plan)
+        self.replayed = self.replay_log.make_room(call) if self.replay_log is not None else {}
         self.race = race.race if isinstance(race, Doubt) else race
         self.in_run: tuple[Races, Observed] | None = None  # what tells, if only the run does
         if isinstance(race, Doubt):
@@ -100,7 +100,7 @@ class Entry(Launch):
     @property
     def func(self) -> Func:
         """What is run but for noting who meets."""
-        return self.drawing.func if self.drawing is not None else self.call.plan.func
+        return self.replay_log.func if self.replay_log is not None else self.call.plan.func
 
     def launch_first(self, args: tuple[Any, ...], flags: dict[int, Storage] | None) -> Any:
         """Call the kernel, watched for validation if there are `flags`; what it returns."""
@@ -110,13 +110,13 @@ class Entry(Launch):
                 from vkchi.tape.validation import run_watched
 
                 func = self.in_run[1].func if self.in_run is not None else self.func
-                result = run_watched(self.call, flags, func, {**self.drawn, **own})
+                result = run_watched(self.call, flags, func, {**self.replayed, **own})
             else:
                 result = self._launch(self.call, args, own)
             if self.in_run is not None:
                 races, observed = self.in_run
-                met = observed.met(own)
-                self.race = tuple(races.met(observed.groups[k]) for k in met) or None
+                met = observed.result(own)
+                self.race = tuple(races.race_of(observed.groups[k]) for k in met) or None
             return result
 
     def _bind_notes(self) -> dict[str, Storage]:
@@ -132,10 +132,10 @@ class Entry(Launch):
     ) -> Any:
         """Call the kernel in the form that this call needs."""
         if self.in_run is not None:
-            given = {**call.arrays, **self.drawn, **own}
+            given = {**call.arrays, **self.replayed, **own}
             return self.in_run[1].variant.run(call, given, again)
-        if self.drawing is not None:
-            return self.drawing.run(call, self.drawn, again)
+        if self.replay_log is not None:
+            return self.replay_log.run(call, self.replayed, again)
         return call.plan.launch(args, again)
 
     def launch_again(self) -> None:
@@ -143,13 +143,13 @@ class Entry(Launch):
         own = self._bind_notes()
         self._launch(self.call._replace(hosts={}), self.call.args, own, self.draws)
         if self.in_run is not None:
-            self.in_run[1].met(own)
+            self.in_run[1].result(own)
 
     def run(self) -> None:
         """Add to the adjoints. Raises GradientError if one flows through a race."""
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
-        memory = {**self.memory, **self.drawn}
+        memory = {**self.memory, **self.replayed}
         self.plan.launch(self.call.args, memory, self.gradients.arrays)
         self.gradients.bring_back()
 
@@ -168,8 +168,10 @@ class Custom:
 
     needs_end = True
 
-    def __init__(self, history: History, function: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        self.history, self.function = history, function
+    def __init__(
+        self, mutation_log: MutationLog, function: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        self.mutation_log, self.function = mutation_log, function
         self.args = tuple(map(as_it_is, args))
         self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
         self.end = 0
@@ -194,7 +196,7 @@ class Custom:
                 f"@ti.ad.grad_for({name})"
             )
         self.check_gradient(gradient)
-        with self.history.reading(self.end, self.function.__name__):
+        with self.mutation_log.reading(self.end, self.function.__name__):
             gradient(*self.args, **self.kwargs)
 
     def check_gradient(self, gradient: Any) -> None:

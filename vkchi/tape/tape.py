@@ -26,8 +26,8 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.races.gradients import Doubt, Race
-from vkchi.races.gradients import refuse as refuse_race
+from vkchi.races.finder import Doubt, Found
+from vkchi.races.finder import refuse as refuse_race
 from vkchi.runtime import current
 from vkchi.tape.arguments import check_alone, check_loss, seed_loss, set_loss
 from vkchi.tape.calls import (
@@ -140,14 +140,14 @@ class Tape(PythonRecording):
                 f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
-        self.overwrites.check_loss(self.loss)
+        self.clobbers.check_loss(self.loss)
         self.tensors.check_loss(self.loss)
         self.state, self.is_paused = "evaluated", True
-        self.entries += self.keeper.take_rewritten()
-        self.keeper.is_reversing = True
+        self.entries += self.snapshots.take_rewritten()
+        self.snapshots.is_reversing = True
         leftovers = Leftovers(*self.find_leftovers())
         try:
-            self.report = self.grad_again() if self.keeper.is_over else self.grad_once()
+            self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
         finally:
             leftovers.add()
             self.constants.forbid()
@@ -166,16 +166,16 @@ class Tape(PythonRecording):
         seed_loss(self.loss)
         for entry in reversed(self.entries):
             entry.run()
-        return Report(len(self.entries), 0, 0, 0, self.keeper.saved_bytes)
+        return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> Report:
         """The same where not everything could be saved: calls are done again."""
         drop_copies(self.entries)
         held_bytes = check_repeatable(self.entries)
-        replay = Replay(self.entries, self.keeper.start, held_bytes)
+        replay = Replay(self.entries, self.snapshots.start, held_bytes)
         seed_loss(self.loss)
-        assert self.keeper.budget_bytes is not None
-        return replay.run(self.keeper.budget_bytes)
+        assert self.snapshots.budget_bytes is not None
+        return replay.run(self.snapshots.budget_bytes)
 
     def run_again(self) -> None:
         """Do the calls again, without recording them."""
@@ -187,7 +187,7 @@ class Tape(PythonRecording):
 
     def restore_start(self) -> None:
         """Put back what the arrays held when the tape began; in limited memory, and for checks."""
-        for array, copy in self.keeper.start.values():
+        for array, copy in self.snapshots.start.values():
             put_back(array, copy)
 
     # --- recording -------------------------------------------------------------------------------
@@ -222,43 +222,42 @@ class Tape(PythonRecording):
         self.tensors.check_call(call, gradients.names)
         race = self.find_race(call, gradients.names, made.made.func)
         self.check_race(None if isinstance(race, Doubt) else race)
-        self.entries += self.keeper.take_rewritten()
+        self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
         for key, box in made.needs.boxes(call.numbers, call.arrays).items():
             if is_gradient(call.arrays[key]):
                 entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
             else:
-                self.keeper.want(Wanted(entry, key, box))
+                self.snapshots.want(Wanted(entry, key, box))
         boxes = made.writes.boxes(call.numbers, call.arrays)
         self.protect(plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.flags if self.validation else None)
         self.check_race(entry.race)
-        entry.keep_results(self.keeper)
+        entry.keep_results(self.snapshots)
         self.entries.append(entry)
-        for key, box in boxes.items() if self.history.time else ():
-            self.history.note(call.arrays[key], box, f"{name}()")
+        for key, box in boxes.items() if self.mutation_log.time else ():
+            self.mutation_log.note(call.arrays[key], box, f"{name}()")
         self.note_flows(call, made, boxes)
         return result
 
     def note_flows(self, call: Call, made: GradientPlan, boxes: Mapping[str, Box]) -> None:
         """Note where a call put derivatives."""
-        primal = made.made.primal
-        constant = self.constants.of(call, primal.differentiable)
-        flows = flows_of(call, primal, made.escapes, constant)
+        constant = self.constants.of(call, made.made.primal.differentiable)
+        flows, all_ = flows_of(call, made.outflows, constant)
         self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
         self.constants.note_call(call, flows, constant)
-        self.note(call, flows.escapes, primal.active.stores, boxes, made.bits)
-        for array in self.taints.note(call, flows.given_escapes, fills=flows.fills):
-            self.keeper.watch(array)
-        self.tensors.note_call(call, primal.active.stores)
+        self.note(call, all_._replace(escapes=flows.escapes), boxes)
+        for array in self.escapes.note(call, flows.given_escapes, fills=flows.fills):
+            self.snapshots.watch(array)
+        self.tensors.note_call(call, all_.stores)
 
-    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Race | Doubt | None:
+    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Found | Doubt | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
-        all_ = self.validation or self.keeper.is_limited
+        all_ = self.validation or self.snapshots.is_limited
         return self.races.examine(call, names, gradient, all_=all_, must=self.validation)
 
-    def check_race(self, race: Race | None) -> None:
+    def check_race(self, race: Found | None) -> None:
         """Raises DataAccessError for one that validation finds."""
         if race is not None and self.validation:
             raise refuse_race(race[0], DataAccessError)
@@ -267,18 +266,18 @@ class Tape(PythonRecording):
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
         step = self.note_step(name, plan, args)
         arrays = step.call.arrays if step is not None else arrays_of(plan, args)
-        boxes = self.history.note_launch(name, plan, args, arrays)
+        boxes = self.mutation_log.note_launch(name, plan, args, arrays)
         for array in arrays.values():
-            self.keeper.watch(whole(array))
+            self.snapshots.watch(whole(array))
         self.protect(plan.written, arrays, boxes)
         self.constants.drop(arrays[name] for name in plan.written & arrays.keys())
         if self.skipped:
-            self.overwrites.note_launch(plan, arrays, self.skipped)
+            self.clobbers.note_launch(plan, arrays, self.skipped)
         skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
         with skipping or nullcontext():
             result = plan.launch(args)
         if step is not None:
-            step.keep_results(self.keeper)
+            step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(self.custom, plan, args, arrays, boxes)
         return result
@@ -297,7 +296,7 @@ class Tape(PythonRecording):
             array = whole(arrays[name])
             if companion(array, "grad") is not None:
                 box = boxes.get(name) or (None,) * len(array.shape)
-                self.overwrites.hold(Held(array, name, who, span, box))
+                self.clobbers.hold(Held(array, name, who, span, box))
         for p, arg in leaves_of(plan, args):
             if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
                 self.tensors.hold(arg, Held(self.loss, p.name, who, span, ()))
@@ -305,13 +304,13 @@ class Tape(PythonRecording):
     def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
         """A kernel of a function that is recorded as a whole, which may have to do it again in
         limited memory."""
-        if not (self.custom or self.skipped) or self.keeper.budget_bytes is None:
+        if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
         step = Skipped(describe_call(name, plan, args))
-        if self.keeper.is_limited:
+        if self.snapshots.is_limited:
             step.race = self.races.look(step.call, frozenset(), None, all_=True)
         steps: list[Any] = self.custom.steps if self.custom else self.entries
-        steps += [*self.keeper.take_rewritten(), step]
+        steps += [*self.snapshots.take_rewritten(), step]
         return step
 
     def is_reset(self, plan: Plan, args: tuple[Any, ...]) -> bool:
@@ -319,7 +318,7 @@ class Tape(PythonRecording):
         derivative: then it has a gradient all the same, which says just that."""
         arrays = arrays_of(plan, args)
         written = [whole(arrays[name]) for name in plan.written & arrays.keys()]
-        is_held = any(self.overwrites.holds(a) or id(a) in self.taints.arrays for a in written)
+        is_held = any(self.clobbers.holds(a) or id(a) in self.escapes.arrays for a in written)
         if not (is_held or self.tensors.written_by(plan, args)):
             return False
         return plan.derived.stores_constants.find(None, lambda: stores_constants(plan.func))
@@ -328,12 +327,12 @@ class Tape(PythonRecording):
         """Call a function that `custom` made, recorded as a whole."""
         if function.is_skipped:
             return self.call_skipped(function, args, kwargs)
-        custom = Custom(self.history, function, args, kwargs)
-        self.entries += [*self.keeper.take_rewritten(), custom]
+        custom = Custom(self.mutation_log, function, args, kwargs)
+        self.entries += [*self.snapshots.take_rewritten(), custom]
 
         def end() -> None:
-            custom.steps += self.keeper.take_rewritten()
-            custom.end = self.history.end_call()
+            custom.steps += self.snapshots.take_rewritten()
+            custom.end = self.mutation_log.end_call()
 
         with self.whole_call(function, end):
             self.custom = custom

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.primal import Activity
-from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.outflow import Outflows
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.compiler import build
 from vkchi.errors import GradientError
@@ -69,7 +68,7 @@ class Variant:
 
 
 class ForwardPlan:
-    """A kernel with derivatives along the duals of some arrays; `active` is what has one. Where
+    """A kernel with derivatives along the duals of some arrays. Where
     derivatives are taken of other values (`is_apart`), it runs on copies, before the kernel."""
 
     def __init__(self, call: Call, duals: Arrays) -> None:
@@ -82,8 +81,7 @@ class ForwardPlan:
         if self.is_apart:
             self._check_repeatable(call)
         self.variant = Variant(call, artifact)
-        self.active = Activity(plan.func, differentiable)
-        self.escapes = Reach(plan.func).lasting(self.active)
+        self.outflows = Outflows(plan.func, differentiable)
 
     def _check_repeatable(self, call: Call) -> None:
         """Raises GradientError if the kernel does something else the second time."""

@@ -20,9 +20,9 @@ from vkchi.tape import plan
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     """Leaves so many bytes for what is saved; gives the names of the kernels made narrow since."""
     made: list[str] = []
-    real = plan.build_narrow
+    real = plan.build_strip_mined
 
-    def build_narrow(gradient: Any, *args: Any) -> Any:
+    def build_strip_mined(gradient: Any, *args: Any) -> Any:
         made.append(gradient.primal.fn.name)
         return real(gradient, *args)
 
@@ -30,7 +30,7 @@ def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
         monkeypatch.setattr(Device, "free_bytes", lambda self: 2 * size_bytes)
         return made
 
-    monkeypatch.setattr(plan, "build_narrow", build_narrow)
+    monkeypatch.setattr(plan, "build_strip_mined", build_strip_mined)
     return leave
 
 

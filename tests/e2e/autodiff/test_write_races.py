@@ -12,8 +12,8 @@ import pytest
 import vkchi as ti
 from tests.e2e.autodiff.slopes import check, field, is_near, refuse, slope
 from vkchi.errors import DeviceError
-from vkchi.races import gradients as races
-from vkchi.races import meetings
+from vkchi.races import conflicts
+from vkchi.races import finder as races
 
 STORES = r"several iterations of one loop store to the same element of `\w+`"
 READS = r"one iteration reads an element of `\w+` [^`]*"
@@ -565,9 +565,9 @@ def test_a_value_of_many_steps_is_told_quickly() -> None:
     is_near(x.grad, [0] * BINS)
 
 
-@pytest.mark.parametrize("most", [1, meetings.MOST_ACCESSES])
+@pytest.mark.parametrize("most", [1, conflicts.MOST_ACCESSES])
 def test_unrolled_accesses(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(meetings, "MOST_ACCESSES", most)
+    monkeypatch.setattr(conflicts, "MOST_ACCESSES", most)
     x, loss = field(N, values=START), field()
     near = integers(np.arange(N) // 2)
 
@@ -597,15 +597,15 @@ def test_unrolled_accesses(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 def test_accesses_of_an_unrolled_loop_are_taken_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found: list[meetings.Meeting] = []
+    found: list[conflicts.Conflict] = []
 
-    def find(fn: Any) -> list[meetings.Meeting]:
-        found[:] = meetings.find_meetings(fn)
+    def find(fn: Any) -> list[conflicts.Conflict]:
+        found[:] = conflicts.find_conflicts(fn)
         return []  # as it would take long to try them
 
-    monkeypatch.setattr(races, "find_meetings", find)
+    monkeypatch.setattr(races, "find_conflicts", find)
     x, loss = field(N, values=START), field()
-    near, count = integers(np.arange(N)), meetings.MOST_ACCESSES
+    near, count = integers(np.arange(N)), conflicts.MOST_ACCESSES
 
     @ti.kernel
     def run():

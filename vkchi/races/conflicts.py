@@ -1,6 +1,6 @@
 """Accesses of parallel loops that may meet: two iterations come to one element, and one writes it.
 
-Owns: `find_meetings`, what indices do not keep apart. Two accesses of an array are known to be
+Owns: `find_conflicts`, what indices do not keep apart. Two accesses of an array are known to be
 apart if
 - constants in their indices or components differ, or some index is one value of the whole loop,
   plus different constants;
@@ -26,7 +26,7 @@ from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
-from vkchi.races.dependence import only_raises_flag
+from vkchi.races.flags import only_raises_flag
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
@@ -34,7 +34,7 @@ MOST_ACCESSES = 64
 Accesses = tuple[Op, ...]  # of one kind, and one line
 
 
-class Meeting(NamedTuple):
+class Conflict(NamedTuple):
     """Two accesses of `root` in a loop, or those of two lines; `first` read, if some do."""
 
     loop: Op
@@ -43,14 +43,14 @@ class Meeting(NamedTuple):
     second: Accesses
 
 
-def find_meetings(fn: Func) -> list[Meeting]:
+def find_conflicts(fn: Func) -> list[Conflict]:
     """The accesses that may meet in two iterations of a loop."""
     used = used_in(fn.body)
     loops = [op for op in fn.body.ops if op.kind == "parallel" and not runs_once(op)]
-    return [m for loop in loops for m in meetings_in(loop, used)]
+    return [m for loop in loops for m in conflicts_in(loop, used)]
 
 
-def meetings_in(loop: Op, used: set[Value]) -> Iterator[Meeting]:
+def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
     """Those of one loop."""
     (region,) = loop.regions
     sites = Sites(region)
@@ -66,7 +66,7 @@ def meetings_in(loop: Op, used: set[Value]) -> Iterator[Meeting]:
                 if may_meet(sites, places, some, others):
                     is_read = others[0].kind == "load"
                     first, second = (others, some) if is_read else (some, others)
-                    yield Meeting(loop, root, first, second)
+                    yield Conflict(loop, root, first, second)
 
 
 def by_lines(ops: Iterable[Op]) -> list[Accesses]:
@@ -185,8 +185,8 @@ class Sites(Survey):
         values = [i.root for i in indices if i.root is not None]
         return self.tells_iteration(values) or any(self.is_ticket(v, values) for v in values)
 
-    def is_ticket(self, v: Value, told: Sequence[Value]) -> bool:
-        """Whether v is what a counter gave, one that only counts up and that `told` tell."""
+    def is_ticket(self, v: Value, known: Sequence[Value]) -> bool:
+        """Whether v is what a counter gave, one that only counts up and that `known` tell."""
         if not isinstance(v, Op) or v.kind != "atomic_add":
             return False
         root = base_of(v.args[0])
@@ -199,7 +199,7 @@ class Sites(Survey):
         place = place_of(v.args[0])
         if isinstance(place.component, Value) and not self.is_steady(place.component):
             return False
-        return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
+        return all(i.root in known or self.is_fixed_index(i) for i in place.indices)
 
     def are_tickets(self, i: Index, j: Index) -> bool:
         """Whether two indices are what one counter gave in two places of the loop, never the same,
@@ -218,14 +218,14 @@ class Sites(Survey):
         if not is_alike(v, w):
             return False
         pairs = zip(place_of(a.args[0]).indices, place_of(b.args[0]).indices)
-        told = {i.root for i, j in pairs if is_same_index(i, j) and i.root is not None}
-        return self.is_told(v, told)
+        known = {i.root for i, j in pairs if is_same_index(i, j) and i.root is not None}
+        return self.is_determined(v, known)
 
-    def is_told(self, v: Value, told: set[Value]) -> bool:
-        """Whether a value is the same wherever the values `told` are."""
+    def is_determined(self, v: Value, known: set[Value]) -> bool:
+        """Whether a value is the same wherever the values `known` are."""
         todo, seen = [v], {v}
         for x in todo:  # grows
-            if x in told or self.is_steady(x):
+            if x in known or self.is_steady(x):
                 continue
             if not (isinstance(x, Op) and self.is_repeatable(x)):
                 return False

@@ -3,7 +3,7 @@
 Owns: `note`, which adds to a Func, for every group of accesses that may meet, cells for each number
 of their array: the least and the greatest iteration that read it, changed it, or stored there, and
 the least and greatest number that was stored. A loop after each parallel loop compares them, sets
-the elements of `met` of the groups that met to 1, and clears the cells.
+the elements of `raced` of the groups that met to 1, and clears the cells.
 `slimmed` leaves of such a Func what decides which elements it comes to.
 
 Two iterations meet in an element if
@@ -29,8 +29,8 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.pipeline import load_pass
+from vkchi.races.conflicts import Conflict
 from vkchi.races.influence import Influence, When, emit_when
-from vkchi.races.meetings import Meeting
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
@@ -48,7 +48,7 @@ from vkchi.types import (
 
 NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
 LEAST = -(1 << 31)
-MET, CELLS = ".met", ".cells."
+RACED, CELLS = ".raced", ".cells."
 READS, CHANGES, STORES, DIFFERS = "reads", "changes", "stores", "differs"
 
 
@@ -63,10 +63,10 @@ class Group(NamedTuple):
     is_strict: bool
 
 
-def grouped(meetings: Sequence[Meeting], strict: Container[Meeting] = ()) -> list[Group]:
-    """The meetings by lines."""
-    found: dict[tuple[object, ...], list[Meeting]] = {}
-    for m in meetings:
+def grouped(conflicts: Sequence[Conflict], strict: Container[Conflict] = ()) -> list[Group]:
+    """The conflicts by lines."""
+    found: dict[tuple[object, ...], list[Conflict]] = {}
+    for m in conflicts:
         kinds = [(ops[0].kind, ops[0].span) for ops in (m.first, m.second)]
         key = (m.loop, m.root, *kinds, m in strict)
         found.setdefault(key, []).append(m)
@@ -97,7 +97,7 @@ class Cells(NamedTuple):
             yield param, NOBODY
 
 
-class Noted(NamedTuple):
+class Detector(NamedTuple):
     """The Func, the roots of its cells and what stands in them at first, by name."""
 
     func: Func
@@ -114,12 +114,12 @@ class Style(NamedTuple):
     reports: bool = False
 
 
-def note(fn: Func, groups: Sequence[Group], style: Style) -> Noted:
+def note(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
     """The Func that finds which of these groups meet."""
-    return Noting(fn, groups, style).make()
+    return DetectorBuilder(fn, groups, style).make()
 
 
-class Noting:
+class DetectorBuilder:
     """Builds one such Func."""
 
     def __init__(self, fn: Func, groups: Sequence[Group], style: Style) -> None:
@@ -132,17 +132,17 @@ class Noting:
         self.turns: defaultdict[object, int] = defaultdict(int)
         self.made: dict[tuple[object, ...], Cells] = {}
         self.at: dict[Op, list[tuple[Op, Cells, str, tuple[When, ...], Op]]] = {}
-        self.met = Param(Array.of(i32, 1), MET)
+        self.raced = Param(Array.of(i32, 1), RACED)
         self.sides = [self._sides(g) for g in groups]
         self.loops = {g.loop for g in groups}
         self.used = used_in(fn.body)
         self.rebuilder = Rebuilder(self.visit)
 
-    def make(self) -> Noted:
+    def make(self) -> Detector:
         """The whole."""
         body = self.rebuilder.region(self.fn.body)
-        params = (*self.fn.params, *self.params, self.met)
-        return Noted(Func(f"{self.fn.name}.noted", params, body, self.fn.span), self.roots)
+        params = (*self.fn.params, *self.params, self.raced)
+        return Detector(Func(f"{self.fn.name}.detector", params, body, self.fn.span), self.roots)
 
     # --- cells
 
@@ -293,7 +293,7 @@ class Noting:
         is_met: Value = b.const(0, u1)
         for parts in zip(*(components(b, v) for v in found.values())):
             is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
-        store_if(b, is_met, b.emit("elem", self.met, b.const(number, i32)), b.const(1, i32))
+        store_if(b, is_met, b.emit("elem", self.raced, b.const(number, i32)), b.const(1, i32))
 
     def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
         """Whether the two sides of a group met."""
@@ -359,7 +359,7 @@ def words_of_number(b: Builder, v: Value) -> list[Value]:
 # --- what decides --------------------------------------------------------------------------------
 
 
-def slimmed(fn: Func, groups: Sequence[Group], style: Style) -> Noted:
+def slimmed(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
     """The Func that finds which of these groups may meet whatever is stored: it only does what
     decides which elements it comes to."""
     needed: set[Value] = set()

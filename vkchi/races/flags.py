@@ -31,9 +31,9 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
     is_one = len(stored) == 1 and None not in stored
     place = place_of(read.args[0])
     moving = {v for op in walk(region) if op.kind in LOOPS for v in defined_in(op)}
-    told = {place.component, *(i.root for i in place.indices)}
+    places = {place.component, *(i.root for i in place.indices)}
     has_state = any(effect_of(op.kind) in STATE and op.kind not in WRITES for op in walk(region))
-    if not is_one or has_state or not moving.isdisjoint(told):
+    if not is_one or has_state or not moving.isdisjoint(places):
         return False
     decided = Dependence(region, [read], lambda op: ()).writes()
     root = base_of(read.args[0])

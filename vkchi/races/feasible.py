@@ -1,7 +1,7 @@
 """Which of the accesses that may meet do so with the numbers and shapes of a call, as far as the
 ranges of their indices tell.
 
-Owns: `Nearby`, of one Func. Must not know: gradients.
+Owns: `Feasible`, of one Func. Must not know: gradients.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from vkchi.analysis.footprint import Box, Footprint, Shaped, element_of, joined,
 from vkchi.analysis.intervals import Intervals
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param
-from vkchi.races.meetings import Meeting
+from vkchi.races.conflicts import Conflict
 
 
-class Nearby:
-    """The answers for one Func and these meetings."""
+class Feasible:
+    """The answers for one Func and these conflicts."""
 
-    def __init__(self, fn: Func, meetings: Sequence[Meeting]) -> None:
-        self.meetings, self.footprint = meetings, Footprint(fn, (), ())
+    def __init__(self, fn: Func, conflicts: Sequence[Conflict]) -> None:
+        self.conflicts, self.footprint = conflicts, Footprint(fn, (), ())
 
     def find(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> tuple[int, ...]:
-        """The numbers, from 0, of the meetings that may be in a call."""
-        if not self.meetings:
+        """The numbers, from 0, of the conflicts that may be in a call."""
+        if not self.conflicts:
             return ()
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         ranges = self.footprint.ranges(numbers, shapes)
-        return tuple(k for k, m in enumerate(self.meetings) if is_near(m, ranges))
+        return tuple(k for k, m in enumerate(self.conflicts) if is_feasible(m, ranges))
 
 
-def is_near(m: Meeting, ranges: Intervals) -> bool:
+def is_feasible(m: Conflict, ranges: Intervals) -> bool:
     """Whether the loop may have two iterations, and the parts of memory meet that both accesses may
     touch."""
     ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(m.loop)]

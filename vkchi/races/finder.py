@@ -2,11 +2,11 @@
 value stays, depends on the order of iterations. A gradient, which does the kernel again, may come
 to something else, and gives what stands in an element to everyone who stored there.
 
-Owns: `Races` of a kernel, which looks at calls; `FoundRaces` of a tape. A call is free of races if
-- indices keep its iterations apart (`races.meetings`), or the ranges of this call do;
-- or a trial says so, of what decides which elements they come to (`races.noted.slimmed`). It is not
-  repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has written
-  to since;
+Owns: `Races` of a kernel, which looks at calls; `RaceFinder` of a tape. A call is free of races if
+- indices keep its iterations apart (`races.conflicts`), or the ranges of this call do;
+- or a trial says so, of what decides which elements they come to (`races.detector.slimmed`). It is
+  not repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has
+  written to since;
 - or a trial of the whole kernel on copies of what it writes does: there values count.
 Where random numbers or counters decide, no trial can tell: a tape runs the kernel itself in a form
 that notes who meets (`observe`). Where there is no memory for that, it counts as a race. Of a race,
@@ -28,9 +28,9 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
-from vkchi.races.meetings import Meeting, find_meetings
-from vkchi.races.nearby import Nearby
-from vkchi.races.noted import Group, Style, grouped, note, slimmed
+from vkchi.races.conflicts import Conflict, find_conflicts
+from vkchi.races.detector import Group, Style, grouped, note, slimmed
+from vkchi.races.feasible import Feasible
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call, whole
 from vkchi.tape.gradients import prepare
@@ -39,7 +39,7 @@ from vkchi.tuples import NamedTuple
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 
 
-class Met(NamedTuple):
+class Race(NamedTuple):
     """A group that met, and the names of the arrays that a derivative must flow to for it to
     matter; `why` it is not known whether it met, if it is not."""
 
@@ -48,14 +48,14 @@ class Met(NamedTuple):
     why: str = ""
 
 
-Race = tuple[Met, ...]  # what met in a call, what matters first; not empty
+Found = tuple[Race, ...]  # what met in a call, what matters first; not empty
 
 
 # --- what matters --------------------------------------------------------------------------------
 
 
 class Matters:
-    """Which meetings in a kernel matter to its derivatives by the arrays `names`: `gradient` is
+    """Which conflicts in a kernel matter to its derivatives by the arrays `names`: `gradient` is
     what runs in reverse mode, None in forward mode."""
 
     def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
@@ -68,7 +68,7 @@ class Matters:
             if op.kind in ("load", *WRITES) and is_again(base_of(op.args[0]), op)
         }
 
-    def reaches(self, m: Meeting) -> frozenset[str]:
+    def reaches(self, m: Conflict) -> frozenset[str]:
         """The arrays that a derivative must flow to for it to matter; none if it does not."""
         found: set[str] = set()
         if self.is_strict(m):
@@ -85,20 +85,20 @@ class Matters:
             found |= self.depending[seeds] & self.active.stores.keys()
         return frozenset(found)
 
-    def _readers(self, m: Meeting) -> frozenset[Value]:
+    def _readers(self, m: Conflict) -> frozenset[Value]:
         """What may read what was written: it stands in one loop."""
         return self.reach.readers(m.second[0])
 
     def _flow(self, seeds: frozenset[Value]) -> set[str]:
         return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
 
-    def is_strict(self, m: Meeting) -> bool:
+    def is_strict(self, m: Conflict) -> bool:
         """Whether derivatives hang on who wrote last, even where all write the same."""
         if m.first[0].kind == "load" or m.root not in self.active.roots:
             return False
         return any(op.args[1] in self.active for op in (*m.first, *m.second))
 
-    def is_done_again(self, m: Meeting) -> bool:
+    def is_done_again(self, m: Conflict) -> bool:
         """Whether the gradient does again what came of it."""
         first, second = m.first[0], m.second[0]
         if first.kind == "load":
@@ -138,7 +138,7 @@ class Doubt(NamedTuple):
     names: frozenset[str]
     gradient: Func | None
     all_: bool
-    race: Race
+    race: Found
 
 
 def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | None:
@@ -148,7 +148,7 @@ def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | No
         (func, *doubt[:3]),
         lambda: Races(prepare(func, frozenset()), doubt.names, doubt.gradient, all_=doubt.all_),
     )
-    near = races.nearby.find(call.numbers, call.arrays)
+    near = races.feasible.find(call.numbers, call.arrays)
     return (races, races.observed(call, near)) if near else None
 
 
@@ -169,10 +169,10 @@ class Races:
         self, fn: Func, names: frozenset[str], gradient: Func | None, *, all_: bool
     ) -> None:
         self.fn = fn
-        found = find_meetings(fn)
+        found = find_conflicts(fn)
         matters = Matters(fn, names, gradient) if found else None
-        self.reaches: dict[Meeting, frozenset[str]] = {}
-        self.strict: set[Meeting] = set()
+        self.reaches: dict[Conflict, frozenset[str]] = {}
+        self.strict: set[Conflict] = set()
         for m in found:
             assert matters is not None
             reaches = matters.reaches(m)
@@ -181,20 +181,20 @@ class Races:
                 if matters.is_strict(m):
                     self.strict.add(m)
         self.active = matters.active if matters is not None else ()
-        self.meetings = sorted(self.reaches, key=self._rank)
-        self.nearby = Nearby(fn, self.meetings)
+        self.conflicts = sorted(self.reaches, key=self._rank)
+        self.feasible = Feasible(fn, self.conflicts)
         self.trials: dict[tuple[int, ...], Trials] = {}
         self.forms: dict[tuple[int, ...], Observed] = {}
         self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
 
-    def _rank(self, m: Meeting) -> tuple[bool, bool]:
+    def _rank(self, m: Conflict) -> tuple[bool, bool]:
         """Of several that meet in a call, the first is told."""
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
-        """The trials of some meetings."""
+        """The trials of some conflicts."""
         if near not in self.trials:
-            groups = grouped([self.meetings[k] for k in near], self.strict)
+            groups = grouped([self.conflicts[k] for k in near], self.strict)
             places = Trial(call, groups, slimmed(self.fn, groups, Style(knows_values=False)))
             self.trials[near] = Trials(groups, places, [])
         return self.trials[near]
@@ -210,19 +210,19 @@ class Races:
     def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
         """The kernel itself, in a form that notes whether these meet."""
         if near not in self.forms:
-            groups = grouped([self.meetings[k] for k in near], self.strict)
+            groups = grouped([self.conflicts[k] for k in near], self.strict)
             style = Style(knows_values=True, active=self.active, reports=True)
             self.forms[near] = Observed(call, groups, note(self.fn, groups, style))
         return self.forms[near]
 
-    def met(self, group: Group, why: str = "") -> Met:
+    def race_of(self, group: Group, why: str = "") -> Race:
         """What a group that met, or may have met, may change."""
         sides = set(group.first), set(group.second)
-        those = [m for m in self.meetings if m.first[0] in sides[0] and m.second[0] in sides[1]]
-        return Met(group, frozenset().union(*(self.reaches[m] for m in those)), why)
+        those = [m for m in self.conflicts if m.first[0] in sides[0] and m.second[0] in sides[1]]
+        return Race(group, frozenset().union(*(self.reaches[m] for m in those)), why)
 
 
-class FoundRaces:
+class RaceFinder:
     """Looks at the calls of a tape. What a trial found holds until somebody writes to an array
     that decided it; `watch` asks to be told of what Python writes, without which nothing of the
     kind is kept."""
@@ -240,7 +240,7 @@ class FoundRaces:
 
     def look(
         self, call: Call, names: frozenset[str], gradient: Func | None, *, all_: bool = False
-    ) -> Race | None:
+    ) -> Found | None:
         """A race in a call, of those that matter, or of all, or what may be one."""
         found = self.examine(call, names, gradient, all_=all_)
         return found.race if isinstance(found, Doubt) else found
@@ -248,7 +248,7 @@ class FoundRaces:
     def examine(
         self, call: Call, names: frozenset[str], gradient: Func | None, *,
         all_: bool = False, must: bool = False,
-    ) -> Race | Doubt | None:  # fmt: skip
+    ) -> Found | Doubt | None:  # fmt: skip
         """The same, where what no trial can tell is a `Doubt`. Where there is no memory for a trial
         there may be a race; it raises DeviceError if it `must` look. Races of kernels that
         `ti.init` was told to accept are none."""
@@ -258,7 +258,7 @@ class FoundRaces:
             (gradient, names, all_),
             lambda: Races(prepare(call.plan.func, names), names, gradient, all_=all_),
         )
-        near = races.nearby.find(call.numbers, call.arrays) if races.meetings else ()
+        near = races.feasible.find(call.numbers, call.arrays) if races.conflicts else ()
         if not near:
             return None
         trials = races.trials_of(call, near)
@@ -267,11 +267,11 @@ class FoundRaces:
         except DeviceError:
             if must:
                 raise
-            return tuple(races.met(group, NO_MEMORY) for group in trials.groups)
+            return tuple(races.race_of(group, NO_MEMORY) for group in trials.groups)
         if numbers is None:
-            race = tuple(races.met(group, DRAWN) for group in trials.groups)
+            race = tuple(races.race_of(group, DRAWN) for group in trials.groups)
             return Doubt(names, gradient, all_, race)
-        return tuple(races.met(trials.groups[k]) for k in sorted(numbers)) or None
+        return tuple(races.race_of(trials.groups[k]) for k in sorted(numbers)) or None
 
     def _try(self, call: Call, races: Races, trials: Trials) -> frozenset[int] | None:
         """The numbers of the groups that met; None if no trial can tell."""
@@ -305,15 +305,15 @@ class FoundRaces:
         return self.known[place][0]
 
 
-def check(race: Race | None, adjoints: Mapping[str, Storage]) -> None:
+def check(race: Found | None, adjoints: Mapping[str, Storage]) -> None:
     """Raises GradientError for a race on which a derivative hangs now."""
-    for met in race or ():
-        reached = [adjoints[name] for name in sorted(met.reaches) if name in adjoints]
+    for one in race or ():
+        reached = [adjoints[name] for name in sorted(one.reaches) if name in adjoints]
         if any(array.to_numpy().any() for array in reached):
-            raise refuse(met)
+            raise refuse(one)
 
 
-def check_any(race: Race | None, duals: Mapping[str, Storage]) -> None:
+def check_any(race: Found | None, duals: Mapping[str, Storage]) -> None:
     """Raises GradientError for a race of forward mode, where a call finds any derivatives: which of
     them come through depends on the order."""
     if race is not None and any(array.to_numpy().any() for array in duals.values()):
@@ -326,13 +326,13 @@ def check_any(race: Race | None, duals: Mapping[str, Storage]) -> None:
 SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
-def refuse(met: Met, kind: type[GradientError] = GradientError) -> GradientError:
+def refuse(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
     """The error for a race."""
-    one, other, name = met.group.first[0], met.group.second[0], name_of(met.group.root)
-    if met.why:
+    one, other, name = race.group.first[0], race.group.second[0], name_of(race.group.root)
+    if race.why:
         return kind(
             f"whether several iterations of one loop come to the same element of `{name}` is not "
-            f"known, for {met.why}: the gradient may be wrong", one.span,
+            f"known, for {race.why}: the gradient may be wrong", one.span,
             notes=(("and to here", other.span),) if other.span != one.span else (),
             help="let indices tell that they do not, " + SERIALLY + "; or name the "
             "kernel in ti.init(accept_races=[...])",

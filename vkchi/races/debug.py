@@ -1,8 +1,8 @@
 """Debug mode: kernels whose iterations meet warn, and name both lines.
 
-Owns: `WatchedPlan`, the plan of a kernel whose indices do not keep its iterations apart: it runs in
-a form that notes who meets (`noted`), where values count: what stores the same is no race. Must not
-know: gradients.
+Owns: `DetectingPlan`, the plan of a kernel whose indices do not keep its iterations apart: it runs
+in a form that notes who meets (`detector`), where values count: what stores the same is no race.
+Must not know: gradients.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from vkchi.errors import DeviceError, KernelRaceWarning
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
 from vkchi.launch import Plan
-from vkchi.races.meetings import find_meetings
-from vkchi.races.nearby import Nearby
-from vkchi.races.noted import Group, Style, grouped, note
+from vkchi.races.conflicts import find_conflicts
+from vkchi.races.detector import Group, Style, grouped, note
+from vkchi.races.feasible import Feasible
 from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, describe_call
 from vkchi.tape.gradients import prepare
 
 
-class WatchedPlan(Plan):
+class DetectingPlan(Plan):
     """A plan whose launches tell of races."""
 
     is_plain = False
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, and warn where its iterations met, unless it is run `again`."""
-        watch = self.derived.watch.find(None, lambda: Watch(self.func))
-        if again is not None or not watch.nearby.meetings:
+        watch = self.derived.watch.find(None, lambda: Detection(self.func))
+        if again is not None or not watch.feasible.conflicts:
             return super().launch(args, again)
         with restoring(self.runtime.lock), self.runtime.lock:
             self._check(args)
@@ -43,7 +43,7 @@ class WatchedPlan(Plan):
             if form is None:
                 return super().launch(args)
             result = form.variant.run(call, {**call.arrays, **own})
-            numbers = form.met(own)
+            numbers = form.result(own)
             for number in numbers:
                 watch.warn(form.groups[number])
             return result
@@ -55,24 +55,24 @@ class WatchedPlan(Plan):
         self.executable.bind(args)
 
 
-class Watch:
+class Detection:
     """What may meet in a kernel."""
 
     def __init__(self, fn: Func) -> None:
         self.fn = prepare(fn, frozenset())
-        self.nearby = Nearby(self.fn, find_meetings(self.fn))
+        self.feasible = Feasible(self.fn, find_conflicts(self.fn))
         self.forms: dict[tuple[int, ...], Observed] = {}
         self.warned: dict[Any, Any] = {}
 
     def form(self, call: Call) -> Observed | None:
         """The kernel that watches what may meet in a call; None if nothing does."""
-        near = self.nearby.find(call.numbers, call.arrays)
+        near = self.feasible.find(call.numbers, call.arrays)
         if near and near not in self.forms:
             self.forms[near] = self._make(call, near)
         return self.forms.get(near)
 
     def _make(self, call: Call, near: tuple[int, ...]) -> Observed:
-        groups = grouped([self.nearby.meetings[k] for k in near])
+        groups = grouped([self.feasible.conflicts[k] for k in near])
         made = note(self.fn, groups, Style(knows_values=True, reports=True))
         return Observed(call, groups, made)
 
