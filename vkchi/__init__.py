@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vkchi.fields.make import field, matrix_field, vector_field
     from vkchi.fields.snode import SNode
     from vkchi.fields.structs import StructField
+    from vkchi.graph.record import record
     from vkchi.gui.gui import GUI
     from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
     from vkchi.lang import math, simt

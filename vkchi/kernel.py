@@ -77,6 +77,9 @@ class Kernel:
         writes. Raises GradientError where there is no right gradient."""
         from vkchi.tape.calls import run_gradient  # most programs have no gradients
 
+        tape = current().tape
+        if tape is not None and tape.kind == "record":
+            tape.grad(self.__vkchi_func__.__name__)
         self._run(args, kwargs, run_gradient)
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:

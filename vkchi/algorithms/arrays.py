@@ -37,10 +37,11 @@ class ArrayKernel:
     def __call__(self, *args: Any) -> Any:
         key = tuple(isinstance(args[k], Ndarray) for k in self.arrays)
         if key not in self.kernels:
-            self.kernels[key] = self._make(key)
+            self.kernels[key] = self.make(key)
         return self.kernels[key](*args)
 
-    def _make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
+    def make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
+        """The kernel for arguments of which these are ndarrays, and the others fields."""
         fn = self.fn
         copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
         notes: dict[str, Any] = dict(self.numbers)

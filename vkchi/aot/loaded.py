@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from vkchi.fields.cells import Window
 from vkchi.fields.storage import Storage
 from vkchi.graph.arguments import FACTS, Arg, ArgKind
 from vkchi.graph.builder import Graph, Node
-from vkchi.kernel import show_element
+from vkchi.kernel import launch, show_element
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Parameter, Signer
@@ -82,7 +83,7 @@ class LoadedKernel:
         return f"<kernel {self.__name__}{self.__signature__} of {self._module}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(args, kwargs, run)
+        return self._run(args, kwargs, partial(launch, self.__name__))
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Not there. Raises GradientError."""
@@ -95,7 +96,8 @@ class LoadedKernel:
 
     def _run(self, args: Any, kwargs: Any, act: Callable[[LoadedPlan, Any], Any]) -> Any:
         runtime = self._module.open_runtime()
-        if runtime.recording is not None and runtime.tape is not None:
+        tape = runtime.tape
+        if tape is not None and tape.kind != "record":
             raise GradientError(NO_GRADIENT.format(self.__name__))
         args = self.arrange(args, kwargs)
         try:
@@ -130,11 +132,6 @@ NO_GRADIENT = (
     "{}() is a kernel of a saved module, of which there is no gradient: save a kernel that "
     "computes it, or call the kernel outside of tapes and forward mode"
 )
-
-
-def run(plan: LoadedPlan, args: Any) -> Any:
-    """Launch."""
-    return plan.launch(args)
 
 
 def no_func() -> Any:

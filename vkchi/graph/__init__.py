@@ -10,5 +10,6 @@ Owns: the public names. Must not know: anything else.
 
 from vkchi.graph.arguments import Arg, ArgKind
 from vkchi.graph.builder import Graph, GraphBuilder, Sequential
+from vkchi.graph.record import Record, record
 
-__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Sequential"]
+__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Record", "Sequential", "record"]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 
+MOST_AT_ONCE = 256  # dispatches that are one command
+
+
 class Launch:
     """One launch of a plain plan, with its arguments. `commands` is what it records. Raises
     ArgumentError where the arguments do not fit."""
@@ -74,19 +77,39 @@ class Replay:
         self.launches = launches
         self._device = launches[0].plan.runtime.device
         self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
-        self._sequence: Sequence | None = None
+        self._sequences: dict[int, Sequence] = {}
+
+    @property
+    def commands(self) -> list[Command]:
+        """The dispatches of all launches."""
+        return [command for one in self.launches for command in one.commands]
+
+    def check_alive(self) -> None:
+        """Raises KernelRuntimeError where a field is gone."""
+        for life in self._lives:
+            life.check_alive()
 
     def change(self, launch: int, k: int, value: Any) -> None:
         """Another value for parameter k of one of the launches. Raises as `Launch.change`."""
-        self._sequence = None
+        self._sequences.clear()
         self.launches[launch].change(k, value)
 
-    def run(self) -> None:
-        """Record all dispatches. Raises KernelRuntimeError where a field is gone, DeviceError."""
-        for life in self._lives:
-            life.check_alive()
-        if self._sequence is None:
-            commands = [command for one in self.launches for command in one.commands]
-            self._sequence = self._device.sequence(commands)
-        if self._sequence.count:
-            self._device.execute(self._sequence)
+    def run(self, times: int = 1) -> None:
+        """Record all dispatches, several times over: many by one command. Raises
+        KernelRuntimeError where a field is gone, DeviceError."""
+        self.check_alive()
+        one = self._sequence(1)
+        if not one.count:
+            return
+        at_once = max(1, MOST_AT_ONCE // one.count)
+        many, rest = divmod(times, at_once)
+        for _ in range(many):
+            self._device.execute(self._sequence(at_once))
+        for _ in range(rest):
+            self._device.execute(one)
+
+    def _sequence(self, times: int) -> Sequence:
+        """The dispatches, so many times over, in one piece."""
+        if times not in self._sequences:
+            self._sequences[times] = self._device.sequence(self.commands * times)
+        return self._sequences[times]

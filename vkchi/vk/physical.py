@@ -17,7 +17,8 @@ from vkchi.vk.raw import Vulkan
 
 PLAIN = "VkPhysicalDeviceFeatures2"
 # Numbers where the `vulkan` package lacks the name.
-BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2  # storage, device address, transfer source and target
+# Storage, device address, transfer source and target, numbers of workgroups.
+BUFFER_USAGE = 0x20 | 0x20000 | 0x1 | 0x2 | 0x100
 HOST_ALLOCATION = 0x80  # VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 # (struct, extension that brings it, fields): what is present is enabled, nothing else.

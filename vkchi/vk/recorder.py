@@ -122,6 +122,12 @@ class Recorder:
         )  # fmt: skip
         one = {"memoryBarrierCount": 1}
         self._order_info = vk.new("VkDependencyInfo", pMemoryBarriers=between, **one)
+        stages |= const.VK_PIPELINE_STAGE_2_DRAW_INDIRECT_BIT
+        counted = vk.new(
+            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
+            dstStageMask=stages, dstAccessMask=written | read,
+        )  # fmt: skip
+        self._count_info = vk.new("VkDependencyInfo", pMemoryBarriers=counted, **one)
         self._to_host_info = vk.new("VkDependencyInfo", pMemoryBarriers=last, **one)
 
     # --- recording -------------------------------------------------------------------------
@@ -195,7 +201,9 @@ class Recorder:
         """Dispatches, recorded to be run by `execute`. Raises DeviceError."""
         with restoring(self._lock), self._lock:
             self.require_open()
-            return Sequence(self._logical, commands, self._order_info)
+            is_counted = any(c.indirect for c in commands)
+            order = self._count_info if is_counted else self._order_info
+            return Sequence(self._logical, commands, order)
 
     def execute(self, sequence: Sequence) -> None:
         """Record all dispatches of a sequence, by one command. None of them is measured."""

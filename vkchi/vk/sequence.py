@@ -28,7 +28,8 @@ COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 class Command(NamedTuple):
     """A dispatch of `group_x` by `group_y` workgroups, with the bytes of its arguments; reads and
-    writes are keys of buffers."""
+    writes are keys of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
+    workgroups are found when it runs, in place of these."""
 
     pipeline: Pipeline
     args: bytes
@@ -36,6 +37,7 @@ class Command(NamedTuple):
     group_y: int
     reads: frozenset[int]
     writes: frozenset[int]
+    indirect: tuple[Any, int] | None = None
 
 
 class Sequence:
@@ -54,6 +56,8 @@ class Sequence:
         self._blocks, self._offset = self._make_blocks(commands), 0
         self._bound: Pipeline | None = None
         self._record(commands)
+        if any(c.indirect for c in commands):  # what comes next does not know of such reads
+            logical.calls.vkCmdPipelineBarrier2(self.cell[0], order)
         result = logical.calls.vkEndCommandBuffer(self.cell[0])
         logical.vk.check(result, "recording a graph")
 
@@ -93,7 +97,7 @@ class Sequence:
         push, dispatch = calls.vkCmdPushConstants, calls.vkCmdDispatch
         read: set[int] = set()
         written: set[int] = set()
-        for pipeline, args, group_x, group_y, reads, writes in commands:
+        for pipeline, args, group_x, group_y, reads, writes, indirect in commands:
             is_apart = written.isdisjoint
             if not (is_apart(reads) and is_apart(writes) and read.isdisjoint(writes)):
                 calls.vkCmdPipelineBarrier2(target, self._order)
@@ -107,7 +111,10 @@ class Sequence:
             given: Any = self._place(args, pipeline.args_bytes) if pipeline.indirect else args
             if pipeline.push_bytes:
                 push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
-            dispatch(target, group_x, group_y, 1)
+            if indirect is None:
+                dispatch(target, group_x, group_y, 1)
+            else:
+                calls.vkCmdDispatchIndirect(target, *indirect)
 
     def _place(self, args: bytes, size_bytes: int) -> Any:
         """A pointer to the device address of a copy of the arguments."""

@@ -1,0 +1,108 @@
+"""Loops over recorded launches whose condition the device looks at: the host does not wait between
+rounds.
+
+Owns: the kernel that looks, chunks of rounds. Must not know: who records, Vulkan.
+
+A round is a small dispatch that reads the condition, and the recorded ones, whose numbers of
+workgroups it writes: their own, or none where the loop has ended. Rounds are recorded in chunks of
+some hundred dispatches; the host submits 1, 2, 4, ... of them, and waits to see whether the loop
+goes on. So rounds after the end cost the device no more than some empty dispatches.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vkchi.algorithms.arrays import on_arrays
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.lang.static import loop_config, static
+from vkchi.launch.replay import Launch, Replay
+from vkchi.ndarray import Ndarray, ndarray
+from vkchi.runtime import Runtime
+from vkchi.signature import describe
+from vkchi.types import i32
+
+CHUNK_DISPATCHES, MOST_ROUNDS, MOST_CHUNKS = 256, 64, 64
+MOST = (1 << 31) - 1  # rounds that are counted between two looks of the host
+GOES_ON, DONE, LIMIT = 0, 1, 2  # places in `state`
+
+
+@on_arrays(wanted=i32)
+def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
+    """Note whether the loop goes on, and give each dispatch its workgroups or none."""
+    loop_config(serialize=True)
+    for _ in range(1):
+        goes_on = 0
+        if state[0] != 0 and state[1] < state[2]:
+            value = field[None] if static(len(field.shape) == 0) else field[0]
+            if (value != 0) == (wanted != 0):
+                goes_on = 1
+        state[0] = goes_on
+        state[1] += goes_on
+        for k in range(groups.shape[0]):
+            given[3 * k] = groups[k] * goes_on
+
+
+def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
+    """Where the number of a condition stands. Raises ArgumentError for what is not one number."""
+    if not isinstance(field, Storage):
+        raise ArgumentError(f"a field or ndarray of one number is needed, not {describe(field)}")
+    field.check_alive()
+    if field.runtime is not runtime:
+        raise KernelRuntimeError("the condition was made before ti.init: make it again")
+    if not field.is_scalar or field.shape not in ((), (1,)) or any(field.origin):
+        raise ArgumentError(f"a field or ndarray of one number is needed, not {field!r}")
+    return field.index(None if field.shape == () else 0)
+
+
+def is_true(field: Storage, cell: tuple[int, ...]) -> bool:
+    """Whether the number is not 0; waits."""
+    return bool(field.read(cell))
+
+
+class DeviceLoop:
+    """A loop over a replay's launches while a condition is, or (not `wanted`) is not true."""
+
+    def __init__(self, runtime: Runtime, replay: Replay, field: Any, *, wanted: bool) -> None:
+        self._device, self._replay, self._field = runtime.device, replay, field
+        commands = replay.commands
+        n = max(1, len(commands))
+        self._state, self._given = ndarray(i32, 3), ndarray(i32, 3 * n)
+        groups = ndarray(i32, n)
+        sizes = np.zeros((n, 3), np.int32)
+        sizes[:, 2] = 1
+        for k, c in enumerate(commands):
+            sizes[k] = (c.group_x, c.group_y, 1)
+        groups.from_numpy(sizes[:, 0])
+        self._given.from_numpy(sizes.ravel())
+        key = isinstance(field, Ndarray), True, True, True
+        kernel = look.kernels.get(key) or look.make(key)
+        args = (field, self._state, groups, self._given, int(wanted))
+        self._look = kernel.examine(partial(Launch, "run_while"), *args)
+        given = self._given.buffer
+        looped = [
+            c._replace(indirect=given.locate(12 * k, 12), reads=c.reads | {given.key})
+            for k, c in enumerate(commands)
+        ]
+        rounds = min(MOST_ROUNDS, max(1, CHUNK_DISPATCHES // (n + 1)))
+        self._chunk = self._device.sequence([*self._look.commands, *looped] * rounds)
+
+    def run(self, most: int | None) -> int:
+        """Go on until the condition says so, or for `most` rounds; how many there were."""
+        done, chunks = 0, 1
+        while most is None or done < most:
+            self._replay.check_alive()
+            limit = MOST if most is None else min(MOST, most - done)
+            self._state.from_numpy(np.array([1, 0, limit], np.int32))
+            for _ in range(chunks):
+                self._device.execute(self._chunk)
+            goes_on, count, _ = self._state.contents().tolist()
+            done += count
+            if not goes_on:
+                break
+            chunks = min(2 * chunks, MOST_CHUNKS)
+        return done

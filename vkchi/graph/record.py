@@ -1,0 +1,264 @@
+"""`ti.record()`: kernel calls of a block as a graph, to be run again by one command.
+
+Owns: what is recorded, what is refused in the block. Must not know: how loops run on the device.
+
+In the block kernels are not run: a call is checked, compiled and bound, with its arguments as they
+are then. What would be of no run is refused: reading what a recorded kernel writes, writing to any
+array from Python, gradients, kernels that return something, arrays in the host's memory. Launches
+that are nothing but their dispatches become commands (`launch/replay.py`); what prints, asserts or
+draws is called at its place.
+
+    with ti.record() as g:
+        push(0.1, x, v)
+        slow_down(0.5, v)
+    g.run(100)
+    steps = g.run_until(converged, max=1000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
+from vkchi.graph.builder import is_plain_launch
+from vkchi.graph.device_loop import DeviceLoop, cell_of_condition, is_true
+from vkchi.interrupts.blocks import Block
+from vkchi.interrupts.locks import restoring
+from vkchi.kernel import launch
+from vkchi.launch.replay import Launch, Replay
+from vkchi.runtime import Runtime, current
+from vkchi.signature import describe
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.launch import Plan
+
+IN_BLOCK = "in the block of ti.record() kernels are recorded and not run, so "
+
+
+class Step(NamedTuple):
+    """A recorded call: the kernel's name, its plan, the arguments as they were."""
+
+    name: str
+    plan: Plan
+    args: tuple[Any, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is nothing but its dispatches."""
+        return is_plain_launch(self.plan, self.args)
+
+    def call(self) -> None:
+        """Launch it as a call does."""
+        launch(self.name, self.plan, self.args)
+
+
+class Record(Block):
+    """Kernel calls, recorded in a block and run after it."""
+
+    kind, title = "record", "ti.record()"
+
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self.thread = get_ident()
+        self._steps: list[Step] = []
+        self._problem = "was not recorded: write `with ti.record() as g:`"
+        self._watched: dict[int, Storage] = {}
+        self._parts: list[tuple[Replay | None, list[Step]]] = []
+        self._loops: dict[tuple[int, bool], DeviceLoop] = {}
+
+    def __repr__(self) -> str:
+        return f"<ti.record of {len(self._steps)} kernel calls>"
+
+    # --- recording -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Record:
+        runtime = current()
+        if self.is_entered:
+            raise KernelRuntimeError("a record is made once: call ti.record() again")
+        if runtime.tape is not None:
+            what = "another ti.record()" if runtime.tape.kind == self.kind else "a tape"
+            raise KernelRuntimeError(f"ti.record() cannot be used inside {what}")
+        self._problem = "is not whole: the block of ti.record() was left by an exception"
+        self._runtime = runtime
+        self.enter()
+        runtime.recording = self
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block. Raises KernelRuntimeError where a tape was opened in it."""
+        assert self._runtime is not None
+        is_own = self._runtime.recording is self
+        self.close()
+        if kind is not None:
+            return
+        if not is_own:
+            self._problem = "is not whole: a tape, or ti.init, was in the block of ti.record()"
+            raise KernelRuntimeError(f"the graph {self._problem}")
+        with restoring(self._runtime.lock), self._runtime.lock:
+            self._parts = list(self._make_parts())
+        self._problem = ""
+
+    def close(self) -> None:
+        """Record nothing any more. Idempotent."""
+        for array in self._watched.values():
+            vars(array).pop("watch", None)
+        if self._runtime is not None and self._runtime.recording is self:
+            self._runtime.recording = None
+
+    def _make_parts(self) -> Iterator[tuple[Replay | None, list[Step]]]:
+        for is_plain, group in groupby(self._steps, lambda step: step.is_plain):
+            steps = list(group)
+            launches = [Launch(*step) for step in steps] if is_plain else []
+            yield (Replay(launches) if is_plain else None), steps
+
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+        """A kernel is called: note it. Raises KernelRuntimeError for what cannot be recorded."""
+        if get_ident() != self.thread:
+            plan.launch(args)
+            return
+        if plan.returns:
+            self._refuse(f"{name}() cannot return anything: let it write to a field")
+        pairs = zip(plan.parameters, args, strict=True)
+        leaves = [leaf for p, arg in pairs for leaf in p.leaves(arg)]
+        for p, arg in leaves:
+            if p.kind == "array" and not isinstance(arg, Storage):
+                self._refuse(f"{name}() cannot be given {describe(arg)}: use a ti.ndarray")
+        bound = plan.executable.bind_arguments(args)  # raises for what does not fit
+        for check in plan.checks:
+            check(bound.flat)
+        kept = tuple(p.keep(arg, {}) for p, arg in zip(plan.parameters, args, strict=True))
+        self._steps.append(Step(name, plan, kept))
+        for array_name, array in {**plan.fields(args), **bound.arrays}.items():
+            if array_name in plan.written and array.watch is None:
+                self._watched[id(array)] = array
+                array.watch = self.met
+
+    # --- what Python does in the block -----------------------------------------------------------
+
+    def met(self, array: Storage, access: Access) -> None:
+        """Python is about to access an array. Raises KernelRuntimeError where that would be of no
+        run."""
+        if get_ident() != self.thread:
+            return
+        if access.kind != "read":
+            self._refuse(f"what Python writes to {array!r} would be written once, now")
+        if id(array) in self._watched:
+            self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
+
+    def filled(self, array: Storage, values: object) -> None:
+        """Python is about to write numbers."""
+        self.met(array, Access("write"))
+
+    def copy(self, target: Storage, source: Storage) -> bool:
+        """Python is about to copy an array."""
+        self.met(target, Access("write"))
+        return False
+
+    def copy_tensor(self, target: Storage, tensor: object) -> bool:
+        """Python is about to copy a tensor."""
+        return self.copy(target, target)
+
+    refill = copy
+
+    def grad(self, name: str) -> NoReturn:
+        """A kernel's gradient is called for. Raises KernelRuntimeError."""
+        self._refuse(f"{name}.grad() cannot be called there")
+
+    @staticmethod
+    def _refuse(why: str) -> NoReturn:
+        raise KernelRuntimeError(IN_BLOCK + why)
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, n: int = 1) -> None:
+        """Run all recorded calls, n times. Raises ArgumentError for what is no number of times,
+        KernelRuntimeError where the runtime, or a field, is gone."""
+        if not hasattr(n, "__index__") or isinstance(n, bool) or n.__index__() < 0:
+            raise ArgumentError(f"run() takes a number of times, not {describe(n)}")
+        runtime = self._open_runtime()
+        with restoring(runtime.lock), runtime.lock:
+            if self._is_called(runtime):
+                for _ in range(n):
+                    for step in self._steps:
+                        step.call()
+            elif len(self._parts) == 1 and self._parts[0][0] is not None:
+                self._parts[0][0].run(n)
+            else:
+                for _ in range(n):
+                    self._run_parts()
+
+    def _run_parts(self) -> None:
+        for replay, steps in self._parts:
+            if replay is not None:
+                replay.run()
+            else:
+                for step in steps:
+                    step.call()
+
+    @staticmethod
+    def _is_called(runtime: Runtime) -> bool:
+        """Whether calls are to be seen by somebody: a tape, checks, measurements."""
+        return runtime.options.debug or runtime.tape is not None or runtime.device.is_timing
+
+    def _open_runtime(self) -> Runtime:
+        if self._problem:
+            raise KernelRuntimeError(f"the graph {self._problem}")
+        if current() is not self._runtime:
+            raise KernelRuntimeError("the graph was recorded before ti.init: record it again")
+        return self._runtime
+
+    def run_while(self, field: Any, *, max: int | None = None) -> int:
+        """Run again and again while `field`, which recorded kernels write, is not 0; it is looked
+        at before each run. At most `max` times; how often it was run. Waits.
+
+        field: a field or ndarray of one number. Raises ArgumentError for others, and where nothing
+        would end the loop.
+        """
+        return self._loop(field, max, wanted=True)
+
+    def run_until(self, field: Any, *, max: int | None = None) -> int:
+        """The same until `field` is not 0."""
+        return self._loop(field, max, wanted=False)
+
+    def _loop(self, field: Any, most: int | None, *, wanted: bool) -> int:
+        runtime = self._open_runtime()
+        cell = cell_of_condition(field, runtime)
+        if most is not None and (not hasattr(most, "__index__") or isinstance(most, bool)):
+            raise ArgumentError(f"max is a number of runs, not {describe(most)}")
+        with restoring(runtime.lock), runtime.lock:
+            if most is None and not self._writes(field) and is_true(field, cell) is wanted:
+                raise ArgumentError(
+                    f"no recorded kernel writes to {field!r}, so the loop would never end"
+                )
+            replay = self._parts[0][0] if len(self._parts) == 1 else None
+            if self._is_called(runtime) or replay is None:
+                count = 0
+                while (most is None or count < most) and is_true(field, cell) is wanted:
+                    self.run()
+                    count += 1
+                return count
+            key = (id(field), wanted)
+            if key not in self._loops:
+                self._loops[key] = DeviceLoop(runtime, replay, field, wanted=wanted)
+            return self._loops[key].run(most)
+
+    def _writes(self, field: Storage) -> bool:
+        for step in self._steps:
+            arrays = step.plan.fields(step.args)
+            bound = step.plan.executable.bind_arguments(step.args)
+            for name, array in {**arrays, **bound.arrays}.items():
+                if name in step.plan.written and array.buffer.key == field.buffer.key:
+                    return True
+        return False
+
+
+def record() -> Record:
+    """A block whose kernel calls are recorded as a graph, and not run:
+    `with ti.record() as g: ...`, then `g.run(n)`, `g.run_while(field)`, `g.run_until(field)`."""
+    return Record()
