@@ -64,6 +64,7 @@ ENTRIES: dict[str, Entry] = {
     "jam": Entry("jam:jam", "caps"),
     "indices": Entry("indices:order_indices"),
     "commoning": Entry("commoning:common_loads"),
+    "promote": Entry("promote:promote_elements"),
     "workgroup": Entry("workgroup:fill_groups", "caps"),
     "map_grid": Entry("map_grid:map_grid", "caps"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
@@ -99,6 +100,7 @@ PER_DISPATCH: tuple[Step, ...] = (
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
     ),
     Step("forward", "and so it meets other accesses of its place", ("reduce",)),
+    Step("promote", "after forward, which needs no place for straight code; jam copies places"),
     Step("indices", "jam sees what varies by what indices are made of"),
     Step("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
     Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
@@ -133,7 +135,7 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm",
-    "reduce", "strength",
+    "promote", "reduce", "strength",
 })  # fmt: skip
 
 

@@ -1,0 +1,210 @@
+"""Promotes elements to private places: one load before, one store after, whatever lies between.
+
+    if c { x[i] = x[i] / m }; x[i] = x[i] - g; if x[i] < 0 { x[i] = 0 }
+becomes
+    v = x[i]; if c { v = v / m }; v = v - g; if v < 0 { v = 0 }; x[i] = v
+
+Private places are registers to a driver, whatever control flow is around; `forward` sees through
+straight code only. An element of an array is promoted for a whole iteration of a `parallel` if
+- all that the iteration does with its memory is to load and store, at this element or at others
+  that are distinct, and the iteration has it to itself (`analysis.access`), so that writing back
+  what stood there disturbs nobody;
+- it is stored outside of `if`s and loops, and it is used often enough;
+- nothing in the iteration waits for others, reports, or may end it.
+
+Owns: this form. Must not know: what places become.
+
+    >>> promote_elements(fn)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vkchi.analysis.access import Survey, varying_indices
+from vkchi.analysis.alias import Index, are_distinct, may_share, place_of
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
+from vkchi.ir.ops import READS, WRITES, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Ptr, Tensor
+
+FEWEST = 3  # loads and stores of an element; fewer save nothing
+UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
+
+
+class Access(NamedTuple):
+    """A load or store: the op of the body that it is in, or that it is, and the `elem` of its
+    place."""
+
+    op: Op
+    outer: Op
+    elem: Op
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every iteration comes here, once."""
+        return self.op is self.outer
+
+
+class Element(NamedTuple):
+    """An element to promote, by its accesses: made before op `start`, and written back if there are
+    stores."""
+
+    accesses: Sequence[Access]
+    start: Op
+    array: Value
+    indices: tuple[Value, ...]
+    attr: str | None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is stored."""
+        return any(a.op.kind in WRITES for a in self.accesses)
+
+
+def promote_elements(fn: Func) -> Func:
+    """The Func with elements of its loops in private places."""
+    loops = [op for op in fn.body.ops if op.kind == "parallel"]
+    for loop in loops:
+        found = find_elements(loop)
+        if found:
+            fn = promote(fn, loop.regions[0], found)
+    return fn
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+def find_elements(loop: Op) -> list[Element]:
+    """The elements of a loop that can be promoted, if that is worth it."""
+    body = loop.regions[0]
+    if any(effect_of(op.kind) in UNMOVED for op in walk(body)):
+        return []
+    survey = Survey(body.ops, varying_indices(loop))
+    touched: dict[Value, list[Access] | None] = {}
+    for base, access in accesses_of(body):
+        so_far = touched.setdefault(base, [])
+        if access is None or so_far is None:
+            touched[base] = None
+        else:
+            so_far.append(access)
+    found: list[Element] = []
+    for base, accesses in touched.items():
+        if accesses and not any(o is not base and may_share(o, base) for o in touched):
+            found += elements_of(base, accesses, survey, body)
+    return found
+
+
+def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
+    """The arrays that a body touches, each with the access; None for what is neither a load nor a
+    store of an element."""
+    for outer in body.ops:
+        for op in (outer, *(x for region in outer.regions for x in walk(region))):
+            if op.kind not in READS and op.kind not in WRITES:
+                continue
+            base = base_of(op.args[0])
+            if not isinstance(base.type, Array):
+                continue
+            place = op.args[0]
+            while isinstance(place, Op) and place.kind in ("member", "member_at"):
+                place = place.args[0]
+            is_plain = op.kind in ("load", "store") and isinstance(place, Op)
+            plain = is_plain and isinstance(place, Op) and place.kind == "elem"
+            yield base, Access(op, outer, place) if plain and isinstance(place, Op) else None
+
+
+def elements_of(
+    base: Value, accesses: Sequence[Access], survey: Survey, body: Region
+) -> Iterator[Element]:
+    """The elements of one array to promote."""
+    groups: dict[tuple[Index, ...], list[Access]] = {}
+    for access in accesses:
+        groups.setdefault(place_of(access.elem).indices, []).append(access)
+    writes = [place_of(a.op.args[0]) for a in accesses if a.op.kind in WRITES]
+    if not writes or not survey.is_private(base, writes):
+        return
+    made = {v for op in body.ops for v in op.results} | set(body.params)
+    inner = {v for op in walk(body) for v in op.results} | params_inside(body)
+    for indices, group in groups.items():
+        others = (i for i in groups if i is not indices)
+        first = group[0].elem
+        if (
+            is_worth_it(group)
+            and all(are_distinct(indices, other) for other in others)
+            and all(v in made or v not in inner for v in first.args[1:])
+        ):
+            elems = {a.elem for a in group}
+            plain = [op for op in body.ops if op in elems]
+            start = next(op for op in body.ops if holds(op, elems))
+            attr = "inside" if any(op.attr == "inside" for op in plain) else None
+            yield Element(group, start, base, first.args[1:], attr)
+
+
+def params_inside(body: Region) -> set[Value]:
+    """The parameters of regions inside."""
+    return {p for op in walk(body) for region in op.regions for p in region.params}
+
+
+def holds(op: Op, wanted: set[Op]) -> bool:
+    """Whether an op is one of these, or one of them is in it."""
+    return op in wanted or any(x in wanted for region in op.regions for x in walk(region))
+
+
+def is_worth_it(group: Sequence[Access]) -> bool:
+    """Whether an element is accessed often, under control flow too, surely stored, and most of its
+    numbers are used."""
+    if len(group) < FEWEST or all(a.is_plain for a in group):
+        return False
+    if not any(a.is_plain and a.op.kind == "store" for a in group):
+        return False
+    t = group[0].elem.type
+    assert isinstance(t, Ptr)
+    if not isinstance(t.elem, Tensor):
+        return True
+    parts = {place_of(a.op.args[0]).component for a in group}
+    return any(not isinstance(c, int) for c in parts) or 2 * len(parts) >= t.elem.size
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+def promote(fn: Func, body: Region, elements: Sequence[Element]) -> Func:
+    """The Func with these elements of a loop's body in private places."""
+    starts: dict[Op, list[Element]] = {}
+    for element in elements:
+        starts.setdefault(element.start, []).append(element)
+    of_elem = {a.elem: element for element in elements for a in element.accesses}
+    places: dict[int, Op] = {}
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        for element in starts.get(op, ()):
+            places[id(element)] = open_place(walker, element)
+        if op is body.ops[-1]:
+            for element in elements:
+                if element.is_written:
+                    b.emit(
+                        "store", find_place(walker, element), b.emit("load", places[id(element)])
+                    )
+        if op in of_elem:
+            return [places[id(of_elem[op])]]
+        if op.kind in ("member", "member_at") and args[0] is not op.args[0]:
+            return [b.emit(op.kind, *args, attr=op.attr, name=op.name)]
+        return None
+
+    walker = Rebuilder(visit)
+    return Func(fn.name, fn.params, walker.region(fn.body), fn.span)
+
+
+def find_place(r: Rebuilder, element: Element) -> Op:
+    """Append the element's address."""
+    array, *indices = [r.map.get(v, v) for v in (element.array, *element.indices)]
+    return r.b.emit("elem", array, *indices, attr=element.attr)
+
+
+def open_place(r: Rebuilder, element: Element) -> Op:
+    """Append a private place that holds what the element does."""
+    r.b.span = element.accesses[0].op.span
+    name = element.accesses[0].elem.name
+    return r.b.emit("local", r.b.emit("load", find_place(r, element)), name=name)
