@@ -7,6 +7,7 @@ repetitions, each ended by sync(). `compile/*` are first-call times in this proc
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -80,6 +81,35 @@ def saxpy_ndarray():
     first, b = best(lambda: k(2.0, x, y), inner=5)
     assert abs(y.to_numpy()[5] - 2.0 * 26) < 1e-3
     return first, b
+
+
+def saxpy_of(x, y):
+    """The same kernel on memory of another library, which a call waits for."""
+
+    @ti.kernel
+    def k(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = a * x[i] + y[i]
+
+    first, b = best(lambda: k(2.0, x, y), inner=5)
+    assert abs(float(y[5]) - 2.0 * 26) < 1e-3
+    return first, b
+
+
+@program
+def saxpy_numpy():
+    n = 1 << 22
+    return saxpy_of(np.ones(n, np.float32), np.zeros(n, np.float32))
+
+
+if importlib.util.find_spec("torch"):
+
+    @program
+    def saxpy_torch():
+        import torch
+
+        n = 1 << 22
+        return saxpy_of(torch.ones(n), torch.zeros(n))
 
 
 @program

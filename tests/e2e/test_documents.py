@@ -36,6 +36,7 @@ EXAMPLES = {
     "wave": ([], "the first shape is recovered"),
     "diffmpm": (["--steps", "120"], "calls again"),
     "mass_spring": (["--rounds", "40"], "to the right"),
+    "torch_padding": (["--size", "24"], "walls and gradients agree"),
     "torch_depthwise": (["--steps", "40"], "loss after 40 steps: 0.0"),
 }
 
