@@ -19,7 +19,6 @@ import atexit
 import ctypes
 import gc
 import itertools
-import logging
 import os
 import sys
 import weakref
@@ -160,7 +159,9 @@ def choose_device(
     if not wanted and not fallback:
         raise DeviceError(f"no {kind} device here; there {list_names(infos)}")
     if not wanted:
-        logging.getLogger("vkchi").warning("no %s device here: using %s", kind, usable[0].name)
+        from vkchi.runtime import logger  # a warning is rare
+
+        logger().warning("no %s device here: using %s", kind, usable[0].name)
     return (wanted or usable)[0].index
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vkchi import env
-from vkchi.cache.version import compiler_version
+from vkchi.cache.version import noted_version
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
@@ -146,6 +147,7 @@ class Runtime:
 class _Slot:
     runtime: Runtime | None = None
     told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
+    log_level: int | None = None  # what was set before `logging` was loaded
 
 
 def _renew_lock() -> None:
@@ -236,7 +238,7 @@ def init(
         from vkchi.profiler import start  # few programs ask for it
 
         start(current())
-    logger().info("vkchi runs on %s", opened.info.name)
+    note("vkchi runs on %s", opened.info.name)
     tell_idle(config)
 
 
@@ -273,8 +275,9 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
     size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
     factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))
     folder = find_folder(cache_dir or config.get("offline_cache_file_path"))
-    version = compiler_version()
-    return Store(folder, Limits(policy, size, factor), version) if version else None
+    store = Store(folder, Limits(policy, size, factor))
+    store.version = noted_version(store)
+    return store if store.version else None
 
 
 def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
@@ -292,7 +295,7 @@ def tell_idle(config: dict[str, Any]) -> None:
     new = [text for text in idle_options(config) if text not in _Slot.told]
     if new:
         _Slot.told.update(new)
-        logger().info("these options of ti.init change nothing here: %s", ", ".join(new))
+        note("these options of ti.init change nothing here: %s", ", ".join(new))
 
 
 # Taichi's levels as numbers of the standard library's `logging`.
@@ -302,9 +305,13 @@ TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
 
 def logger() -> logging.Logger:
     """Where vkchi logs: `logging.getLogger("vkchi")`."""
-    import logging  # not before it is needed: `import vkchi` does without
+    import logging  # not before it is needed: programs that log nothing do without
 
-    return logging.getLogger("vkchi")
+    found = logging.getLogger("vkchi")
+    level, _Slot.log_level = _Slot.log_level, None
+    if level is not None and found.level == logging.NOTSET:
+        found.setLevel(level)
+    return found
 
 
 def is_logging_effective(level: str) -> bool:
@@ -314,13 +321,21 @@ def is_logging_effective(level: str) -> bool:
 
 def set_logging_level(level: str) -> None:
     """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    logger().setLevel(_log_level(level))
+    _Slot.log_level = number = _log_level(level)
+    if "logging" in sys.modules:
+        logger().setLevel(number)
 
 
 def _log_level(name: str) -> int:
     if name not in LOG_LEVELS:
         raise ArgumentError(f"no log level is called {name!r}; there are {', '.join(LOG_LEVELS)}")
     return LOG_LEVELS[name]
+
+
+def note(text: str, *facts: object) -> None:
+    """Log a line of level `info`. Where nobody has loaded `logging` (3 ms), nobody listens."""
+    if "logging" in sys.modules:
+        logger().info(text, *facts)
 
 
 def _arches(arch: Any) -> list[Arch | Arches]:
@@ -346,7 +361,7 @@ def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> D
         try:
             return open_device(kind, device, fallback=False)
         except DeviceError as e:
-            logger().info("%s", e)
+            note("%s", e)
     return open_device(kinds[-1], device, fallback=fallback)
 
 

@@ -7,12 +7,13 @@ import os
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
 from vkchi.cache import store as store_module
 from vkchi.cache.store import HITS, PART, Limits, Store, digest, pack_entry
-from vkchi.cache.version import PACKAGE, digest_of, is_changed
+from vkchi.cache.version import JUST_NOW_S, PACKAGE, digest_of, is_changed, noted_version
 from vkchi.errors import CacheWarning
 
 KEY, OTHER = digest([b"one"]), digest([b"two"])
@@ -334,3 +335,43 @@ def test_the_version_is_of_all_sources(tmp_path):
     (package / "notes.txt").write_text("no source")
     assert len(set(found)) == 3 and digest_of(str(package)) == found[-1]
     assert len(digest_of(PACKAGE)) == 64
+
+
+def test_the_version_is_noted(store, tmp_path, monkeypatch):
+    package = tmp_path / "p"
+    package.mkdir()
+    source = package / "a.py"
+    source.write_text("x = 1")
+    later = time.time() + 2 * JUST_NOW_S
+    assert noted_version(store, str(package), later) == digest_of(str(package))
+    assert store.note("compiler") == "", "it was written just now"
+    monkeypatch.setattr("vkchi.cache.version.time.time", lambda: later)
+    assert noted_version(store, str(package), later) == digest_of(str(package))
+    noted = store.note("compiler")
+    assert noted.endswith(" " + digest_of(str(package)))
+    monkeypatch.setattr("vkchi.cache.version.digest_of", lambda package: "f" * 64)
+    assert noted_version(store, str(package), later) == noted.split()[1], "nothing was read"
+    assert noted_version(store, str(package), later - 60) == "", "written since this process began"
+    source.write_text("x = 2")  # of the same size
+    assert noted_version(store, str(package), later) == "f" * 64
+
+
+@pytest.mark.parametrize("text", ["", "x", "x y", "\xff" * 10, "a" * 9000])
+def test_a_wrong_note_is_none(store, tmp_path, text):
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "a.py").write_text("x = 1")
+    store.leave_note("compiler", text)
+    assert noted_version(store, str(package), time.time() + 60) == digest_of(str(package))
+    assert store.keys() == []
+
+
+def test_a_note_that_is_a_link_is_not_followed(store, tmp_path):
+    store.leave_note("compiler", "x")
+    secret = tmp_path / "secret"
+    secret.write_text("y")
+    (Path(store.folder) / ".compiler").unlink()
+    (Path(store.folder) / ".compiler").symlink_to(secret)
+    assert store.note("compiler") == ""
+    store.leave_note("compiler", "z")
+    assert (secret.read_text(), store.note("compiler")) == ("y", "z")

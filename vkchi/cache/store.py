@@ -6,6 +6,7 @@ know: what entries mean, the compiler (the command line lists entries without it
     FOLDER/1/<key>        magic, sizes, SHA-256 of the rest, a header (JSON), a body
     FOLDER/1/<key>.hits   a byte for each time that the entry was used; its time is that of the last
     FOLDER/1/.part-*      what is being written; renamed when it is whole
+    FOLDER/1/.<name>      a note, of which nothing depends but time
 
 Files are written whole to another name, synced and renamed: readers find an entry or none. What is
 read is checked against its sum; a bad entry is removed, and counts as none. The folder is the
@@ -19,7 +20,6 @@ another process; diskcache unpickles what it finds. Files lose one entry at most
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -31,6 +31,15 @@ from contextlib import suppress
 from typing import Any
 
 from vkchi.errors import CacheWarning
+
+# hashlib loads OpenSSL, 2.5 ms, for what is some 100 KiB in a process. Source: Python's `random`.
+try:
+    from _sha2 import sha256  # type: ignore[import-not-found]
+except ImportError:
+    try:
+        from _sha256 import sha256  # type: ignore[import-not-found]
+    except ImportError:
+        from hashlib import sha256
 from vkchi.tuples import NamedTuple
 
 FORMAT = "1"
@@ -41,6 +50,7 @@ KEY_LENGTH = 64
 PART, HITS = ".part-", ".hits"
 PART_LIFE_S = 3600.0  # what was being written so long ago was left by a process that was killed
 MOST_HEADER_BYTES, MOST_BODY_BYTES = 1 << 20, 1 << 28
+MOST_NOTE_BYTES = 4096
 MOST_FILES = 20_000
 WRITES_BETWEEN_CLEANINGS = 64
 
@@ -74,7 +84,7 @@ class Damaged(Exception):
 
 
 class Store:
-    """The entries of one folder. `version` is that of the compiler, for the policy of that name."""
+    """The entries of one folder. `version` is that of the compiler, on which keys depend."""
 
     def __init__(self, folder: str, limits: Limits = USUAL, version: str = "") -> None:
         self.root, self.limits, self.version = folder, limits, version
@@ -153,7 +163,7 @@ class Store:
         if not self.is_usable(make=True):
             return False
         try:
-            self._write(key, pack_entry({"key": key, **header}, body))
+            self._write(self.path_of(key), pack_entry({"key": key, **header}, body))
         except (OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else e
             self.warn(f"nothing can be written to {self.folder}: {reason}")
@@ -163,8 +173,26 @@ class Store:
             self.clean()
         return True
 
-    def _write(self, key: str, data: bytes) -> None:
-        path = self.path_of(key)
+    def note(self, name: str) -> str:
+        """A short text that some process left; empty where there is none."""
+        if not self.is_usable(make=False):
+            return ""
+        try:
+            with os.fdopen(open_entry(self._note_path(name)), "rb") as file:
+                return file.read(MOST_NOTE_BYTES).decode("ascii", "replace")
+        except (OSError, Damaged):
+            return ""
+
+    def leave_note(self, name: str, text: str) -> None:
+        """Leave a short text; nothing where that is not possible."""
+        if self.is_usable(make=True):
+            with suppress(OSError):
+                self._write(self._note_path(name), text.encode())
+
+    def _note_path(self, name: str) -> str:
+        return os.path.join(self.folder, f".{name}")
+
+    def _write(self, path: str, data: bytes) -> None:
         part = os.path.join(self.folder, f"{PART}{os.getpid()}-{os.urandom(8).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(part, flags, 0o600)
@@ -268,11 +296,11 @@ def is_key(name: str) -> bool:
 
 def digest(parts: Iterable[bytes]) -> str:
     """SHA-256 of these parts, each with its length, as text."""
-    found = hashlib.sha256()
+    found = sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "little"))
         found.update(part)
-    return found.hexdigest()
+    return str(found.hexdigest())
 
 
 def fault_of(folder: str, info: os.stat_result) -> str:
@@ -293,7 +321,7 @@ def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
     if len(head) > MOST_HEADER_BYTES or len(body) > MOST_BODY_BYTES:
         raise ValueError("an entry is too large")
     sizes = struct.pack("<IQ", len(head), len(body))
-    total = hashlib.sha256(b"".join([sizes, head, body])).digest()
+    total = sha256(b"".join([sizes, head, body])).digest()
     return HEAD.pack(MAGIC, len(head), len(body), total) + head + body
 
 
@@ -340,7 +368,7 @@ def unpack_entry(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The header and body in an entry's bytes. Raises Damaged."""
     size, _ = sizes_of(data, len(data))
     if (
-        hashlib.sha256(data[len(MAGIC) : len(MAGIC) + 12] + data[HEAD.size :]).digest()
+        sha256(data[len(MAGIC) : len(MAGIC) + 12] + data[HEAD.size :]).digest()
         != (HEAD.unpack_from(data)[3])
     ):
         raise Damaged("its sum is wrong")

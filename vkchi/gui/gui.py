@@ -13,7 +13,6 @@ Source: Taichi's `ti.GUI`, documentation "GUI system".
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -28,9 +27,10 @@ from vkchi.gui.image import colour_map, cook, draw_text, stretch
 from vkchi.gui.shapes import Floats, Resolution
 from vkchi.gui.widgets import Button, Label, Panel, Slider
 from vkchi.gui.window import Window
+from vkchi.runtime import logger
 from vkchi.tools.image import has_screen, imwrite
 
-log = logging.getLogger("vkchi")
+log = logger()
 FPS = 60
 
 

@@ -10,7 +10,6 @@ Owns: the writer, of PLY 1.0 (binary and ASCII); needs no package. Must not know
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any
@@ -19,9 +18,10 @@ import numpy as np
 
 from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
+from vkchi.runtime import logger
 from vkchi.tuples import NamedTuple
 
-log = logging.getLogger("vkchi")
+log = logger()
 
 NUMPY_TYPES = {
     "char": np.int8, "uchar": np.uint8, "short": np.int16, "ushort": np.uint16, "int": np.int32,

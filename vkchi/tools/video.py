@@ -8,7 +8,6 @@ Owns: names and order of the frames, the calls of ffmpeg. Must not know: kernels
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -19,9 +18,10 @@ import numpy as np
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.interop import host
+from vkchi.runtime import logger
 from vkchi.tools.image import import_pillow, imwrite
 
-log = logging.getLogger("vkchi")
+log = logger()
 FRAME_NAME = "%06d.png"
 FIRST_BUILD = 4  # frames; then after twice as many, and so on
 
