@@ -1,34 +1,34 @@
 """Which elements iterations of a loop come to, and whether two iterations ever come to one.
 
-An iteration has a place of its own in an array if no other array that the loop writes may be the
-same memory, and some axes have indices that are computed alike in all accesses and that tell the
-iteration: the loop's index, plus a constant, or what recovers it (`t // n` and `t % n` give t, a
-sum with a value from outside gives the other term, a widening conversion its operand). So other
-axes may run: x[i, k] is its own for any k, if all accesses say x[i, ...].
+The relation: an access takes an iteration to an element, whose indices are polynomials (`forms`) of
+the loop's indices and of other numbers. Two accesses meet where theirs are equal. If it follows
+(`equations`) that all indices of the loop are equal then, or that nothing is, two iterations never
+come to one element by these accesses. What lies outside an array is harmless but holds anything,
+and an index counts in 32 bits there, but in arrays that are wide.
 
 Owns: `Survey`, of one loop. `must_write` says which elements are surely written, `footprint` which
 are touched at most. Must not know: what the answers are for.
 
-    >>> Survey(body.ops, index).is_private(x, [place_of_x_i, place_of_x_i])
+    >>> Survey(body.ops, loop).is_private(x, [place_of_x_i, place_of_x_i])
     True
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from vkchi.analysis.alias import Index, Place, may_share, place_of
-from vkchi.ir.constants import constant_int, is_same
-from vkchi.ir.control import axes_of
-from vkchi.ir.core import Op, Param, Value, base_of
-from vkchi.ir.intervals import fit, type_range
-from vkchi.ir.ops import FIXED, LOOPS, TABLE, WRITES, Effect
+from vkchi.analysis.alias import Place, may_share, place_of
+from vkchi.analysis.equations import INDEX_BITS, Iterations, Loops
+from vkchi.analysis.footprint import element_under
+from vkchi.analysis.forms import Symbol
+from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.lattice import extent_of
+from vkchi.ir.core import Op, Value, base_of, is_wide
+from vkchi.ir.ops import WRITES
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar
+from vkchi.types import Array
 
-REMAINDERS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
-MOST_DEPTH = 6  # of what is compared to find that two indices are computed alike
-Loops = tuple[Op, ...]
+MOST_PLACES = 16  # that are compared in pairs
 
 
 class Write(NamedTuple):
@@ -39,67 +39,63 @@ class Write(NamedTuple):
     loops: Loops
 
 
-class Survey:
-    """The writes of a `parallel`, or of the ops beside it (without indices: one invocation), and
-    the serial loops around each value that is made here."""
+class Survey(Iterations):
+    """The writes of a `parallel`, or of ops beside any (one invocation), and what they meet."""
 
-    def __init__(self, ops: Sequence[Op], indices: Sequence[Param]) -> None:
-        self.indices = indices
-        self.loops: dict[Value, Loops] = {index: () for index in indices}
+    def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
         self.writes: dict[Value, list[Write]] = {}
-        self.scan(ops, ())
+        super().__init__(ops, loop, ranges)
 
-    def scan(self, ops: Sequence[Op], loops: Loops) -> None:
-        """Note what these ops make and write."""
-        for op in ops:
-            for v in op.results:
-                self.loops[v] = loops
-            if op.kind in WRITES:
-                write = Write(op, place_of(op.args[0]), loops)
-                self.writes.setdefault(base_of(op.args[0]), []).append(write)
-            inner = (*loops, op) if op.kind in LOOPS else loops
-            for region in op.regions:
-                self.loops.update((p, inner) for p in region.params)
-                self.scan(region.ops, inner)
+    def note(self, op: Op, loops: Loops) -> None:
+        """Note what an op writes."""
+        if op.kind in WRITES:
+            write = Write(op, place_of(op.args[0]), loops)
+            self.writes.setdefault(base_of(op.args[0]), []).append(write)
 
-    def is_private(self, base: Value, places: Sequence[Place]) -> bool:
+    # --- questions
+
+    def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
         """Whether each invocation has places of its own in the array."""
-        if not self.indices:
+        if self.loop is None:
             return True
         if isinstance(base, Op):
             return base.kind == "local" and base in self.loops
         if any(other is not base and may_share(base, other) for other in self.writes):
             return False
-        axes = zip(*(place.indices for place in places))
-        common = [axis[0] for axis in axes if all(is_same_index(i, axis[0]) for i in axis)]
-        return self.tells_iteration([i.root for i in common if i.root is not None])
+        return self.have_own(base, [element_under(p) for p in ptrs])
 
-    def tells_iteration(self, values: Sequence[Value]) -> bool:
-        """Whether the loop's indices can be computed from these values."""
-        told = list(values)
-        for v in told:  # grows
-            told += [x for x in self.recover(v, told) if x not in told]
-        return all(index in told for index in self.indices)
+    def have_own(self, base: Value, elements: Sequence[Op | None]) -> bool:
+        """Whether two iterations never come to one of these elements of an array, or one each to
+        any two of them."""
+        known = [e for e in elements if e is not None]
+        if len(known) < len(elements):
+            return False
+        places = {tuple(map(self.forms.key, e.args[1:])): e for e in known}
+        alike = [len(set(axis)) == 1 for axis in zip(*places)]
+        first = known[0].args[1:]
+        common = [v for v, is_alike in zip(first, alike) if is_alike]
+        if self.are_told(self.same_places(base, common, common)):
+            return True
+        some = list(places.values())
+        return 1 < len(some) <= MOST_PLACES and all(
+            self.never_meet(base, a, b) for k, a in enumerate(some) for b in some[k:]
+        )
 
-    def recover(self, v: Value, told: Sequence[Value]) -> Iterator[Value]:
-        """Values that v, with what else is told, gives away."""
-        if not isinstance(v, Op):
-            return
-        if v.kind == "cast" and is_widening(v):
-            yield v.args[0]
-        if v.kind in ("add", "sub"):
-            a, b = v.args
-            if self.is_steady(b):
-                yield a
-            if self.is_steady(a):
-                yield b
-        ops = [x for x in told if isinstance(x, Op)]
-        if any(is_division(v, op) or is_division(op, v) for op in ops):
-            yield from v.args[:1] if self.is_steady(v.args[1]) else ()
+    def never_meet(self, base: Value, a: Op, b: Op) -> bool:
+        """Whether two iterations never come to one element of an array, one by each of these."""
+        return self.are_told(self.same_places(base, a.args[1:], b.args[1:]))
 
-    def is_steady(self, v: Value) -> bool:
-        """Whether v is the same in all invocations, and all through one."""
-        return v not in self.loops or (isinstance(v, Op) and v.kind in FIXED)
+    def same_places(
+        self, base: Value, some: Sequence[Value], others: Sequence[Value]
+    ) -> set[Symbol] | None:
+        """The symbols that are equal in two executions that come to one element of an array by
+        these indices; None if there are no such executions."""
+        return self.told(some, others, bits_of_indices(base), extents_of(base))
+
+    def are_told(self, told: set[Symbol] | None) -> bool:
+        """Whether these, equal in two executions, say that one iteration did both; None says that
+        there are no such."""
+        return told is None or all(index in told for index in self.indices)
 
     def is_fixed(self, write: Write) -> bool:
         """Whether the innermost serial loop around a write always comes to the same place."""
@@ -111,43 +107,14 @@ class Survey:
         return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
 
 
-def varying_indices(loop: Op) -> list[Param]:
-    """The indices of a `parallel`, without those that are known to have one value; one at least."""
-    axes = axes_of(loop)
-    ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
-    found = [a.param for a, (b, e) in zip(axes, ends) if b is None or e is None or e - b > 1]
-    return found or [axes[0].param]
+def bits_of_indices(base: Value) -> int:
+    """The bits of indices that count."""
+    return 64 if is_wide(base) else INDEX_BITS
 
 
-def is_same_index(a: Index, b: Index) -> bool:
-    """Whether two indices are computed alike, if perhaps in two places of the loop."""
-    if a.root is None or b.root is None:
-        return a == b
-    return a.offset == b.offset and is_alike(a.root, b.root)
-
-
-def is_alike(a: Value, b: Value, depth: int = MOST_DEPTH) -> bool:
-    """Whether two values are one, or come of the same pure ops on the same operands."""
-    if is_same(a, b):
-        return True
-    if not depth or not (isinstance(a, Op) and isinstance(b, Op)):
-        return False
-    if (a.kind, a.attr, a.type) != (b.kind, b.attr, b.type):
-        return False
-    pairs = zip(a.args, b.args)
-    return TABLE[a.kind].effect is Effect.PURE and all(is_alike(*p, depth - 1) for p in pairs)
-
-
-def is_widening(op: Op) -> bool:
-    """Whether a conversion of integers loses nothing."""
-    new, old = op.type, op.args[0].type
-    if not isinstance(new, Scalar) or not isinstance(old, Scalar) or "f" in (new.kind, old.kind):
-        return False
-    return fit(type_range(old), new) is not None
-
-
-def is_division(quotient: Op, remainder: Op) -> bool:
-    """Whether the two ops are a quotient and its remainder."""
-    if REMAINDERS.get(quotient.kind) != remainder.kind:
-        return False
-    return all(map(is_same, quotient.args, remainder.args))
+def extents_of(base: Value) -> list[Symbol]:
+    """The extents of an array, of which none is 0 where there are elements."""
+    t = base.type
+    if not isinstance(t, Array) or t.shape is not None:
+        return []
+    return [extent_of(base, k) for k in range(t.ndim)]

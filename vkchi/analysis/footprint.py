@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.intervals import Interval
+from vkchi.ir.ops import PLACES
 from vkchi.span import Span
 from vkchi.types import Array, Scalar
 
@@ -109,6 +110,13 @@ def element_of(ptr: Value) -> Op:
         ptr = ptr.args[0]
     assert isinstance(ptr, Op)
     return ptr
+
+
+def element_under(ptr: Value) -> Op | None:
+    """The same, or None if a place is no part of an element."""
+    while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
+        ptr = ptr.args[0]
+    return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None
 
 
 def joined(a: Interval | None, b: Interval | None) -> Interval | None:

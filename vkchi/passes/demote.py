@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vkchi.analysis.access import Survey, Write, varying_indices
+from vkchi.analysis.access import Survey, Write
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, has_kind, used_in
 from vkchi.ir.ops import UPDATES
@@ -47,7 +47,7 @@ def private_atomics(survey: Survey) -> Iterator[Write]:
     """Atomics that no other invocation can meet."""
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
-        if atomics and survey.is_private(base, [a.place for a in writes]):
+        if atomics and survey.is_private(base, [a.op.args[0] for a in writes]):
             yield from atomics
 
 
@@ -58,9 +58,9 @@ def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Fun
     """The Func with the private atomics that are wanted replaced."""
     if not has_kind(fn.body, UPDATES):
         return fn
-    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], ())
+    serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
-    surveys = [serial, *(Survey(op.regions[0].ops, varying_indices(op)) for op in loops)]
+    surveys = [serial, *(Survey(op.regions[0].ops, op) for op in loops)]
     chosen = {a.op for s in surveys for a in private_atomics(s) if is_wanted(s, a)}
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

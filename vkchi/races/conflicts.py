@@ -2,10 +2,9 @@
 
 Owns: `find_conflicts`, what indices do not keep apart. Two accesses of an array are known to be
 apart if
-- constants in their indices or components differ, or some index is one value of the whole loop,
-  plus different constants;
-- some axes have indices that are computed alike in both, and these tell the iteration: as
-  `access.Survey` has it, or as the number that `k = ti.atomic_add(count[...], 1)` drew.
+- constants in their components differ;
+- it follows from equal indices that one iteration made both, as `access.Survey` has it, or that
+  both have the number that `k = ti.atomic_add(count[...], 1)` drew.
 Neither do iterations disturb each other that
 - do the same kind of atomic operation, which commute;
 - store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`;
@@ -17,14 +16,16 @@ Must not know: gradients, launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from vkchi.analysis.access import Survey, is_alike, is_same_index
-from vkchi.analysis.alias import Index, Place, are_distinct, may_share, place_of
+from vkchi.analysis.access import Survey
+from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
+from vkchi.analysis.footprint import element_under
+from vkchi.analysis.forms import Symbol, is_wide_integer, symbols_in
 from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.flags import only_raises_flag
 from vkchi.tuples import NamedTuple
@@ -52,13 +53,12 @@ def find_conflicts(fn: Func) -> list[Conflict]:
 
 def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
     """Those of one loop."""
-    (region,) = loop.regions
-    sites = Sites(region)
+    sites = Sites(loop)
     for root in sites.writes:
         if is_own(root, sites):
             continue
         places = sites.places(root, used)
-        if sites.are_private(list(places.values())):
+        if sites.have_own(root, [element_under(op.args[0]) for op in places]):
             continue
         sides = [(op,) for op in places] if len(places) <= MOST_ACCESSES else by_lines(places)
         for k, some in enumerate(sides):
@@ -82,7 +82,7 @@ def may_meet(sites: Sites, places: Mapping[Op, Place], some: Accesses, others: A
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
         return not commute(a, b)
-    return may_disturb(sites, a, b) and not sites.are_apart(places[a], places[b])
+    return may_disturb(sites, a, b) and not sites.are_apart(a, b, places)
 
 
 def is_own(root: Value, sites: Survey) -> bool:
@@ -112,8 +112,9 @@ def is_pure(op: Op) -> bool:
 class Sites(Survey):
     """The accesses of a loop's body."""
 
-    def __init__(self, region: Region) -> None:
-        super().__init__(region.ops, region.params)
+    def __init__(self, loop: Op) -> None:
+        (region,) = loop.regions
+        super().__init__(region.ops, loop)
         self.region = region
         self.loads: dict[Value, list[Op]] = {}
         self.uses: dict[Value, list[Op]] = {}
@@ -157,36 +158,28 @@ class Sites(Survey):
         is_fixed = not any(may_share(root, other) for other in self.writes)
         return is_fixed and place_of(v.args[0]) == place_of(w.args[0])
 
-    def are_private(self, places: Sequence[Place]) -> bool:
-        """Whether axes that all places have in common tell the iteration."""
-        axes = zip(*(place.indices for place in places))
-        return self.keeps_apart([
-            axis[0] for axis in axes if all(is_same_index(i, axis[0]) for i in axis)
-        ])  # fmt: skip
-
-    def are_apart(self, a: Place, b: Place) -> bool:
-        """Whether two places of an array are never the same in two iterations."""
-        if not components_meet(a.component, b.component):
+    def are_apart(self, a: Op, b: Op, places: Mapping[Op, Place]) -> bool:
+        """Whether two accesses of an array never come to one place in two iterations."""
+        if not components_meet(places[a].component, places[b].component):
             return True
-        pairs = list(zip(a.indices, b.indices, strict=True))
-        if self.keeps_apart([i for i, j in pairs if is_same_index(i, j)]):
-            return True
-        return any(
-            (are_distinct((i,), (j,)) and self.is_fixed_index(i)) or self.are_tickets(i, j)
-            for i, j in pairs
-        )
+        p, q = (element_under(op.args[0]) for op in (a, b))
+        if p is None or q is None:
+            return False
+        pairs = zip(places[a].indices, places[b].indices, strict=True)
+        return self.never_meet(base_of(p), p, q) or any(self.are_tickets(i, j) for i, j in pairs)
 
     def is_fixed_index(self, i: Index) -> bool:
         """Whether an index is the same in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
-    def keeps_apart(self, indices: Sequence[Index]) -> bool:
-        """Whether these indices differ in any two iterations."""
-        values = [i.root for i in indices if i.root is not None]
-        return self.tells_iteration(values) or any(self.is_ticket(v, values) for v in values)
+    def are_told(self, told: set[Symbol] | None) -> bool:
+        """The same, of what counters draw, too: a number that is drawn once."""
+        if super().are_told(told):
+            return True
+        return any(self.is_ticket(v, told or ()) for v in told or ())
 
-    def is_ticket(self, v: Value, known: Sequence[Value]) -> bool:
-        """Whether v is what a counter gave, one that only counts up and that `known` tell."""
+    def is_ticket(self, v: Symbol, told: Collection[Symbol]) -> bool:
+        """Whether v is what a counter gave, one that only counts up and that `told` tell."""
         if not isinstance(v, Op) or v.kind != "atomic_add":
             return False
         root = base_of(v.args[0])
@@ -199,7 +192,7 @@ class Sites(Survey):
         place = place_of(v.args[0])
         if isinstance(place.component, Value) and not self.is_steady(place.component):
             return False
-        return all(i.root in known or self.is_fixed_index(i) for i in place.indices)
+        return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
 
     def are_tickets(self, i: Index, j: Index) -> bool:
         """Whether two indices are what one counter gave in two places of the loop, never the same,
@@ -215,17 +208,17 @@ class Sites(Survey):
     def agree(self, a: Op, b: Op) -> bool:
         """Whether two stores to one element certainly store the same."""
         v, w = a.args[1], b.args[1]
-        if not is_alike(v, w):
+        p, q = (element_under(op.args[0]) for op in (a, b))
+        if p is None or q is None or self.forms.key(v) != self.forms.key(w):
             return False
-        pairs = zip(place_of(a.args[0]).indices, place_of(b.args[0]).indices)
-        known = {i.root for i, j in pairs if is_same_index(i, j) and i.root is not None}
-        return self.is_determined(v, known)
+        told = self.same_places(base_of(p), p.args[1:], q.args[1:])
+        return told is None or self.is_determined(v, told)
 
-    def is_determined(self, v: Value, known: set[Value]) -> bool:
-        """Whether a value is the same wherever the values `known` are."""
+    def is_determined(self, v: Value, told: set[Symbol]) -> bool:
+        """Whether a value is the same wherever what is told is."""
         todo, seen = [v], {v}
         for x in todo:  # grows
-            if x in known or self.is_steady(x):
+            if self.is_steady(x) or self.is_integer_determined(x, told):
                 continue
             if not (isinstance(x, Op) and self.is_repeatable(x)):
                 return False
@@ -233,6 +226,11 @@ class Sites(Survey):
             todo += more
             seen.update(more)
         return True
+
+    def is_integer_determined(self, v: Value, told: set[Symbol]) -> bool:
+        """Whether all that differs in an integer is told."""
+        symbols = symbols_in(self.forms.of(v)) if is_wide_integer(v.type) else [v]
+        return all(s in told or not self.differs(s) for s in symbols)
 
     def is_repeatable(self, op: Op) -> bool:
         """Whether any iteration finds the same for the same operands."""

@@ -1,5 +1,5 @@
-"""Which of the accesses that may meet do so with the numbers and shapes of a call, as far as the
-ranges of their indices tell.
+"""Which of the accesses that may meet do so with the numbers and shapes of a call, as far as their
+indices and the ranges of these tell.
 
 Owns: `Feasible`, of one Func. Must not know: gradients.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
+from vkchi.analysis.access import Survey
 from vkchi.analysis.footprint import Box, Footprint, Shaped, element_of, joined, may_meet
 from vkchi.analysis.intervals import Intervals
 from vkchi.ir.control import axes_of
@@ -32,15 +33,20 @@ class Feasible:
 
 
 def is_feasible(m: Conflict, ranges: Intervals) -> bool:
-    """Whether the loop may have two iterations, and the parts of memory meet that both accesses may
-    touch."""
+    """Whether the loop may have two iterations, the parts of memory meet that both accesses may
+    touch, and two iterations may come to one element."""
     ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(m.loop)]
     lengths = [e[1] - b[0] if b is not None and e is not None else None for b, e in ends]
     if all(n is not None and n <= 1 for n in lengths):
         return False
     if not isinstance(m.root, Param):
         return True
-    return may_meet(box_of(m.first, ranges), box_of(m.second, ranges))
+    if not may_meet(box_of(m.first, ranges), box_of(m.second, ranges)):
+        return False
+    if len(m.first) > 1 or len(m.second) > 1:
+        return True
+    survey = Survey(m.loop.regions[0].ops, m.loop, ranges)
+    return not survey.never_meet(m.root, *(element_of(op.args[0]) for op in (*m.first, *m.second)))
 
 
 def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:

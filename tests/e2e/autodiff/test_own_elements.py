@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from tests.e2e.autodiff.slopes import X, check, field, is_near, make, slope
+from tests.e2e.autodiff.slopes import X, check, field, is_near, make, refuse, slope
+from tests.unit.kernels import define
 
 Y = np.array([0.5, 1.5, 0.9, 0.2])
 
@@ -165,3 +166,53 @@ def test_an_index_that_is_computed_in_two_places() -> None:
     y0 = Y[::-1]
     check(x, loss, run, gradient=2 * (y0 + X))
     is_near(y.grad, (2 * y0 + 2 * (y0 + X))[::-1])
+
+
+def test_old_values_at_multiples_and_in_rows() -> None:
+    """`2 * i` and `i * n + j` are an iteration's own, in loops of any number of axes, in serial
+    loops, and in a circle."""
+    x, loss = field(2, 3, values=np.arange(1.0, 7.0).reshape(2, 3) / 5), field()
+    y = field(12, values=np.linspace(0.2, 1.3, 12))
+
+    @ti.kernel
+    def run(m: ti.i32, n: ti.i32):
+        for i, j in ti.ndrange(m, n):
+            loss[None] += ti.atomic_mul(y[i * n + j], x[i, j]) * x[i, j]
+        for i in range(m):
+            loss[None] += ti.atomic_add(y[2 * i + 6], x[i, 0]) * x[i, 1]
+        for i in range(2):
+            for j in range(3):
+                loss[None] += ti.atomic_mul(y[3 * i + j + 6], x[i, j])
+        for i in range(n):
+            loss[None] += ti.atomic_mul(y[(i + 1) % n], x[0, i]) * x[1, i]
+
+    def program(values: np.ndarray) -> Any:
+        x, y = values.reshape(2, 3), np.linspace(0.2, 1.3, 12).astype(object)
+        total = 0.0
+        for k, v in enumerate(x.reshape(-1)):
+            total, y[k] = total + y[k] * v, y[k] * v
+        for i in range(2):
+            total, y[2 * i + 6] = total + y[2 * i + 6] * x[i, 1], y[2 * i + 6] + x[i, 0]
+        for k, v in enumerate(x.reshape(-1)):
+            total, y[k + 6] = total + y[k + 6], y[k + 6] * v
+        for i in range(3):
+            k = (i + 1) % 3
+            total, y[k] = total + y[k] * x[1, i], y[k] * x[0, i]
+        return total
+
+    expected = slope(program, np.arange(1.0, 7.0) / 5)
+    check(x, loss, lambda: run(2, 3), gradient=expected.reshape(2, 3))
+
+
+@pytest.mark.parametrize("place", ["i * 2 + j", "(i + 1) % 2", "i // 2 * 2"])
+def test_old_values_where_rows_overlap_are_refused(place: str) -> None:
+    x, loss = make()
+    y = field(12)
+    run = define(f"""
+def run():
+    for i in range(4):
+        for j in range(3):
+            loss[None] += ti.atomic_add(y[{place}], x[i]) * x[i]
+""", x=x, y=y, loss=loss)  # fmt: skip
+    message = "the old value of an atomic operation depends on the order of iterations"
+    refuse(message, loss, ti.kernel(run))

@@ -441,6 +441,31 @@ def test_what_indices_keep_apart_is_not_tried(trials: list[str]) -> None:
     assert trials == []
 
 
+def test_what_multiples_and_rows_keep_apart_is_not_tried(trials: list[str]) -> None:
+    """What the numbers of a call keep apart, too: the rows of a serial loop."""
+    n, m = N // 2, 3
+    x, y, loss = field(N, values=START), field(n * m), field()
+
+    @ti.kernel
+    def run(n: ti.i32, m: ti.i32):
+        for i in range(n):
+            x[2 * i] *= x[2 * i + 1]
+        for i, j in ti.ndrange(n, m):
+            y[i * m + j] = x[2 * i] * x[2 * i] * (j + 1)
+        for i in range(n):
+            for j in range(m):
+                y[i * m + j] *= x[2 * i + 1]
+        for k in y:
+            loss[None] += y[k]
+
+    with ti.ad.Tape(loss):
+        run(n, m)
+    a, b = START[0::2], START[1::2]
+    want = np.stack([6 * 2 * a * b**3, 6 * 3 * a**2 * b**2], axis=1)
+    is_near(x.grad, want.reshape(-1))
+    assert trials == []
+
+
 def test_a_trial_is_repeated_when_what_decides_has_changed(trials: list[str]) -> None:
     x, loss, near = field(N, values=START), field(), integers(np.arange(N) // 2 * 2)
 
