@@ -42,15 +42,16 @@ class Write(NamedTuple):
 class Survey(Iterations):
     """The writes of a `parallel`, or of ops beside any (one invocation), and what they meet."""
 
+    noted = WRITES
+
     def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
         self.writes: dict[Value, list[Write]] = {}
         super().__init__(ops, loop, ranges)
 
     def note(self, op: Op, loops: Loops) -> None:
         """Note what an op writes."""
-        if op.kind in WRITES:
-            write = Write(op, place_of(op.args[0]), loops)
-            self.writes.setdefault(base_of(op.args[0]), []).append(write)
+        write = Write(op, place_of(op.args[0]), loops)
+        self.writes.setdefault(base_of(op.args[0]), []).append(write)
 
     # --- questions
 

@@ -88,18 +88,22 @@ class Iterations:
     """A `parallel`, or ops beside any (one execution), by what differs in it: `loops` are the
     serial loops around each value that is made there, outermost first."""
 
+    noted: frozenset[str] = frozenset()
+
     def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
         self.loop, self.given = loop, ranges
         self.own_axes = axes_of(loop) if loop is not None else []
         self.axes: dict[Value, Axis] = {axis.param: axis for axis in self.own_axes}
         self.loops: dict[Value, Loops] = {axis.param: () for axis in self.own_axes}
         self.steady: dict[Value, bool] = {}
+        self.windows: dict[tuple[Value, bool], Window | None] = {}
         self.scan(ops, ())
 
     def scan(self, ops: Sequence[Op], loops: Loops) -> None:
         """Note what these ops make."""
         for op in ops:
-            self.note(op, loops)
+            if op.kind in self.noted:
+                self.note(op, loops)
             for v in op.results:
                 self.loops[v] = loops
             if op.kind in COUNTED:
@@ -110,7 +114,7 @@ class Iterations:
                 self.scan(region.ops, inner)
 
     def note(self, op: Op, loops: Loops) -> None:
-        """Note what else an op does, in these loops."""
+        """Note what else one of the ops `noted` does, in these loops."""
 
     @cached_property
     def forms(self) -> Forms:
@@ -185,6 +189,15 @@ def bits_of(v: Value) -> int:
     return v.type.bits
 
 
+def only_unit(p: Polynomial) -> Symbol | None:
+    """The symbol that, plus or minus a constant, a polynomial is."""
+    varying = [m for m in p if m != ONE]
+    if len(varying) != 1 or len(varying[0]) != 1 or abs(p[varying[0]]) != 1:
+        return None
+    ((s, power),) = varying[0]
+    return s if power == 1 else None
+
+
 class Solver:
     """What follows if some polynomials are equal, each in an execution of its own."""
 
@@ -197,7 +210,11 @@ class Solver:
         self.done: set[tuple[object, int]] = set()
         self.own = own
         self.bits = max((e.bits for e in equations), default=INDEX_BITS)
-        self.positive = {*own, *self.witnesses()}
+
+    @cached_property
+    def positive(self) -> set[Symbol]:
+        """Symbols that are at least 1."""
+        return {*self.own, *self.witnesses()}
 
     def witnesses(self) -> Iterator[Symbol]:
         """Symbols that are at least 1 since loops over them, and no more, have iterations."""
@@ -242,6 +259,9 @@ class Solver:
 
     def follow(self, equation: Equation) -> set[Symbol] | None:
         """The symbols that are equal by one equation; None if it cannot be."""
+        alone = only_unit(equation.a) if equation.a == equation.b else None
+        if alone is not None:
+            return {alone} if self.loop.differs(alone) else set()
         a, b = self.terms(equation.a), self.terms(equation.b)
         rest = minus(a.pop(ONE, {}), b.pop(ONE, {}))
         for m in [m for m in {**a, **b} if all(s in self.told for s, _ in m)]:
@@ -389,12 +409,17 @@ class Solver:
 
     def range_of_axis(self, axis: Axis) -> Window | None:
         """The first and last index of an axis; None if they are no such polynomials."""
-        begin, end = self.forms.of(axis.begin), self.forms.of(axis.end)
-        t = axis.param.type
-        assert isinstance(t, Scalar)
+        key = axis.param, self.bits <= INDEX_BITS
+        if key not in self.loop.windows:
+            self.loop.windows[key] = self._range_of_axis(*axis)
+        return self.loop.windows[key]
+
+    def _range_of_axis(self, index: Param, *ends: Value) -> Window | None:
+        begin, end = map(self.forms.of, ends)
+        assert isinstance(index.type, Scalar)
         is_checked = self.loop.is_counted and self.bits <= INDEX_BITS
-        is_ours = is_checked and any(axis.param is own.param for own in self.loop.own_axes)
-        if not is_ours and not all(self.forms.is_exact(p, t) for p in (begin, end)):
+        is_ours = is_checked and any(index is own.param for own in self.loop.own_axes)
+        if not is_ours and not all(self.forms.is_exact(p, index.type) for p in (begin, end)):
             return None
         if self.varies(begin) or self.varies(end):
             return None
