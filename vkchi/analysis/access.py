@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.alias import Place, may_share, place_of
-from vkchi.analysis.equations import INDEX_BITS, Iterations, Loops
+from vkchi.analysis.equations import told
 from vkchi.analysis.footprint import element_under
 from vkchi.analysis.forms import Symbol
 from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.iterations import INDEX_BITS, Iterations, Loops
 from vkchi.analysis.lattice import extent_of
 from vkchi.ir.core import Op, Value, base_of, is_wide
 from vkchi.ir.ops import WRITES
@@ -71,16 +72,21 @@ class Survey(Iterations):
         known = [e for e in elements if e is not None]
         if len(known) < len(elements):
             return False
-        places = {tuple(map(self.forms.key, e.args[1:])): e for e in known}
-        alike = [len(set(axis)) == 1 for axis in zip(*places)]
-        first = known[0].args[1:]
-        common = [v for v, is_alike in zip(first, alike) if is_alike]
+        axes = list(zip(*(e.args[1:] for e in known)))
+        common = [axis[0] for axis in axes if self.are_alike(axis)]
         if self.are_told(self.same_places(base, common, common)):
             return True
-        some = list(places.values())
-        return 1 < len(some) <= MOST_PLACES and all(
+        if len(common) == len(axes):
+            return False
+        some = list({tuple(map(self.forms.key, e.args[1:])): e for e in known}.values())
+        return len(some) <= MOST_PLACES and all(
             self.never_meet(base, a, b) for k, a in enumerate(some) for b in some[k:]
         )
+
+    def are_alike(self, values: Sequence[Value]) -> bool:
+        """Whether all are computed alike."""
+        first, key = values[0], self.forms.key
+        return all(v is first or key(v) == key(first) for v in values)
 
     def never_meet(self, base: Value, a: Op, b: Op) -> bool:
         """Whether two iterations never come to one element of an array, one by each of these."""
@@ -91,7 +97,7 @@ class Survey(Iterations):
     ) -> set[Symbol] | None:
         """The symbols that are equal in two executions that come to one element of an array by
         these indices; None if there are no such executions."""
-        return self.told(some, others, bits_of_indices(base), extents_of(base))
+        return told(self, some, others, bits_of_indices(base), extents_of(base))
 
     def are_told(self, told: set[Symbol] | None) -> bool:
         """Whether these, equal in two executions, say that one iteration did both; None says that

@@ -14,9 +14,9 @@ Polynomials (`forms`) of a loop's indices, of others that differ between iterati
   `2 * j + 1`.
 Divisions by 0 have no meaning, and none is ruled out.
 
-Owns: `Iterations`, what differs in a loop; `Solver`. Must not know: memory.
+Owns: `told`, `Solver`. Must not know: memory.
 
-    >>> Iterations(loop).told([i_times_2], [i_times_2], bits=32)
+    >>> told(Iterations(ops, loop), [i_times_2], [i_times_2], bits=32)
     {i}
 """
 
@@ -29,7 +29,6 @@ from math import gcd
 from vkchi.analysis.forms import (
     ONE,
     Digit,
-    Forms,
     Monomial,
     Polynomial,
     Symbol,
@@ -45,35 +44,24 @@ from vkchi.analysis.forms import (
     only_symbol,
     plus,
     symbol,
-    symbols_in,
     times,
 )
-from vkchi.analysis.host_numbers import host_length
-from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.iterations import INDEX_BITS, Iterations, Window
 from vkchi.analysis.lattice import Extent
-from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.control import Axis
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import (
     CONVERSIONS,
-    COUNTED,
     DIVISIONS,
-    FIXED,
-    LOOPS,
     REMAINDERS,
-    TABLE,
-    VARYING,
-    Effect,
 )
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
-INDEX_BITS = 32
 MOST_STEPS = 64  # equations that follow from those of indices
 QUOTIENTS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
 INT_MAX = (1 << 31) - 1
-Loops = tuple[Op, ...]
 Terms = dict[Monomial, Polynomial]  # by what differs between iterations, with its coefficient
-Window = tuple[Polynomial, Polynomial]  # least and greatest
 
 
 class Equation(NamedTuple):
@@ -84,103 +72,20 @@ class Equation(NamedTuple):
     bits: int
 
 
-class Iterations:
-    """A `parallel`, or ops beside any (one execution), by what differs in it: `loops` are the
-    serial loops around each value that is made there, outermost first."""
-
-    noted: frozenset[str] = frozenset()
-
-    def __init__(self, ops: Sequence[Op], loop: Op | None, ranges: Intervals | None = None) -> None:
-        self.loop, self.given = loop, ranges
-        self.own_axes = axes_of(loop) if loop is not None else []
-        self.axes: dict[Value, Axis] = {axis.param: axis for axis in self.own_axes}
-        self.loops: dict[Value, Loops] = {axis.param: () for axis in self.own_axes}
-        self.steady: dict[Value, bool] = {}
-        self.windows: dict[tuple[Value, bool], Window | None] = {}
-        self.scan(ops, ())
-
-    def scan(self, ops: Sequence[Op], loops: Loops) -> None:
-        """Note what these ops make."""
-        for op in ops:
-            if op.kind in self.noted:
-                self.note(op, loops)
-            for v in op.results:
-                self.loops[v] = loops
-            if op.kind in COUNTED:
-                self.axes.update((axis.param, axis) for axis in axes_of(op))
-            inner = (*loops, op) if op.kind in LOOPS else loops
-            for region in op.regions:
-                self.loops.update((p, inner) for p in region.params)
-                self.scan(region.ops, inner)
-
-    def note(self, op: Op, loops: Loops) -> None:
-        """Note what else one of the ops `noted` does, in these loops."""
-
-    @cached_property
-    def forms(self) -> Forms:
-        """Polynomials of values."""
-        return Forms(self.given if self.given is not None else Intervals(self.axes))
-
-    @cached_property
-    def indices(self) -> list[Param]:
-        """The loop's indices that have more than one value."""
-        values = [axis.param for axis in self.own_axes]
-        return [v for v in values if only_symbol(self.forms.of(v)) is v]
-
-    # --- what is equal if indices are
-
-    def told(
-        self, some: Sequence[Value], others: Sequence[Value], bits: int, own: Sequence[Symbol] = ()
-    ) -> set[Symbol] | None:
-        """The symbols that are equal in two executions where these integers are, pair by pair, in
-        so many bits; None if there are no such executions. `own` are at least 1."""
-        pairs = list(zip(some, others))
-        equations = [
-            Equation(self.forms.of(v), self.forms.of(w), min(bits, *map(bits_of, (v, w))))
-            for v, w in pairs
-        ]
-        return Solver(self, equations, own).solve()
-
-    def is_steady(self, v: Value) -> bool:
-        """Whether v is the same in all invocations, and all through one."""
-        found = self.steady.get(v)
-        if found is None:
-            found = v not in self.loops or (isinstance(v, Op) and self.is_repeated(v))
-            self.steady[v] = found
-        return found
-
-    def is_repeated(self, op: Op) -> bool:
-        """Whether an op of the loop always finds the same."""
-        if op.kind in FIXED:
-            return True
-        is_pure = TABLE[op.kind].effect is Effect.PURE and op.kind not in VARYING
-        return is_pure and all(map(self.is_steady, op.args))
-
-    def differs(self, s: Symbol) -> bool:
-        """Whether a symbol may differ between iterations, or within one."""
-        if isinstance(s, Digit):
-            return any(map(self.differs, all_symbols(s.parts())))
-        return isinstance(s, Value) and not self.is_steady(s)
-
-    # --- how many values there are
-
-    @cached_property
-    def is_counted(self) -> bool:
-        """Whether the host counts the loop, so that bounds that wrap, and more iterations than i32
-        holds, are errors of the launch."""
-        return self.loop is not None and host_length(self.loop) is not None
-
-    @cached_property
-    def count(self) -> Polynomial | None:
-        """A number of iterations that the loop has, if a launch with more than i32 holds is an
-        error."""
-        if not self.is_counted:
-            return None
-        total = number(1)
-        for axis in self.own_axes:
-            total = times(total, minus(self.forms.of(axis.end), self.forms.of(axis.begin)))
-        is_given = not any(map(self.differs, symbols_in(total)))
-        return total if is_given and is_constant(total) is None else None
+def told(
+    loop: Iterations,
+    some: Sequence[Value],
+    others: Sequence[Value],
+    bits: int,
+    own: Sequence[Symbol] = (),
+) -> set[Symbol] | None:
+    """The symbols that are equal in two executions where these integers are, pair by pair, in so
+    many bits; None if there are no such executions. `own` are at least 1."""
+    of = loop.forms.of
+    equations = [
+        Equation(of(v), of(w), min(bits, bits_of(v), bits_of(w))) for v, w in zip(some, others)
+    ]
+    return Solver(loop, equations, own).solve()
 
 
 def bits_of(v: Value) -> int:
