@@ -104,8 +104,9 @@ class Forms:
             return self._divided(op)
         if op.kind == "shl":
             n = constant_int(op.args[1])
-            is_known = n is not None and 0 <= n < LEAST_BITS
-            return times(self.of(op.args[0]), number(1 << n)) if is_known else None  # type: ignore[operator]
+            if n is None or not 0 <= n < LEAST_BITS:
+                return None
+            return times(self.of(op.args[0]), number(1 << n))
         return symbol(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
 
     def _converted(self, op: Op) -> Polynomial | None:
