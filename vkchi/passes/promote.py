@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.access import Survey, varying_indices
+from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import Index, are_distinct, may_share, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
@@ -82,7 +82,7 @@ def find_elements(loop: Op) -> list[Element]:
     body = loop.regions[0]
     if any(effect_of(op.kind) in UNMOVED for op in walk(body)):
         return []
-    survey = Survey(body.ops, varying_indices(loop))
+    survey = Survey(body.ops, loop)
     touched: dict[Value, list[Access] | None] = {}
     for base, access in accesses_of(body):
         so_far = touched.setdefault(base, [])
@@ -122,7 +122,7 @@ def elements_of(
     groups: dict[tuple[Index, ...], list[Access]] = {}
     for access in accesses:
         groups.setdefault(place_of(access.elem).indices, []).append(access)
-    writes = [place_of(a.op.args[0]) for a in accesses if a.op.kind in WRITES]
+    writes = [a.op.args[0] for a in accesses if a.op.kind in WRITES]
     if not writes or not survey.is_private(base, writes):
         return
     made = {v for op in body.ops for v in op.results} | set(body.params)
