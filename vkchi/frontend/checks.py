@@ -118,9 +118,8 @@ def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) ->
     fits, word = OVERFLOWS[kind]
     ok = all_of(cx, [fits(cx, x, y, result)])
     assert ok is not None
-    t = x.type
-    sign = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}[kind]
-    parts: list[Part] = [f"{word} overflow detected in {scalar_of(t)}: ", Piece(x), f" {sign} "]
+    parts: list[Part] = [f"{word} overflow detected in {scalar_of(x.type)}: ", Piece(x)]
+    parts.append(f" {SIGNS[kind]} ")
     cx.reports.emit_unless(cx, ok, "overflow", [*parts, Piece(y), " gives ", Piece(result)])
 
 
@@ -167,6 +166,16 @@ def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
     return b.emit("or", is_zero, b.emit("eq", b.emit("truncdiv", r, divisor), y))
 
 
+def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
+    """All but the least number by -1, of which each device makes what it likes."""
+    t = x.type
+    assert isinstance(t, Scalar | Tensor)
+    least = -1 << (scalar_of(t).bits - 1)
+    is_least = cx.b.emit("eq", x, cx.b.const(least, t))
+    is_minus = cx.b.emit("eq", y, cx.b.const(-1, t))
+    return cx.b.emit("not", cx.b.emit("and", is_least, is_minus))
+
+
 def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
     """Shifted back, the result is the operand, and the amount is below the width."""
     b, t = cx.b, y.type
@@ -188,7 +197,12 @@ OVERFLOWS: dict[str, tuple[Fits, str]] = {
     "sub": (_fits_difference, "Subtraction"),
     "mul": (_fits_product, "Multiplication"),
     "shl": (_fits_shift, "Shift left"),
+    **dict.fromkeys(DIVISIONS, (_fits_quotient, "Division")),
 }
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "shl": "<<",
+    "floordiv": "//", "mod": "%", "truncdiv": "divided by", "rem": "modulo",
+}  # fmt: skip
 
 
 def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
@@ -197,9 +211,17 @@ def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
     if is_integer and kind in DIVISIONS:
         guard_division(cx, kind, x, y)
     result = cx.b.emit(kind, x, y)
-    if is_integer and kind in OVERFLOWS and not (is_constant(x) and is_constant(y)):
+    if is_integer and kind in OVERFLOWS and may_overflow(kind, x, y):
         watch_overflow(cx, kind, x, y, result)
     return result
+
+
+def may_overflow(kind: str, x: Value, y: Value) -> bool:
+    """Whether it is worth looking at when the kernel runs."""
+    if kind not in DIVISIONS:
+        return not (is_constant(x) and is_constant(y))
+    is_safe = is_constant(y) and bool((constant_array(y) != -1).all())
+    return scalar_of(x.type).kind == "i" and not is_safe
 
 
 def negate_checked(cx: Context, v: Value) -> Value:

@@ -120,6 +120,16 @@ def shift(a: ti.i32, b: ti.i32) -> ti.i32:
     return a << b
 
 
+@ti.kernel
+def divide(a: ti.i32, b: ti.i32) -> ti.i32:
+    return a // b
+
+
+@ti.kernel
+def modulo(a: ti.i32, b: ti.i32) -> ti.i32:
+    return a % b
+
+
 OVERFLOWS = [
     (add, MOST, 1, LEAST, "Addition"),
     (add, LEAST, -1, MOST, "Addition"),
@@ -153,6 +163,20 @@ def test_overflow(debug: None, kernel: Any, a: int, b: int, result: int, word: s
         assert kernel(a, b) == result
     (warning,) = found
     assert str(warning.message).startswith(f"{word} overflow detected in i32: {a} ")
+
+
+@pytest.mark.ours("overflow-warnings", run=False)
+@pytest.mark.parametrize("kernel", [divide, modulo])
+def test_the_least_divided_by_minus_one(debug: None, kernel: Any) -> None:
+    with caught() as found:
+        kernel(LEAST, -1)
+    (warning,) = found
+    assert str(warning.message).startswith(f"Division overflow detected in i32: {LEAST} ")
+    with caught() as found:
+        assert [kernel(LEAST, 1), kernel(LEAST, 3), kernel(LEAST + 1, -1)] == {
+            divide: [LEAST, LEAST // 3, MOST], modulo: [0, LEAST % 3, 0],
+        }[kernel]  # fmt: skip
+    assert not found
 
 
 @pytest.mark.parametrize(("kernel", "a", "b", "result"), FITTING)
