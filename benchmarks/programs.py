@@ -170,6 +170,43 @@ def jacobi():
 
 
 @program
+def transpose():
+    n, m = 1536, 1000
+    a, b = ti.ndarray(ti.f32, (n, m)), ti.ndarray(ti.f32, (m, n))
+    a.from_numpy(np.random.default_rng(2).random((n, m), dtype=np.float32))
+
+    @ti.kernel
+    def k(x: ti.types.ndarray(dtype=ti.f32, ndim=2), y: ti.types.ndarray(dtype=ti.f32, ndim=2)):
+        for i, j in x:
+            y[j, i] = x[i, j]
+
+    r = best(lambda: k(a, b), inner=5)
+    assert (b.to_numpy() == a.to_numpy().T).all()
+    return r
+
+
+@program
+def stencil_3d():
+    n = 160
+    a, b = ti.ndarray(ti.f32, (n, n, n)), ti.ndarray(ti.f32, (n, n, n))
+    a.from_numpy(np.random.default_rng(2).random((n, n, n), dtype=np.float32))
+
+    @ti.kernel
+    def k(x: ti.types.ndarray(dtype=ti.f32, ndim=3), y: ti.types.ndarray(dtype=ti.f32, ndim=3)):
+        for i, j, k in ti.ndrange((1, x.shape[0] - 1), (1, x.shape[1] - 1), (1, x.shape[2] - 1)):
+            total = x[i - 1, j, k] + x[i + 1, j, k] + x[i, j - 1, k] + x[i, j + 1, k]
+            y[i, j, k] = 0.5 * x[i, j, k] + 0.1 * (total + x[i, j, k - 1] + x[i, j, k + 1])
+
+    r = best(lambda: k(a, b), inner=2)
+    A = a.to_numpy()
+    C = M = slice(1, -1)
+    L, R = slice(0, -2), slice(2, None)
+    near = A[L, C, C] + A[R, C, C] + A[C, L, C] + A[C, R, C] + A[C, C, L] + A[C, C, R]
+    np.testing.assert_allclose(b.to_numpy()[M, M, M], 0.5 * A[M, M, M] + 0.1 * near, rtol=1e-5)
+    return r
+
+
+@program
 def nbody():
     n = 8192
     x = ti.Vector.field(2, ti.f32, n)

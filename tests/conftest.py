@@ -4,6 +4,7 @@
     pytest --validation       load the Khronos validation layer; any message of it fails the session
     pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
     pytest --hang-limit 600   end a process whose test does not return in so many seconds
+    pytest --like-gpu         map loops as for a graphics card that counts few workgroups
 
 `--timeout` of pytest-timeout fails a test that takes too long, by a signal, which waits for native
 code to return; where a driver hangs, `--hang-limit` is what ends it. pytest-xdist then reports the
@@ -49,11 +50,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bless", action="store_true", help="rewrite the expected files of goldens")
     group.addoption("--validation", action="store_true", help="run under the validation layer")
     group.addoption("--hang-limit", type=float, default=0, help="seconds until a hang is ended")
+    group.addoption("--like-gpu", action="store_true", help="map loops as for a graphics card")
     group.addoption("--no-spirv-val", action="store_true", help="do not validate emitted SPIR-V")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment in the controller; the workers of pytest-xdist inherit it."""
+    if config.getoption("--like-gpu"):
+        look_like_gpu()
     if config.getoption("--hang-limit"):
         config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
     if hasattr(config, "workerinput"):
@@ -71,6 +75,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(here).parts[0] in DEVICE_FOLDERS:
             item.add_marker("device")
+
+
+def look_like_gpu() -> None:
+    """Let every device be taken for one with wide subgroups."""
+    from tests.devices import like_gpu
+    from vkchi.vk import physical
+
+    read = physical._read_caps
+    physical._read_caps = lambda *args: like_gpu(read(*args))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -23,7 +23,7 @@ from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
-from vkchi.passes.grid import plan_grid
+from vkchi.passes.map_grid import plan_grid
 from vkchi.passes.pipeline import lower, optimise
 from vkchi.passes.shallow import keep_shallow, refuse_deep
 from vkchi.passes.wide import cut_wide_loops
@@ -100,7 +100,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
     for k, func in enumerate(program.funcs):
         refuse_deep(func)
         show("opt", func)
-        grid, lowered = plan_grid(func, caps, options), lower(func, caps)
+        grid, lowered = plan_grid(func, caps), lower(func, caps)
         shader = emit(lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact)
         dispatches.append(Dispatch(shader, *memory_access(func)))
     return Artifact(

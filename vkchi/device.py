@@ -9,7 +9,7 @@ thread.
     device = open_device("gpu")
     x = device.allocate(4096)
     ramp = device.load(shader)
-    device.record(ramp, args, 16, 1, frozenset(), frozenset((x.key,)))
+    device.record(ramp, args, (16, 1, 1), frozenset(), frozenset((x.key,)))
     x.read(0, 4096)
 """
 

@@ -101,9 +101,8 @@ def dump(folder, caps, names):
     from vkchi.vk.pipeline import count_push_bytes
 
     own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
-    target = Caps(
-        **{**json.loads(caps), "workgroup_count": tuple(json.loads(caps)["workgroup_count"])}
-    )
+    given = json.loads(caps)
+    target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
     def build(fn, options, device):
         for dispatch in own(fn, options, target).dispatches:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
+from tests.devices import like_gpu
 from vkchi.errors import KernelRuntimeError
 from vkchi.runtime import current
 from vkchi.types import SCALARS
@@ -78,6 +79,13 @@ def need(caps: Any) -> Callable[..., None]:
                 pytest.skip(f"{current().device.info.name} has no {name}")
 
     return check
+
+
+@pytest.fixture
+def as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test compiles is mapped as for a graphics card that counts few workgroups."""
+    device = current().device
+    monkeypatch.setattr(device, "caps", like_gpu(device.caps))
 
 
 @pytest.fixture

@@ -240,5 +240,5 @@ def test_argument_blocks(driver: Path, tmp_path: Path, case: int) -> None:
     if isinstance(expected, str):
         assert done.stdout.split(" of ")[0] in expected
         return
-    assert done.stdout.split("\n")[:-1] == [f"{c[2]} {c[3]} {c[1].hex()}" for c in expected]
+    assert done.stdout.split("\n")[:-1] == [f"{c[2][0]} {c[2][1]} {c[1].hex()}" for c in expected]
     assert expected or case == 8

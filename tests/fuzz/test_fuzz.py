@@ -22,7 +22,7 @@ from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.passes import f32_math, f64_math, map_grid, pipeline, reduce
+from vkchi.passes import cost_model, f32_math, f64_math, pipeline
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 
@@ -31,10 +31,10 @@ KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "split
 
 
 SMALL: tuple[tuple[Any, str, int], ...] = (
-    (map_grid, "GROUPS_SOFTWARE", 1),
-    (map_grid, "GROUPS_HARDWARE", 1),
-    (reduce, "SMALLEST_COUNT", 2),
-    (reduce, "WORK_SOFTWARE", 2),
+    (cost_model, "GROUPS_SOFTWARE", 1),
+    (cost_model, "GROUPS_HARDWARE", 1),
+    (cost_model, "SMALLEST_SUM", 2),
+    (cost_model, "WORK_SOFTWARE", 2),
 )
 
 

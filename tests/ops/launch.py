@@ -16,13 +16,20 @@ import numpy as np
 from tests.counts import read_mapping
 from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
-from vkchi.passes.grid import plan_grid
 from vkchi.passes.legalize import legalize
+from vkchi.passes.map_grid import plan_grid
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
-from vkchi.target.options import Options
-from vkchi.target.shader import Grid, Shader, Slot, compile_count, split_groups
+from vkchi.target.shader import (
+    SERIAL,
+    Grid,
+    Shader,
+    Slot,
+    compile_count,
+    dispatches_of,
+    row_grid,
+)
 from vkchi.types import Array, Layout, Scalar, scalar_of, shape_of, u1, u32
 
 BLOCK = 64
@@ -130,27 +137,27 @@ def slot_value(slot: Slot, memory: Memory, values: Mapping[str, Any]) -> Any:
         return memory.arrays[slot.param].shape[slot.axis]
     if slot.kind == "size":
         return memory.arrays[slot.param].size
-    if slot.kind == "count":
-        return values["count"]
+    if slot.kind in ("count", "base"):
+        return np.asarray(values[slot.kind]).reshape(-1)[slot.axis].item()
     return np.asarray(values[slot.param]).reshape(-1)[slot.axis].item()
 
 
 def record(
-    memory: Memory, shader: Shader, values: Mapping[str, Any], groups: tuple[int, int]
+    memory: Memory, shader: Shader, values: Mapping[str, Any], groups: tuple[int, int, int]
 ) -> None:
     """Load a shader and record its dispatch."""
     device = memory.device
     block = pack_block(shader, lambda slot: slot_value(slot, memory, values))
     keys = frozenset(buffer.key for buffer in memory.buffers.values())
-    device.record(device.load(shader), block, *groups, frozenset(), keys)
+    device.record(device.load(shader), block, groups, frozenset(), keys)
 
 
 def grid_for(fn: Func, block: int = BLOCK) -> Grid:
     """A guarded grid for a Func with a parallel loop, a serial one for others."""
     loop = find_parallel(fn)
     if loop is None:
-        return Grid("serial", 1, None, False)
-    return Grid("exact", loop.attr or block, ("arg", "count"), not loop.attr)
+        return SERIAL
+    return row_grid(("arg", "count"), loop.attr or block, guard=not loop.attr)
 
 
 def launch(
@@ -159,13 +166,13 @@ def launch(
     arrays: Mapping[str, Any],
     values: Mapping[str, Any] | None = None,
     count: int = 1,
-    groups: tuple[int, int] | None = None,
+    groups: tuple[int, int, int] | None = None,
 ) -> Shader:
     """Emit, load and run one Func for `count` iterations; all arrays travel there and back."""
     shader = emit(lower(legalize(fn, device.caps), device.caps), grid_for(fn), device.caps, fn.name)
     memory = Memory(device, {p.name: p for p in fn.params}, arrays)
     if groups is None:
-        groups = (1, 1) if shader.grid.mode == "serial" else (-(-count // shader.grid.block), 1)
+        groups = (1 if shader.grid.is_serial else -(-count // shader.grid.block), 1, 1)
     record(memory, shader, {**(values or {}), "count": count}, groups)
     memory.read_back()
     return shader
@@ -188,13 +195,9 @@ def launch_program(
     memory = Memory(device, params, arrays)
     known = {k: v.shape if k in arrays else plain_numbers(v) for k, v in args.items()}
     for fn in program.funcs:
-        shader = emit(
-            lower(fn, device.caps), plan_grid(fn, device.caps, Options()), device.caps, fn.name
-        )
-        count, groups = 1, (1, 1)
-        if shader.grid.count is not None:
-            count = compile_count(shader.grid.count, read_mapping)(known)
-            groups = split_groups(-(-count // shader.grid.block))
-        if count > 0:
-            record(memory, shader, {**args, "count": count}, groups)
+        shader = emit(lower(fn, device.caps), plan_grid(fn, device.caps), device.caps, fn.name)
+        axes = shader.grid.axes
+        counts = [compile_count(axis.length, read_mapping)(known) for axis in axes]
+        for bases, groups in dispatches_of(shader.grid, counts, device.caps.workgroup_count):
+            record(memory, shader, {**args, "count": counts, "base": bases}, groups)
     memory.read_back()

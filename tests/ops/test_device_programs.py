@@ -650,7 +650,7 @@ def test_rows_of_groups(device: Device) -> None:
     """,
     )
     x = np.zeros((5 * BLOCK - 3, 2), np.int32)
-    launch(device, read_func(device, text), {"x": x}, {"n": len(x)}, len(x), groups=(2, 3))
+    launch(device, read_func(device, text), {"x": x}, {"n": len(x)}, len(x), groups=(2, 3, 1))
     np.testing.assert_array_equal(x[:, 0], np.arange(len(x)))
     np.testing.assert_array_equal(x[:, 1], np.arange(len(x)) // BLOCK)
 

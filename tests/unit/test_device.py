@@ -28,7 +28,7 @@ from vkchi.device import (
     open_device,
 )  # fmt: skip
 from vkchi.errors import DeviceError, InternalError
-from vkchi.target.shader import Grid, Shader
+from vkchi.target.shader import Shader, row_grid
 from vkchi.vk.pipeline import Pipeline, find_entry
 from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type
 
@@ -132,7 +132,9 @@ def assemble(text: str) -> bytes:
 def make_shader(indirect: bool = False, needs: tuple[str, ...] = ()) -> Shader:
     """saxpy: (address of x, address of y, a) -> y[i] = a * x[i] + y[i]."""
     words = assemble(INDIRECT if indirect else DIRECT)
-    return Shader("saxpy", words, (), 24, indirect, Grid("exact", GROUP, None, False), needs)
+    return Shader(
+        "saxpy", words, (), 24, indirect, row_grid(("const", GROUP), GROUP, guard=False), needs
+    )
 
 
 def pack(x: Buffer, y: Buffer, a: float, offset: int = 0) -> bytes:
@@ -142,7 +144,7 @@ def pack(x: Buffer, y: Buffer, a: float, offset: int = 0) -> bytes:
 def launch(pipeline: Pipeline, x: Buffer, y: Buffer, a: float, count: int = 1024) -> None:
     """y = a * x + y over the first `count` floats."""
     reads, writes = frozenset((x.key, y.key)), frozenset((y.key,))
-    x.device.record(pipeline, pack(x, y, a), count // GROUP, 1, reads, writes)
+    x.device.record(pipeline, pack(x, y, a), (count // GROUP, 1, 1), reads, writes)
 
 
 def floats(buffer: Buffer, count: int = 1024, offset: int = 0) -> np.ndarray[Any, Any]:
@@ -219,7 +221,7 @@ def test_barriers_stand_only_at_hazards(
 
     def count_barriers(reads: set[int], writes: set[int]) -> int:
         before = count[0]
-        device.record(saxpy, args, 1, 1, frozenset(reads), frozenset(writes))
+        device.record(saxpy, args, (1, 1, 1), frozenset(reads), frozenset(writes))
         return count[0] - before
 
     monkeypatch.setattr(device, "_barrier", spy)
@@ -252,7 +254,7 @@ def test_arguments_are_copied_at_once(device: Device, saxpy: Pipeline) -> None:
     block = device._vk.ffi.new("char[]", 24)
     for pipeline in (saxpy, indirect):
         device._vk.ffi.memmove(block, pack(x, y, 3.0), 24)
-        device.record(pipeline, block, 1, 1, frozenset((x.key, y.key)), frozenset((y.key,)))
+        device.record(pipeline, block, (1, 1, 1), frozenset((x.key, y.key)), frozenset((y.key,)))
         device._vk.ffi.memmove(block, bytes(24), 24)
     assert (floats(y, 64) == 6).all()
 
@@ -361,7 +363,7 @@ def test_300_mib(device: Device, saxpy: Pipeline) -> None:
     far = size - 4096
     x.write(far, RAMP)
     reads, writes = frozenset((x.key, y.key)), frozenset((y.key,))
-    device.record(saxpy, pack(x, y, 2.0, far), 16, 1, reads, writes)
+    device.record(saxpy, pack(x, y, 2.0, far), (16, 1, 1), reads, writes)
     device.copy(y, y, 4096, far, 128 << 20)
     assert (floats(y, 1024, far) == 2 * RAMP).all()
     whole = np.frombuffer(y.read(0, size), np.float32)

@@ -14,10 +14,11 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func
-from vkchi.passes.grid import plan_grid
+from vkchi.passes.cost_model import DEFAULT_BLOCK, most_threads
+from vkchi.passes.map_grid import map_grid, plan_grid
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
-from vkchi.target.shader import Grid, compile_count, split_groups
+from vkchi.target.shader import SERIAL, Grid, compile_count, row_grid, split_groups
 from vkchi.types import Array, Tensor, i32, i64, row_major, u32
 
 OPTIONS = Options()
@@ -35,7 +36,7 @@ func @f(%x: array<f32[??]>, %n: i32, %v: i32<3>, %big: i64, %f: f32) {{
   yield
 }}
 """
-    return plan_grid(parse_func(text), caps, options)
+    return plan_grid(map_grid(parse_func(text), caps, options), caps)
 
 
 def constant(n: int, begin: int = 0) -> str:
@@ -44,7 +45,7 @@ def constant(n: int, begin: int = 0) -> str:
 
 def test_serial() -> None:
     fn = parse_func("func @f() {\n  yield\n}\n")
-    assert plan_grid(fn, FULL, OPTIONS) == Grid("serial", 1, None, False)
+    assert plan_grid(map_grid(fn, FULL), FULL) == SERIAL
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,12 @@ def test_serial() -> None:
     ],
 )
 def test_constant_counts(n: int, block: int, guard: bool) -> None:
-    assert grid_of(constant(n, 7)) == Grid("exact", block, ("const", max(0, n)), guard)
+    assert grid_of(constant(n, 7)) == row_grid(("const", max(0, n)), block, guard=guard)
 
 
 def test_blocks() -> None:
     assert grid_of(constant(1 << 20), block="[96]").block == 96
-    assert grid_of(constant(960), block="[96]").guard is False
+    assert not grid_of(constant(960), block="[96]").axes[0].guard
     assert grid_of(constant(1 << 20), options=Options(block_dim=64)).block == 64
     assert grid_of("%b = const 0 : i32\n %e = max %n, %b : i32", caps=SMALLEST).block == 128
     with pytest.raises(DeviceError, match="block_dim=256 .*128 invocations"):
@@ -76,13 +77,21 @@ def test_blocks() -> None:
 
 
 def test_unknown_counts() -> None:
-    with pytest.raises(InternalError, match="stride"):
-        grid_of("%b = const 0 : i32\n %e = cast %f : i32")
+    """A fixed number of invocations shares out what the host does not count."""
+    crowd = ("const", most_threads(FULL))
+    found = grid_of("%b = const 0 : i32\n %e = cast %f : i32")
+    assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)
     doubled = "\n".join(f"%d{k + 1} = add %d{k}, %d{k} : i32" for k in range(40))
-    with pytest.raises(InternalError, match="stride"):
-        grid_of(
-            f"%b = const 0 : i32\n %d0 = shape %x [0] : i32\n {doubled}\n %e = add %d40, %n : i32"
-        )
+    found = grid_of(
+        f"%b = const 0 : i32\n %d0 = shape %x [0] : i32\n {doubled}\n %e = add %d40, %n : i32"
+    )
+    assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)
+
+
+def test_what_is_not_mapped_has_no_grid() -> None:
+    fn = parse_func("func @f(%n: i32) {\n parallel %n, %n {\n ^(%i: i32)\n yield\n }\n yield\n}\n")
+    with pytest.raises(InternalError, match="not mapped"):
+        plan_grid(fn, FULL)
 
 
 def test_split_groups() -> None:
@@ -141,9 +150,8 @@ def random_kernel(seed: int) -> tuple[Func, Func]:
 @pytest.mark.parametrize("seed", range(150))
 def test_counts_are_what_the_kernel_computes(seed: int) -> None:
     stored, dispatch = random_kernel(seed)
-    grid = plan_grid(dispatch, FULL, OPTIONS)
-    assert grid.count is not None
-    count = compile_count(grid.count, read_mapping)
+    (axis,) = plan_grid(map_grid(dispatch, FULL), FULL).axes
+    count = compile_count(axis.length, read_mapping)
     rng = np.random.default_rng(seed)
     for _ in range(5):
         x = np.zeros(rng.integers(0, 5, 2), np.int32)

@@ -16,7 +16,7 @@ from vkchi.frontend.lower import Lowered
 from vkchi.ir.interp import Report, run
 from vkchi.ir.parse import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.grid import plan_grid
+from vkchi.passes.map_grid import map_grid, plan_grid
 from vkchi.passes.pipeline import lower as lowered_of
 from vkchi.passes.pipeline import optimise
 from vkchi.reports.sites import Shown, Site, find_records, read_lines
@@ -94,14 +94,14 @@ def test_release_has_no_checks() -> None:
     assert lowered.sites == ()
     program, _ = optimise(lowered.func, FULL, Options())
     for fn in program.funcs:
-        shader = emit(lowered_of(fn, FULL), plan_grid(fn, FULL, Options()), FULL, "checks")
+        shader = emit(lowered_of(fn, FULL), plan_grid(map_grid(fn, FULL), FULL), FULL, "checks")
         assert REPORTS not in [slot.param for slot in shader.slots]
 
 
 def test_reports_ask_for_their_buffer() -> None:
     program, _ = optimise(lower(prints, None, None).func, FULL, Options())
     for fn in program.funcs:
-        shader = emit(lowered_of(fn, FULL), plan_grid(fn, FULL, Options()), FULL, "prints")
+        shader = emit(lowered_of(fn, FULL), plan_grid(map_grid(fn, FULL), FULL), FULL, "prints")
         assert [s.kind for s in shader.slots if s.param == REPORTS] == ["ptr"]
 
 

@@ -13,7 +13,8 @@ from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
 from vkchi.passes import share
-from vkchi.passes.map_grid import copy_body, map_grid
+from vkchi.passes.map_grid import map_grid
+from vkchi.passes.rows import copy_body
 from vkchi.passes.share import Crowd, share_out
 from vkchi.target.caps import Caps
 from vkchi.types import Array, i32

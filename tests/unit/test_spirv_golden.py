@@ -18,7 +18,7 @@ from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.tools import find_tool, validate
 from vkchi.target.caps import FULL, SMALLEST
-from vkchi.target.shader import Grid, Shader
+from vkchi.target.shader import SERIAL, Shader, row_grid
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "spirv").glob("*.chi"))
 CAPS = {"full": FULL, "smallest": SMALLEST}
@@ -34,7 +34,7 @@ def emit_file(path: Path) -> Shader:
     bound = loop.args[1] if loop is not None else None
     count = ("const", bound.attr) if getattr(bound, "kind", "") == "const" else ("arg", "n")
     block = int(rest[0]) if rest else 1
-    grid = Grid(mode, block, count if mode == "exact" else None, "guard" in rest)
+    grid = SERIAL if mode == "serial" else row_grid(count, block, guard="guard" in rest)
     caps = CAPS[head["caps"]]
     return emit(lower(fn, caps), grid, caps, fn.name)
 

@@ -15,10 +15,8 @@ from vkchi.spirv import emit, spec, tools
 from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text, instructions
 from vkchi.spirv.module import Module, encode_string
 from vkchi.target.caps import FULL
-from vkchi.target.shader import Grid
+from vkchi.target.shader import SERIAL
 from vkchi.types import f16, f32, f64
-
-SERIAL = Grid("serial", 1, None, False)
 
 
 @pytest.mark.parametrize("text", ["", "a", "main", "GLSL.std.450", "feld_größe"])

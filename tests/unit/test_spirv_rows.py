@@ -13,10 +13,10 @@ from vkchi.passes.pipeline import lower
 from vkchi.spirv import arith, emit
 from vkchi.spirv.tools import find_tool, validate
 from vkchi.target.caps import FULL
-from vkchi.target.shader import Grid
+from vkchi.target.shader import row_grid
 from vkchi.types import Scalar, u1
 
-GRID = Grid("exact", 64, ("dim", "out", 0), True)
+GRID = row_grid(("dim", "out", 0), 64, guard=True)
 SHAPES = ((), (3,), (2, 3))
 SIGNATURES = list(signatures())
 # What GLSL.std.450 does not have in 64 bits, or devices get wrong; legalize expands it before.

@@ -13,11 +13,10 @@ from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.target.caps import FULL, SMALLEST, Caps
-from vkchi.target.shader import Grid, Shader, Slot
+from vkchi.target.shader import SERIAL, Grid, Shader, Slot, row_grid
 from vkchi.types import i32
 
-SERIAL = Grid("serial", 1, None, False)
-GUARDED = Grid("exact", 64, ("arg", "n"), True)
+GUARDED = row_grid(("arg", "n"), 64, guard=True)
 
 
 def emit_text(text: str, grid: Grid = SERIAL, caps: Caps = FULL) -> Shader:
@@ -171,7 +170,7 @@ def test_an_unknown_op_is_refused() -> None:
 
 def test_a_serial_grid_runs_no_loop() -> None:
     text = "func @k(%n: i32) {\nparallel %n, %n {\n^(%i: i32)\nyield\n}\nyield\n}"
-    with pytest.raises(InternalError, match="serial grid"):
+    with pytest.raises(InternalError, match="a grid of 0 axes"):
         emit_text(text)
 
 
@@ -181,7 +180,7 @@ def test_the_second_dimension_is_used_only_where_the_grid_may_need_it(
 ) -> None:
     text = f"func @k() {{\n%z = const 0 : i32\n%n = const {count} : i32\nparallel %z, %n {{\n"
     text += "^(%i: i32)\n%t = thread_index : i32\nyield\n}\nyield\n}"
-    shader = emit_text(text, Grid("exact", 64, ("const", count), False))
+    shader = emit_text(text, row_grid(("const", count), 64, guard=False))
     assert ("NumWorkgroups" in disassemble(shader.words)) == has_rows
 
 

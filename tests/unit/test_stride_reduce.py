@@ -9,12 +9,13 @@ import pytest
 
 from vkchi.analysis.host_numbers import host_count, host_length
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Param, find_parallel, walk
+from vkchi.ir.core import Func, Op, Param, find_parallel, walk
 from vkchi.ir.interp import run
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.map_grid import map_grid, most_threads
+from vkchi.passes.cost_model import most_threads
+from vkchi.passes.map_grid import map_grid
 from vkchi.passes.reduce import reduce
 from vkchi.passes.share import (
     Crowd,
@@ -31,6 +32,10 @@ FEW = Caps(subgroup_arithmetic=True)  # little to interpret: 8,192 invocations
 
 def run_on(fn: Func, **args: Any) -> dict[str, Any]:
     return run(fn, {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()})
+
+
+def loops_of(fn: Func) -> list[Op]:
+    return [op for op in fn.body.ops if op.kind == "parallel"]
 
 
 def count_atomics(fn: Func, *, looping: bool) -> int:
@@ -133,7 +138,7 @@ func @f(%x: array<i32[?]>, %y: array<i32[?]>, %n: i32) {
 @pytest.mark.parametrize("count", [1024, 1500, 4096])
 @pytest.mark.parametrize("known", [True, False])
 def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkchi.passes.map_grid.GROUPS_SOFTWARE", 2)
+    monkeypatch.setattr("vkchi.passes.cost_model.GROUPS_SOFTWARE", 2)
     end = f"const {count - 7}" if known else "max %n, %begin"
     fn = parse_func(MANY.replace("BEGIN", "-7").replace("END", end))
     new = map_grid(fn, FEW)
@@ -163,10 +168,13 @@ def test_processors_do_not_loop_over_few_or_synchronised_iterations() -> None:
     ):
         fn = parse_func(text)
         verify(fn)
-        assert map_grid(fn, FEW) is fn
+        (before,), (after,) = map(loops_of, (fn, map_grid(fn, FEW)))
+        assert after.regions == before.regions
+        assert after.args == before.args
+        assert after.attr == before.attr or before.attr is None
     long = parse_func(MANY.replace("BEGIN", "0").replace("END", "const 1000000"))
-    assert map_grid(long, FULL) is long
-    assert map_grid(long, FEW) is not long
+    assert loops_of(map_grid(long, FULL))[0].regions == loops_of(long)[0].regions
+    assert loops_of(map_grid(long, FEW))[0].regions != loops_of(long)[0].regions
 
 
 def test_stride_keeps_workgroups_and_numbers() -> None:

@@ -27,7 +27,7 @@ from vkchi.ir.core import Op, Param, Value, constant_array, is_wide, shape_name
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
-MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (passes.grid)
+MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (host_numbers)
 LEAST_BITS = 32
 
 Symbol = object  # an axis of the array, or a Digit

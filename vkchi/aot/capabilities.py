@@ -67,21 +67,29 @@ MEANING = {
 KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("spirv"))
 
 
+# Saved modules count the workgroups of a dispatch in one row: `module.txt` has one number for them.
+IN_ROWS = (SMALLEST.workgroup_count[0], 1, 1)
+
+
 def portable(caps: Caps) -> Caps:
     """A device's capabilities without what costs nothing to do without."""
-    return caps._replace(integer_extremes=False, push_constant_bytes=SMALLEST.push_constant_bytes)
+    push_bytes = SMALLEST.push_constant_bytes
+    return caps._replace(
+        integer_extremes=False, push_constant_bytes=push_bytes, workgroup_count=IN_ROWS
+    )
 
 
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
     """The least that any device has, and what names say. Raises ArgumentError."""
-    found = {"integer_extremes": False, "subgroup_size": device.subgroup_size}
+    found: dict[str, bool] = {}
     for name in names:
         if name not in KNOWN and not str(name).startswith("spirv_version="):
             near = nearest(str(name), sorted(KNOWN))
             hint = f": did you mean {near}?" if near else ""
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
-    return SMALLEST._replace(**found)  # type: ignore[arg-type]
+    rest = {"subgroup_size": device.subgroup_size, "workgroup_count": IN_ROWS}
+    return SMALLEST._replace(integer_extremes=False, **found, **rest)  # type: ignore[arg-type]
 
 
 OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5

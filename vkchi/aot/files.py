@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 from vkchi.errors import ModuleError
 
+# What reading an archive raises where bytes are wrong, encryption and compressions among it.
+BROKEN = (
+    zipfile.BadZipFile, EOFError, KeyError, ValueError, RuntimeError, struct.error, zlib.error,
+)  # fmt: skip
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it
 MOST_BYTES = 1 << 30
 WHEN = (2000, 1, 1, 0, 0, 0)  # archives of equal modules are equal
@@ -62,7 +68,7 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
         return checked(read_folder(place) if place.is_dir() else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, ValueError) as e:
+    except (OSError, *BROKEN) as e:
         raise ModuleError(f"{place} cannot be read: {e}") from None
 
 

@@ -22,7 +22,7 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types.structs import StructType
 
-NAME, FORMAT = "vkchi module", 1  # another FORMAT for other records: a test says so
+NAME, FORMAT = "vkchi module", 2  # another FORMAT for other records: a test says so
 METADATA = "module.json"
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
@@ -151,7 +151,8 @@ def read(files: dict[str, bytes]) -> Saved:
 
 def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
     caps = tree["caps"]
-    caps["workgroup_count"] = tuple(caps["workgroup_count"])
+    for name in ("workgroup_count", "workgroup_size"):
+        caps[name] = tuple(caps[name])
     return Saved(
         tree["compiler"],
         Caps(**caps),

@@ -132,9 +132,9 @@ def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]
     way = "buffer" if shader.indirect else "push"
     facts = [files[words], len(words), zlib.crc32(words), shader.grid.block, shader.size_bytes, way]
     yield f"dispatch {joined(facts)}"
-    if shader.grid.mode == "exact":
-        assert shader.grid.count is not None
-        yield joined(["count", *count_words(shader.grid.count)])
+    if not shader.grid.is_serial:
+        (row,) = shader.grid.axes
+        yield joined(["count", *count_words(row.length)])
     for slot in shader.slots:
         yield f"slot {slot.kind} {slot.param or '-'} {slot.axis} {slot_type(slot)} {slot.offset}"
 

@@ -19,13 +19,13 @@ from vkchi.ir.literal import type_named
 from vkchi.reports.sites import Shown, Site
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface, IrText
-from vkchi.target.shader import Check, Grid, Shader, Slot
+from vkchi.target.shader import Check, Grid, GridAxis, Shader, Slot
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
-RECORDS: dict[str, Callable[..., Any]] = {
-    cls.__name__: cls
-    for cls in (Artifact, Check, Dispatch, Grid, Interface, IrText, Shader, Shown, Site, Slot, Span)
-}
+CLASSES = (
+    Artifact, Check, Dispatch, Grid, GridAxis, Interface, IrText, Shader, Shown, Site, Slot, Span,
+)  # fmt: skip
+RECORDS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in CLASSES}
 PLAIN = (bool, int, float, str, type(None))
 HEAD = struct.Struct("<I")
 

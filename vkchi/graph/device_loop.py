@@ -76,7 +76,7 @@ class DeviceLoop:
         sizes = np.zeros((n, 3), np.int32)
         sizes[:, 2] = 1
         for k, c in enumerate(commands):
-            sizes[k] = (c.group_x, c.group_y, 1)
+            sizes[k] = c.groups
         groups.from_numpy(sizes[:, 0])
         self._given.from_numpy(sizes.ravel())
         key = isinstance(field, Ndarray), True, True, True

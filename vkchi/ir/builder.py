@@ -119,9 +119,11 @@ class Builder:
         types = tuple(v.type for v in first)
         return self._control("while", tuple(first), (cond, body), types)
 
-    def parallel(self, bounds: Sequence[Value], body: Region, block: int | None = None) -> Op:
+    def parallel(
+        self, bounds: Sequence[Value], body: Region, block: int | tuple[int, ...] | None = None
+    ) -> Op:
         """bounds: a begin and an end per axis, one after the other; body: an index per axis as
-        parameters, yields nothing."""
+        parameters, yields nothing; block: iterations in a workgroup, altogether or per axis."""
         return self._control("parallel", tuple(bounds), (body,), (), block)
 
     def _control(

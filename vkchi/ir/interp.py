@@ -155,7 +155,7 @@ class _Dispatch:
         """Run all invocations of a `parallel`."""
         axes = [range(int(self.env[a.begin]), int(self.env[a.end])) for a in axes_of(op)]
         types = [scalar_of(p.type).dtype.type for p in op.regions[0].params]
-        block = op.attr or DEFAULT_BLOCK
+        block = prod(op.attr) if isinstance(op.attr, tuple) else op.attr or DEFAULT_BLOCK
         count = prod(max(0, axis.stop - axis.start) for axis in axes)
         grid = -(-count // block) * block
         lockstep = any(inner.kind == "barrier" for inner in walk(op.regions[0]))

@@ -375,7 +375,7 @@ add_row(
     "likewise, at once, in no order, none where an end is not above its begin; only in a Func's "
     "body",
     Effect.CONTROL,
-    attr="block size: int, or None for any mapping",
+    attr="workgroup: its iterations, or a tuple of its length along each axis; None for any",
     control=Control(1, fixed=ALL, order="parallel", index_params=ALL),
 )
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)

@@ -11,7 +11,8 @@ Values
 Attributes
  6. A `const` holds one bit pattern per component, an int of no more than the scalar's width.
  7. Other attrs are what the row says: `elem` None or "inside", `address` an int, `parallel` None or
-    a positive block size, components and axes ints (in range: rule 2), everything else None.
+    a positive int or a tuple of such, components and axes ints (in range: rule 2), everything else
+    None.
 Structure
  8. A region ends in `yield`, and `yield` stands nowhere else.
  9. Each control op has its number of regions; other ops have none, and at most one result, `yield`
@@ -23,7 +24,8 @@ Structure
 13. `while` takes first values; the first region takes carried and yields one u1, the second takes
     carried and yields carried; the results are of carried's types.
 14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has one axis at
-    least; its region takes an index per axis, of that type, and yields nothing; no results.
+    least; its region takes an index per axis, of that type, and yields nothing; no results. A
+    tuple as its attr has an int for each axis; axes are three then at most.
 15. `parallel` stands directly in a Func's body.
 16. A Func's body takes nothing and yields nothing.
 Func parameters
@@ -81,6 +83,15 @@ def _is_count(attr: Any) -> bool:
     return type(attr) is int and attr >= 0
 
 
+def _is_size(attr: Any) -> bool:
+    return _is_count(attr) and attr > 0
+
+
+def lengths_of(attr: Any) -> tuple[Any, ...]:
+    """A workgroup's lengths."""
+    return attr if type(attr) is tuple else (attr,)
+
+
 # What an attr may be, by the word before the colon in the row's `attr`.
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
@@ -89,7 +100,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "axis": _is_count,
     "site": _is_count,
     "scalars": lambda attr: type(attr) is int,
-    "block size": lambda attr: attr is None or (_is_count(attr) and attr > 0),
+    "workgroup": lambda attr: attr is None or all(map(_is_size, lengths_of(attr))),
     "bits": lambda attr: True,  # rule 6
 }
 _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items()}
@@ -302,6 +313,8 @@ class _Checker:
         if not types or any(t not in (i32, i64) for t in types):
             names = ", ".join(map(str, types)) or "nothing"
             self.fail(14, f"`parallel` cannot count in {names}", op)
+        if type(op.attr) is tuple and not len(types) == len(op.attr) <= 3:
+            self.fail(14, f"{len(types)} axes are mapped to workgroups {op.attr}", op)
         self.same(14, op, "begins and ends", op.args[1::2], types)
         self.same(14, op, "region parameters", op.regions[0].params, types)
         self.same(14, op, "yielded values", op.regions[0].yielded, ())

@@ -24,7 +24,7 @@ from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
-from vkchi.target.shader import SEED, Check, Slot, compile_count, split_groups
+from vkchi.target.shader import SEED, Check, Slot, compile_count, dispatches_of, split_groups
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from vkchi.signature import Parameter
 
 Place = tuple[str, str, int]  # kind of slot, parameter, axis
-# A pipeline, the bytes of its arguments, groups in x and y, keys of buffers read and written.
-Recorded = tuple[Any, bytes, int, int, frozenset[int], frozenset[int]]
+# A pipeline, the bytes of its arguments, its workgroups, keys of buffers read and written.
+Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 SEED_AT = 1  # in the flat list; the address of the trash stands before it
 
 FORMATS = {
-    "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i",
+    "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i", "base": "i",
 }  # fmt: skip
 VALUE_FORMATS = {
     "f64": "d", "f32": "f", "f16": "e", "i64": "q", "u64": "Q", "u32": "I", "u16": "I", "u8": "I",
@@ -159,8 +159,7 @@ class Executable:
 
     def prepare(self, bound: Bound) -> list[Recorded]:
         """What `launch` would record."""
-        found = (step.prepare(bound) for step in self.steps)
-        return [command for command in found if command is not None]
+        return [command for step in self.steps for command in step.prepare(bound)]
 
     def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches. `seeds` gives a seed to each: it has random streams of its own."""
@@ -179,14 +178,13 @@ class Step:
         shader = dispatch.shader
         self.runtime, self.grid = runtime, shader.grid
         self.pipeline = runtime.device.load(shader)
-        self.count: Callable[[list[Any]], int] | None = None
+        read = count_reader(places)
+        self.counts = [compile_count(axis.length, read) for axis in shader.grid.axes]
+        self.limits = runtime.device.caps.workgroup_count
         places = dict(places)
-        places["count", "", 0] = len(places)
-        if shader.grid.mode == "exact":
-            assert shader.grid.count is not None
-            read, count = count_reader(places), shader.grid.count
-            self.count = compile_count(count, read)
-        keys = [(s.kind, s.param if s.kind != "count" else "", s.axis) for s in shader.slots]
+        for kind in ("count", "base"):
+            places |= {(kind, "", k): len(places) + k for k in range(len(self.counts))}
+        keys = [(s.kind, s.param, s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
         self.reads = fixed_keys(dispatch.reads, arrays)
@@ -202,27 +200,31 @@ class Step:
 
     def record(self, bound: Bound) -> None:
         """Record the dispatch for these arguments; nothing if it has no iterations."""
-        command = self.prepare(bound)
-        if command is not None:
+        for command in self.prepare(bound):
             self.runtime.device.record(*command)
 
-    def prepare(self, bound: Bound) -> Recorded | None:
-        """What `Device.record` takes for these arguments; None if there are no iterations."""
-        gx, gy = 1, 1
+    def prepare(self, bound: Bound) -> list[Recorded]:
+        """What `Device.record` takes for these arguments, nothing if there are no iterations: one
+        dispatch, or several where an axis has more workgroups than the device counts along it."""
         flat = bound.flat
-        if self.count is not None:
-            count = self.count(flat)
+        if len(self.counts) == 1:  # as `dispatches_of` does, without its cost
+            count = self.counts[0](flat)
             if count <= 0:
-                return None
-            flat = [*flat, count]
-            gx, gy = split_groups(-(-count // self.grid.block))
+                return []
+            groups = split_groups(-(-count // self.grid.block))
+            return [self._command(bound, [*flat, count], (*groups, 1))]
+        counts = [count(flat) for count in self.counts]
+        parts = dispatches_of(self.grid, counts, self.limits)
+        return [self._command(bound, [*flat, *counts, *bases], groups) for bases, groups in parts]
+
+    def _command(self, bound: Bound, flat: list[Any], groups: tuple[int, int, int]) -> Recorded:
         arrays = bound.arrays
         reads, writes = self.reads, self.writes
         if self.arg_reads:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
         if self.arg_writes:
             writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
-        return self.pipeline, self.pack(*self.pick(flat)), gx, gy, reads, writes
+        return self.pipeline, self.pack(*self.pick(flat)), groups, reads, writes
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:

@@ -30,7 +30,7 @@ from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
-from vkchi.passes.map_grid import is_processor, most_threads
+from vkchi.passes.cost_model import is_processor, most_threads
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
 

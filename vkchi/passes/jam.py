@@ -35,7 +35,8 @@ from vkchi.ir.control import axes_of, bodies_of, control_of, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
-from vkchi.passes.map_grid import find_order, is_processor, most_threads
+from vkchi.passes.axis_order import find_order
+from vkchi.passes.cost_model import is_processor, most_threads
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of

@@ -1,102 +1,109 @@
-"""Loops over axes become what a device runs: invocations in one row, of one or several iterations.
+"""Loops over axes become what a device runs: workgroups of invocations.
 
-    parallel %b, %e, %c, %f {^(%i, %j) body}    becomes    parallel 0, T {^(%t) ... body ...}
+Every loop gets one of four forms; what a device likes is in `cost_model`, and nowhere else.
 
-This is where it is decided what suits a device. What is known of devices:
-- Neighbouring invocations should reach neighbouring elements. So the fastest axis is the one by
-  which most accesses of the body step through memory one element at a time (`find_order`), the
-  last one if none has more; fields that lie in blocks are gone through in blocks. The order stays
-  where the body asks for the number of its invocation.
-- On processors (devices with narrow subgroups), an invocation costs as much as a few operations,
-  and a loop much less. So from WORTH_A_LOOP iterations for each on, as many invocations as keep
-  the device busy share them out (`share`). Other devices run an invocation per iteration.
-- Where the host cannot count the iterations, a fixed number of invocations shares them out.
+- *Grid*: an invocation for each iteration, along up to three axes, whose indices are those of the
+  hardware. The fastest axis is x (`axis_order`); of four axes and more, the slow ones are one axis,
+  which is divided. The host must know the extents. Not where a body minds who its neighbours are.
+
+      parallel %b, %e, %c, %f {^(%i, %j) body}    becomes    parallel %b, %e, %c, %f [(4, 32)] {...}
+
+- *Row*: an invocation for each iteration, one after the other; indices are found by division.
+
+      parallel 0, %total [128] {^(%t) body of t // n, t % n}
+
+- *Shared out*: as many invocations as keep the device busy go through the iterations (`share`):
+  on processors, where that is worth it, and where the host cannot count the iterations.
+
+- *Whole workgroups*, before one of the others: where iterations wait for each other (`workgroup`).
 
 A body keeps its meaning: `thread_index` is the number of the iteration, the last axis being the
 fastest, and with a demanded workgroup size `group_index` the workgroup it would be in.
 
-Owns: these decisions. Must not know: how iterations are shared out, why the host wants a count.
+Owns: these decisions. What comes after sees loops of one to three axes, each with its workgroup.
+Must not know: how iterations are shared out, why the host wants a count.
 
-    >>> map_grid(fn, caps)      # parallel 0, load n
+    >>> map_grid(fn, caps, options)      # parallel 0, load n
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from vkchi.analysis.alias import place_of
-from vkchi.analysis.host_numbers import host_length
-from vkchi.ir.axes import Order, guarded_total, space_of, total_of
+from vkchi.analysis.host_numbers import axis_length, host_count, host_length
+from vkchi.errors import DeviceError, InternalError
+from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
 from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
-from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.grid import DEFAULT_BLOCK
-from vkchi.passes.share import Crowd, share_out
+from vkchi.ir.rebuild import rebuild
+from vkchi.passes.axis_order import digits_of, find_order
+from vkchi.passes.cost_model import (
+    DEFAULT_BLOCK,
+    choose_block,
+    choose_tile,
+    fills_groups,
+    is_worth_sharing,
+    most_threads,
+    subgroup_width,
+)
+from vkchi.passes.rows import build_row, copy_body, is_one_row, put_in_rows
+from vkchi.passes.share import Crowd, Shared, share_out
+from vkchi.passes.workgroup import fill_groups
 from vkchi.target.caps import SMALLEST, Caps
-from vkchi.types import Array, Type, i32
+from vkchi.target.options import Options
+from vkchi.target.shader import SERIAL, Grid, GridAxis
+from vkchi.types import i32
 
-GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
-GROUPS_HARDWARE = 512
-WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
+# Of what invocations see of each other and of their workgroup.
 HINDRANCES = PER_INVOCATION - {"thread_index"} | {"shared"}
-NUMBERED = PER_INVOCATION | {"shared", "random"}  # to what the order of iterations matters
-WORTH_A_LOOP = 4  # iterations per invocation
+ALONE = frozenset({"leave", "fence"})  # which concern an invocation alone
+MOST_AXES = 3
 
 
-def is_processor(caps: Caps) -> bool:
-    """Whether the device is a processor, as far as that can be told."""
-    return caps.subgroup_size <= WIDEST_SOFTWARE
+def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) -> Func:
+    """The Func with loops that the device runs as they stand.
 
-
-def subgroup_width(caps: Caps) -> int:
-    """The invocations that run side by side: the largest power of two in a subgroup's size."""
-    return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
-
-
-def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
-    """The invocations that keep the device busy, in whole workgroups; more only cost."""
-    return block * (GROUPS_SOFTWARE if is_processor(caps) else GROUPS_HARDWARE)
-
-
-def map_grid(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """The Func with loops of one axis, whose iterations the host can count."""
-
+    Raises DeviceError for a demanded workgroup larger than the device's, KernelSyntaxError at a
+    barrier that some invocations surely do not come to.
+    """
+    options = options or Options()
+    loops = [op for op in fn.body.ops if op.kind == "parallel"]
+    if not loops:
+        return fn
+    for op in loops:
+        if not isinstance(op.attr, tuple):
+            check_block(op, op.attr or options.block_dim, caps)
+    fn = fill_groups(fn, caps)
     fn = put_in_rows(fn, {op for op in fn.body.ops if op.kind == "parallel" and not can_cut(op)})
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel":
+        if op.kind != "parallel" or isinstance(op.attr, tuple):
             return None
         if wants_stride(op, caps):
-            build_strided(b, op, args, caps)
-        elif is_one_row(op):
-            return None
-        else:
+            share_iterations(b, op, args, caps)
+        elif not build_grid(b, op, args, caps, op.attr or options.block_dim):
+            if is_one_row(op):
+                return None
             build_row(b, op, args)
         return ()
 
-    return rebuild(fn, visit)
+    return size_rows(rebuild(fn, visit), caps, options)
 
 
-def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
-    """The Func with these loops over one axis."""
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op not in wanted or is_one_row(op):
-            return None
-        build_row(b, op, args)
-        return ()
-
-    return rebuild(fn, visit)
+def check_block(op: Op, block: int | None, caps: Caps) -> None:
+    """Raises DeviceError if the device has no workgroups of this size."""
+    if block is not None and not 1 <= block <= caps.workgroup_invocations:
+        place = f"{op.span.place}: " if op.span else ""
+        raise DeviceError(
+            f"{place}block_dim={block} is more than this device's workgroups hold: "
+            f"{caps.workgroup_invocations} invocations"
+        )
 
 
-def is_one_row(op: Op) -> bool:
-    """Whether a loop has one axis, in one piece."""
-    return len(op.args) == 2 and not find_order(op)
+# --- what is possible, what is best --------------------------------------------------------------
 
 
 def can_cut(op: Op) -> bool:
@@ -106,119 +113,160 @@ def can_cut(op: Op) -> bool:
 
 
 def is_tied(op: Op) -> bool:
-    """Whether it matters to a loop's body which invocation runs it."""
-    return op.attr is not None or any(
-        inner.kind in HINDRANCES or effect_of(inner.kind) is Effect.SYNC
+    """Whether it matters to a loop's body which invocation runs it, and what else that runs."""
+    return op.attr is not None or minds_neighbours(op) or has_sync(op, frozenset())
+
+
+def minds_neighbours(op: Op) -> bool:
+    """Whether it matters to a loop's body which invocations run beside it."""
+    return has_sync(op, ALONE) or any(i.kind in HINDRANCES for i in walk(op.regions[0]))
+
+
+def has_sync(op: Op, but: Container[str]) -> bool:
+    """Whether a loop's body has ops that order invocations, but for these."""
+    return any(
+        effect_of(inner.kind) is Effect.SYNC and inner.kind not in but
         for inner in walk(op.regions[0])
     )
 
 
 def wants_stride(op: Op, caps: Caps) -> bool:
-    """Whether a `parallel` should loop: it must, or it is worth it and nothing hinders it."""
+    """Whether the iterations should be shared out: they must, or it is worth it and nothing hinders
+    it."""
     length = host_length(op)
-    if length is None:
-        return True
-    if not is_processor(caps) or op.attr is not None:
-        return False
-    return length.hi >= WORTH_A_LOOP * most_threads(caps) and not is_tied(op)
+    return length is None or (is_worth_sharing(length.hi, caps) and not is_tied(op))
 
 
-# --- forms ---------------------------------------------------------------------------------------
+# --- shared out ----------------------------------------------------------------------------------
 
 
-def build_strided(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
-    """Append the strided form of a `parallel` with these bounds."""
+def share_iterations(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
+    """Append a `parallel` with these bounds whose iterations are shared out."""
     most = most_threads(caps, op.attr or DEFAULT_BLOCK)
-    crowd = Crowd(most, op.attr or subgroup_width(caps))
+
+    def run(shared: Shared, t: Value) -> None:
+        shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
+
+    build_shared(b, op, args, Crowd(most, op.attr or subgroup_width(caps)), run)
+
+
+def build_shared(
+    b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, run: Callable[[Shared, Value], None]
+) -> None:
+    """Append a `parallel` of a crowd of invocations, of which `run` appends what one with this
+    number does."""
     shared = share_out(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
-    with b.region(t) as outer:
-        shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
+    with b.region(t) as region:
+        run(shared, t)
+        b.span = op.span
         b.emit("yield")
-    b.parallel((b.const(0, i32), shared.threads), outer, op.attr)
+    b.parallel((b.const(0, i32), shared.threads), region, op.attr)
 
 
-def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
-    """Append a `parallel` with these bounds as one over one axis. Where nobody sees that i32 does
-    not count its iterations, there are none."""
-    space = space_of(b, args, find_order(op))
-    is_known = host_length(op) is not None
-    total = total_of(b, space) if is_known else guarded_total(b, space)
-    t = Param(i32, "t")
-    with b.region(t) as row:
-        copy_body(b, op, space.indices(b, space.split(b, t)), t)
+# --- an invocation for each iteration ------------------------------------------------------------
+
+
+def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None) -> bool:
+    """Append a `parallel` with these bounds along the axes of a grid; whether that is for the
+    best."""
+    if len(args) == 2 or minds_neighbours(op):
+        return False
+    order, is_square = digits_of(op)
+    slow = max(1, len(order) - MOST_AXES + 1)
+    axes = [order[:slow], *[(digit,) for digit in order[slow:]]]
+    extents = tuple([extent_in(op, digits) for digits in axes])
+    tile = choose_tile(extents, caps, is_square=is_square, demand=demand)
+    if tile is None:
+        return False
+    if slow == 1 and all(n == 0 for _, n, _ in order):
+        build_axes(b, op, args, order, tile)
+    else:
+        build_digits(b, op, space_of(b, args, order), slow, tile)
+    return True
+
+
+def extent_in(op: Op, digits: Order) -> int | None:
+    """How long digits of a loop's axes are together, where that is known here."""
+    found: list[int] = []
+    for k, n, _ in digits:
+        length = axis_length(axes_of(op)[k])
+        if not n and (length is None or length.lo != length.hi):
+            return None
+        found.append(n or max(0, length.lo if length is not None else 0))
+    return math.prod(found)
+
+
+def build_axes(
+    b: Builder, op: Op, args: tuple[Value, ...], order: Order, tile: tuple[int, ...]
+) -> None:
+    """Append the loop with its axes in this order."""
+    axes = [k for k, _, _ in order]
+    params = [Param(i32, p.name) for p in op.regions[0].params]
+    with b.region(*[params[k] for k in axes]) as body:
+        copy_body(b, op, params, None)
         b.emit("yield")
-    b.parallel((b.const(0, i32), total), row, op.attr)
+    b.parallel([v for k in axes for v in args[2 * k : 2 * k + 2]], body, tile)
 
 
-def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value) -> None:
-    """Append the body of a `parallel`, with these indices, of the iteration with this number."""
-
-    def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if inner.kind == "thread_index":
-            return [number]
-        if inner.kind == "group_index" and op.attr:
-            return [b.emit("floordiv", number, b.const(op.attr, i32))]
-        return None
-
-    (body,) = op.regions
-    rebuilder = Rebuilder(visit)
-    rebuilder.b = b
-    rebuilder.map.update(zip(body.params, indices, strict=True))
-    rebuilder.ops(body.ops[:-1])
+def build_digits(b: Builder, op: Op, space: Space, slow: int, tile: tuple[int, ...]) -> None:
+    """Append the loop over the digits of a space, of which so many slow ones are one axis."""
+    zero = b.const(0, i32)
+    first = Space(space.begins, space.digits[:slow])
+    ends = [total_of(b, first)]
+    ends += [total_of(b, Space(space.begins, (digit,))) for digit in space.digits[slow:]]
+    params = [Param(i32, "t") for _ in ends]
+    with b.region(*params) as body:
+        values = [*first.split(b, params[0]), *params[1:]]
+        copy_body(b, op, space.indices(b, values), None)
+        b.emit("yield")
+    b.parallel([v for end in ends for v in (zero, end)], body, tile)
 
 
-# --- order ---------------------------------------------------------------------------------------
+# --- workgroups ----------------------------------------------------------------------------------
 
 
-def find_order(op: Op) -> Order:
-    """The digits in which a loop's iterations are best counted, the slowest first; () where that is
-    one for each axis, in their order."""
+def size_rows(fn: Func, caps: Caps, options: Options) -> Func:
+    """The Func with workgroups for the loops over one axis that have none."""
+    if all(op.kind != "parallel" or op.attr is not None for op in fn.body.ops):
+        return fn
+    ops = [
+        with_block(op, caps, options) if op.kind == "parallel" and op.attr is None else op
+        for op in fn.body.ops
+    ]
+    return Func(fn.name, fn.params, Region(fn.body.params, ops), fn.span)
+
+
+def with_block(op: Op, caps: Caps, options: Options) -> Op:
+    """A loop over one axis with its workgroup. Raises InternalError where the host cannot count."""
+    count = host_count(op)
+    if count is None:
+        raise InternalError("a loop was mapped whose iterations the host cannot count")
+    block = options.block_dim or choose_block(count, caps)
+    return Op("parallel", op.args, block, None, op.span, op.name, op.regions, ())
+
+
+def plan_grid(fn: Func, caps: Caps) -> Grid:
+    """The grid of a Func that was mapped, split into dispatches."""
+    op = find_parallel(fn)
+    if op is None:
+        return SERIAL
+    if op.attr is None:
+        raise InternalError(f"the loop of {fn.name} is not mapped: run pass `map_grid`")
     axes = axes_of(op)
-    if len(axes) < 2 or any(inner.kind in NUMBERED for inner in walk(op.regions[0])):
-        return ()
-    votes = Counter(order for order in orders_of(op, axes))
-    plain = tuple([(k, 0, 1) for k in range(len(axes))])
-    best = max(votes, key=lambda order: votes[order], default=plain)
-    return () if best == plain or votes[best] <= votes[plain] else best
+    sizes = op.attr if isinstance(op.attr, tuple) else (op.attr,)
+    found = []
+    for axis, block, limit in zip(axes[::-1], sizes[::-1], caps.workgroup_count, strict=False):
+        n = axis_length(axis)
+        if n is None:
+            raise InternalError(f"the host cannot count the iterations of {fn.name}")
+        count = ("const", max(0, n.lo)) if n.lo == n.hi else n.expr
+        is_full = fills_groups(count, block) if len(axes) == 1 else is_multiple(n.lo, n.hi, block)
+        has_base = len(axes) > 1 and n.hi > limit * block
+        found.append(GridAxis(count, block, not is_full, has_base))
+    return Grid(tuple(found))
 
 
-def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
-    """The order in which each access of the body that goes with all axes steps through memory."""
-    numbers: dict[Value, int] = {axis.param: k for k, axis in enumerate(axes)}
-    for inner in walk(op.regions[0]):
-        if inner.kind == "elem" and isinstance(inner.args[0], Param):
-            indices = place_of(inner).indices
-            found = [numbers.get(i.root) for i in indices if i.root is not None]
-            if len(found) == len(indices) and set(found) == set(range(len(axes))):
-                offsets = [i.offset for i in indices]
-                yield from order_in(inner.args[0].type, found, offsets, axes)
-
-
-def order_in(
-    t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[Axis]
-) -> Iterator[Order]:
-    """The order of an array's elements, where its axes go with these of the loop; none where the
-    loop does not begin and end where the array's blocks do."""
-    assert isinstance(t, Array)
-    if t.layout is None or t.shape is None or len(found) != len(axes):
-        if len(found) == len(axes):
-            yield tuple([(k, 0, 1) for k in found if k is not None])
-        return
-    origin = t.layout.origin or (0,) * t.ndim
-    digits: list[tuple[int, tuple[int, int, int]]] = []
-    for axis, terms in enumerate(t.layout.axes):
-        k = found[axis]
-        assert k is not None
-        if len(terms) == 1:
-            digits.append((terms[0].stride, (k, 0, 1)))
-            continue
-        begin, end = constant_int(axes[k].begin), constant_int(axes[k].end)
-        extent = t.shape[axis]
-        values = [term.modulus or -(-extent // term.divisor) for term in terms]
-        if begin is None or end is None or begin + offsets[axis] != origin[axis]:
-            return
-        if end - begin != extent or math.prod(values) != extent:
-            return
-        digits += [(s.stride, (k, n, s.divisor)) for s, n in zip(terms, values, strict=True)]
-    yield tuple([digit for _, digit in sorted(digits, key=lambda pair: -pair[0])])
+def is_multiple(low: int, high: int, block: int) -> bool:
+    """Whether a number between these surely is a multiple."""
+    return low == high and low % block == 0

@@ -30,7 +30,8 @@ Change = Callable[[Func], "Func | Program"]
 
 
 class Entry(NamedTuple):
-    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func."""
+    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func:
+    `caps`, or both of `caps, options`."""
 
     where: str
     takes: str = ""
@@ -65,8 +66,8 @@ ENTRIES: dict[str, Entry] = {
     "indices": Entry("indices:order_indices"),
     "commoning": Entry("commoning:common_loads"),
     "promote": Entry("promote:promote_elements"),
-    "workgroup": Entry("workgroup:fill_groups", "caps"),
-    "map_grid": Entry("map_grid:map_grid", "caps"),
+    "workgroup": Entry("workgroup:fill_groups", "caps"),  # a part of map_grid
+    "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
@@ -105,8 +106,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
     Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
     Step("commoning", "what jam laid side by side is what the next round loads"),
-    Step("workgroup", "map_grid wants whole workgroups; bounds would not see through it"),
-    Step("map_grid", "after reduce, which shares loops out itself, and demote, which it blinds"),
+    Step("map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"),
     Step(
         "simplify",
         "reduce and map_grid build without looking around",
@@ -162,13 +162,14 @@ class Pass:
     """A pass by its name, as a function of a Func. Where it depends on the device, it is called
     with the capabilities given here."""
 
-    def __init__(self, name: str, caps: Caps = FULL) -> None:
-        self.name, self.caps = name, caps
+    def __init__(self, name: str, caps: Caps = FULL, options: Options | None = None) -> None:
+        self.name, self.given = name, {"caps": caps, "options": options or Options()}
 
     def __call__(self, fn: Func) -> Any:
         """The changed Func; of `split`, the Program."""
         run = load_pass(self.name)
-        result = run(fn, self.caps) if ENTRIES[self.name].takes == "caps" else run(fn)
+        takes = ENTRIES[self.name].takes
+        result = run(fn, *[self.given[name] for name in takes.split(", ") if name])
         return result[0] if isinstance(result, tuple) else result
 
 
@@ -211,7 +212,7 @@ def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clo
         if step.after and changed.isdisjoint(step.after):
             continue
         name = "simplify_fast" if options.fast_math and step.name == "simplify" else step.name
-        new = Pass(name, caps)(fn)
+        new = Pass(name, caps, options)(fn)
         clock.tick(name)
         if new is fn:
             continue

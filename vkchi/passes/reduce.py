@@ -2,7 +2,7 @@
 
     parallel 0, n { (i) ..., atomic_add total, v }
 
-becomes a loop of a fixed number of invocations (as in pass `stride`), each of which adds to a
+becomes a loop of a fixed number of invocations (`map_grid`), each of which adds to a
 private place; then the subgroup adds up, and one of its invocations does the one atomic. Likewise
 an atomic inside a serial loop, whose place is fixed in the loop, becomes one atomic after it.
 The outermost loop that allows it gets the atomic.
@@ -13,13 +13,13 @@ A loop takes an atomic if
   another array that may share its memory;
 - the loop orders no memory (no barrier, no fence) and has no check that may end its invocation; a
   `parallel` further does not look at its invocation's number, has no demanded workgroup size and
-  at least SMALLEST_COUNT iterations.
+  enough iterations (`cost_model`).
 
 The order of atomics is not specified anyway, so sums and products of floats may be reassociated.
 The private place starts with the identity; that of f16 is an f32, so that long sums are rounded
 once.
 
-Must not know: subgroup sizes but by Caps.
+Must not know: what suits a device, how iterations are shared out.
 
     >>> reduce(fn, caps)
 """
@@ -32,18 +32,16 @@ from vkchi.analysis.alias import EXITS, may_share
 from vkchi.analysis.host_numbers import host_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.grid import DEFAULT_BLOCK
-from vkchi.passes.map_grid import find_order, is_processor, most_threads, subgroup_width
-from vkchi.passes.share import Crowd, share_out
+from vkchi.passes.cost_model import subgroup_width, summing_threads
+from vkchi.passes.map_grid import build_shared
+from vkchi.passes.share import Crowd, Shared
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i32, scalar_of, with_scalar
+from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
 
-SMALLEST_COUNT = 256  # iterations; fewer are not worth a loop
-WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # iterations per invocation at least, where there are enough
 MEMORY = READS | WRITES
 # Scalars that subgroups combine on every device that combines any.
 SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
@@ -143,28 +141,25 @@ class _Reducer:
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """A `parallel` with sums, shared out among a fixed number of invocations."""
-        threads = choose_threads(op, self.caps)
+        threads = summing_threads(host_count(op), self.caps)
         if threads is None or not can_share_out(op):
             return None
         claims = find_claims(op, self.used, self.roots, self.locals)
         if not claims:
             return None
-        crowd = Crowd(threads, subgroup_width(self.caps))
-        shared = share_out(b, op, args, crowd, find_order(op))
-        t, (body,) = Param(i32, "t"), op.regions
+        (body,) = op.regions
 
         def fill(indices: Sequence[Value], _: Value) -> None:
             self.rebuilder.map.update(zip(body.params, indices, strict=True))
             self.rebuilder.ops(body.ops[:-1])
 
-        with b.region(t) as outer:
+        def run(shared: Shared, t: Value) -> None:
             sums = self.open_sums(b, claims)
             shared.emit(b, t, fill)
             for found in sums:
                 self.finish_subgroup(b, found)
-            b.span = op.span
-            b.emit("yield")
-        b.parallel((b.const(0, i32), shared.threads), outer)
+
+        build_shared(b, op, args, Crowd(threads, subgroup_width(self.caps)), run)
         return ()
 
     def finish_subgroup(self, b: Builder, found: Sum) -> None:
@@ -308,16 +303,3 @@ def can_share_out(op: Op) -> bool:
     return op.attr is None and not any(
         inner.kind in PER_INVOCATION or inner.kind == "shared" for inner in walk(op.regions[0])
     )
-
-
-def choose_threads(op: Op, caps: Caps) -> int | None:
-    """The invocations that share a `parallel`, a power of two; None for too few iterations."""
-    most = most_threads(caps)
-    count = host_count(op)
-    if count is None or count[0] != "const":
-        return most
-    n: int = count[1]
-    if n < SMALLEST_COUNT:
-        return None
-    share = n // (WORK_SOFTWARE if is_processor(caps) else WORK_HARDWARE)
-    return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))

@@ -11,9 +11,9 @@ combine changes nothing, and reductions of their subgroup do not see them. They 
 iteration reads, so nothing is out of range; and what stands in memory where that one combines, so
 that loops which wait for a number there end for all.
 
-Where the host cannot count the iterations, pass `stride` makes each workgroup run several, one
-after the other; a barrier at the end keeps their workgroup arrays apart. More than
-`grid.most_iterations` do not run.
+Where the host cannot count the iterations, `map_grid` makes each workgroup run several, one after
+the other; a barrier at the end keeps their workgroup arrays apart. More than
+`host_numbers.most_iterations` do not run.
 
 A barrier that only some invocations of a workgroup can come to is an error (`uniformity`).
 
@@ -34,8 +34,8 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind
 from vkchi.ir.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
-from vkchi.passes.grid import choose_block, fills_groups
-from vkchi.passes.map_grid import put_in_rows
+from vkchi.passes.cost_model import choose_block, fills_groups
+from vkchi.passes.rows import put_in_rows
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, u32
 

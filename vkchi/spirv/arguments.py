@@ -80,9 +80,13 @@ class Arguments:
         """The scalars that may be touched in an array of dynamic shape, as an i32 or i64."""
         return self._ask("size", param.name, 0, t.name)
 
-    def count(self) -> int:
-        """The i32 number of loop iterations."""
-        return self._ask("count", "", 0, "i32")
+    def count(self, axis: int) -> int:
+        """The i32 number of loop iterations along an axis of the grid."""
+        return self._ask("count", "", axis, "i32")
+
+    def base(self, axis: int) -> int:
+        """The i32 number of the dispatch's first iteration along an axis of the grid."""
+        return self._ask("base", "", axis, "i32")
 
     def value(self, param: Param) -> tuple[int, ...]:
         """The components of a scalar or tensor parameter."""
@@ -169,8 +173,9 @@ class Arguments:
 
 
 def slot_text(slot: Slot) -> str:
-    """A slot's name for people: `x.ptr`, `x.dim.1`, `v.value.2`, `count`."""
-    parts = [slot.param, slot.kind, str(slot.axis) if slot.kind in ("dim", "value") else ""]
+    """A slot's name for people: `x.ptr`, `x.dim.1`, `v.value.2`, `count`, `count.1`."""
+    has_axis = slot.kind in ("dim", "value") or slot.axis > 0
+    parts = [slot.param, slot.kind, str(slot.axis) if has_axis else ""]
     return ".".join(part for part in parts if part)
 
 

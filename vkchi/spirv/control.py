@@ -16,8 +16,8 @@ places are never carried. `[x]` is the block with label x:
              [body] ...  Branch next          [next] i' = i + 1;  Branch header
              [merge] the results are the carried phis, which dominate it
     while:   the same, with the first region in `check` and no index
-    parallel: of one axis; i = begin + invocation index; with a guard, in a selection
-             `index < count`
+    parallel: along each axis, the last of which is the grid's x, i = begin + invocation index; with
+             guards, in a selection `index < count`, of all axes that have one
     yield:   nothing; who lowers the region reads its arguments
 
 Must not know: what the ops inside regions are.
@@ -28,9 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
+from vkchi.ir.control import axes_of
 from vkchi.ir.core import Op, Region, Value
 from vkchi.spirv import spec
-from vkchi.spirv.invocation import global_id
+from vkchi.spirv.invocation import index_along
 from vkchi.types import Scalar, i32, scalar_of, u1
 
 if TYPE_CHECKING:
@@ -188,22 +189,35 @@ def lower_while(em: Emitter, op: Op) -> None:
 
 def lower_parallel(em: Emitter, op: Op) -> None:
     """parallel: see the specification above."""
-    if em.grid.mode == "serial":
-        raise InternalError("a serial grid cannot run a parallel loop")
-    region, begin = op.regions[0], em.ids[op.args[0]][0]
-    i_id, invocation = em.type_id(i32), global_id(em)
-    merge = em.m.new_id()
-    if em.grid.guard:
-        count, label = em.arguments.count(), em.m.new_id()
-        is_inside = em.op(spec.OpULessThan, em.type_id(u1), invocation, count)
+    axes, grid = axes_of(op), em.grid.axes
+    if len(grid) != len(axes):
+        raise InternalError(f"a grid of {len(grid)} axes cannot run a loop over {len(axes)}")
+    numbers = [index_along(em, k) for k in range(len(grid))]
+    inside = [
+        em.op(spec.OpULessThan, em.type_id(u1), numbers[k], em.arguments.count(k))
+        for k in range(len(grid))
+        if grid[k].guard
+    ]
+    label, merge = em.m.new_id(), em.m.new_id()
+    if inside:
+        condition = all_of(em, inside)
         em.act(spec.OpSelectionMerge, merge, NO_HINT)
-        em.act(spec.OpBranchConditional, is_inside, label, merge)
+        em.act(spec.OpBranchConditional, condition, label, merge)
         em.begin_block(label)
-    index = em.once(spec.OpBitcast, i_id, invocation)
-    if em.known(begin) != 0:
-        index = em.op(spec.OpIAdd, i_id, begin, index)
-    em.ids[region.params[0]] = (index,)
-    em.lower(region.ops)
-    if em.grid.guard:
+    for axis, number in zip(axes, reversed(numbers), strict=True):
+        index, begin = em.once(spec.OpBitcast, em.type_id(i32), number), em.ids[axis.begin][0]
+        if em.known(begin) != 0:
+            index = em.op(spec.OpIAdd, em.type_id(i32), begin, index)
+        em.ids[axis.param] = (index,)
+    em.lower(op.regions[0].ops)
+    if inside:
         em.act(spec.OpBranch, merge)
         em.begin_block(merge)
+
+
+def all_of(em: Emitter, truths: list[int]) -> int:
+    """Whether all of these are true."""
+    found = truths[0]
+    for truth in truths[1:]:
+        found = em.op(spec.OpLogicalAnd, em.type_id(u1), found, truth)
+    return found

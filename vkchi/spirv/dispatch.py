@@ -55,8 +55,8 @@ def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
     """Lower the body and put the parts in order; the function's id and the argument block."""
     m = em.m
     void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
-    local_size = em.grid.block if em.grid.mode != "serial" else 1
-    mode = (ExecutionMode.LocalSize, local_size, 1, 1)
+    sizes = [axis.block for axis in em.grid.axes]
+    mode = (ExecutionMode.LocalSize, *sizes, *[1] * (3 - len(sizes)))
     m.modes += instruction(spec.OpExecutionMode, entry, *mode)
     em.lower([op for op in em.fn.body.ops if op not in em.survey.dead])
     loads, slots, size_bytes, indirect = em.arguments.finish()

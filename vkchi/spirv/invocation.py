@@ -2,14 +2,18 @@
 
 Owns: the mapping of loop iterations to invocations. Must not know: memory, arithmetic.
 
-The index of an invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`; the
-y dimension is left out where the grid is known to fit x.
+On a grid of one axis, the index of an invocation in the dispatch is
+`(group.y * groups.x + group.x) * block + local`; the y dimension is left out where the grid is
+known to fit x. On a grid of several axes it has an index along each, that of the hardware, to which
+the `base` of the dispatch is added where there may be several; its index in the dispatch is the
+number of its iteration, of which x is the fastest digit.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.spirv import spec
 from vkchi.spirv.spec import BuiltIn, Decoration, Scope, Semantics
@@ -50,16 +54,23 @@ def signed(em: Emitter, value: int) -> int:
 
 def has_rows(em: Emitter) -> bool:
     """Whether the launch may use more groups than one dimension takes."""
-    count = em.grid.count
-    if em.grid.mode == "serial":
+    if len(em.grid.axes) != 1:
         return False
-    if count is None or count[0] != "const":
+    (axis,) = em.grid.axes
+    if axis.length[0] != "const":
         return True
-    return split_groups(-(-int(count[1]) // em.grid.block))[1] > 1
+    return split_groups(-(-int(axis.length[1]) // axis.block))[1] > 1
+
+
+def require_row(em: Emitter) -> None:
+    """Raises InternalError on a grid of several axes: nothing there knows its workgroup."""
+    if len(em.grid.axes) > 1:
+        raise InternalError("a workgroup on a grid of several axes has no number")
 
 
 def group_id(em: Emitter) -> int:
     """The u32 index of the workgroup in the dispatch."""
+    require_row(em)
     x = builtin_part(em, BuiltIn.WorkgroupId, 0)
     if not has_rows(em):
         return x
@@ -72,10 +83,28 @@ def _row_start(em: Emitter) -> int:
     return em.once(spec.OpIMul, em.type_id(u32), y, width)
 
 
+def index_along(em: Emitter, axis: int) -> int:
+    """The u32 index of the invocation along an axis of the grid."""
+    if len(em.grid.axes) == 1:
+        return global_id(em)
+    here = builtin_part(em, BuiltIn.GlobalInvocationId, axis)
+    if not em.grid.axes[axis].has_base:
+        return here
+    return em.once(spec.OpIAdd, em.type_id(u32), em.arguments.base(axis), here)
+
+
 def global_id(em: Emitter) -> int:
     """The u32 index of the invocation in the dispatch."""
-    if em.grid.mode == "serial":
+    if em.grid.is_serial:
         return em.const(u32, 0)
+    if len(em.grid.axes) > 1:
+        word = em.type_id(u32)
+        *faster, slowest = range(len(em.grid.axes))
+        number = index_along(em, slowest)
+        for axis in reversed(faster):
+            number = em.once(spec.OpIMul, word, number, em.arguments.count(axis))
+            number = em.once(spec.OpIAdd, word, number, index_along(em, axis))
+        return number
     x = builtin_part(em, BuiltIn.GlobalInvocationId, 0)
     if not has_rows(em):
         return x
@@ -85,7 +114,7 @@ def global_id(em: Emitter) -> int:
 
 
 def lower_thread_index(em: Emitter, op: Op) -> tuple[int, ...]:
-    if em.grid.mode == "serial":
+    if em.grid.is_serial:
         return (em.index(0),)
     return (signed(em, global_id(em)),)
 
@@ -104,6 +133,7 @@ def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
     """The invocations launched, which may be more than the iterations."""
+    require_row(em)
     groups, word = builtin_part(em, BuiltIn.NumWorkgroups, 0), em.type_id(u32)
     if has_rows(em):
         rows = builtin_part(em, BuiltIn.NumWorkgroups, 1)

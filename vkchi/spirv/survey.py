@@ -42,12 +42,12 @@ def survey_func(fn: Func) -> Survey:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """Ops before the `parallel` op that only its `end` needs: the launch knows the count."""
+    """Ops before the `parallel` op that only its ends need: the launch knows the counts."""
     ops = fn.body.ops
     at = next((k for k, op in enumerate(ops) if op.kind == "parallel"), None)
     if not at:
         return frozenset()
-    used: set[Value] = {ops[at].args[0]}
+    used: set[Value] = set(ops[at].args[::2])
     for op in ops[at + 1 :]:
         note_uses(op, used)
     for region in ops[at].regions:

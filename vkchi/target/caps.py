@@ -46,6 +46,7 @@ class Caps(NamedTuple):
     # limits
     push_constant_bytes: int = 128
     workgroup_invocations: int = 128
+    workgroup_size: tuple[int, int, int] = (128, 128, 64)
     workgroup_count: tuple[int, int, int] = (65535, 65535, 65535)
     shared_bytes: int = 16384
 
@@ -78,5 +79,6 @@ FULL = Caps(
     i64_atomics_shared=True, subgroup_size=32, subgroup_arithmetic=True, subgroup_ballot=True,
     subgroup_shuffle=True, subgroup_shuffle_relative=True, subgroup_vote=True,
     subgroup_wide=True,
-    push_constant_bytes=256, workgroup_invocations=1024, shared_bytes=49152,
+    push_constant_bytes=256, workgroup_invocations=1024,
+    workgroup_size=(1024, 1024, 64), shared_bytes=49152,
 )  # fmt: skip

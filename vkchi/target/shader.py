@@ -18,7 +18,9 @@ in the kernel's own type is wrapped where it matters. Dividing by zero gives 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import ArgumentError, CompilationError, InternalError
@@ -45,7 +47,8 @@ class Slot(NamedTuple):
     kind `ptr`: 64-bit device address of array `param`; `dim`: i32 extent of axis `axis` of `param`;
     `size`: i32 scalars that may be touched in `param`; `value`: component `axis` of a scalar or
     tensor argument, of type `dtype`; `trash`: address of the block that stray accesses go to;
-    `count`: i32 number of loop iterations when the host knows it.
+    `count`: i32 number of loop iterations along an axis of the grid; `base`: i32 number of the
+    first one along it that this dispatch runs.
     """
 
     kind: str
@@ -55,19 +58,46 @@ class Slot(NamedTuple):
     offset: int
 
 
-class Grid(NamedTuple):
-    """How loop iterations map to invocations.
+class GridAxis(NamedTuple):
+    """An axis of a grid: `length` iterations along it, `block` of them in a workgroup.
 
-    mode `serial`: one invocation; `exact`: one invocation per iteration, `count` known on the host;
-    `stride`: invocations walk the range by the size of the grid (`count` may be None: the shader
-    finds its own range). `guard`: the shader compares its index with the count, so groups may stick
-    out. `block` is the local size.
+    `guard`: the shader compares its index with the count, so workgroups may stick out. `has_base`:
+    there may be more workgroups than the device counts along this axis, so the shader adds what the
+    slot `base` says, and a launch may take several dispatches.
     """
 
-    mode: str
+    length: Count
     block: int
-    count: Count | None  # type: ignore[assignment]  # no method of tuples
     guard: bool
+    has_base: bool = False
+
+
+class Grid(NamedTuple):
+    """How loop iterations map to invocations, one each: along one to three axes, x first, whose
+    counts the host knows; along none, the dispatch is serial: a single invocation.
+
+    Where there is one axis only, workgroups that go beyond x stand in y (`split_groups`).
+    """
+
+    axes: tuple[GridAxis, ...] = ()
+
+    @property
+    def block(self) -> int:
+        """The invocations of a workgroup."""
+        return math.prod(axis.block for axis in self.axes)
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether there is a single invocation."""
+        return not self.axes
+
+
+SERIAL = Grid()
+
+
+def row_grid(count: Count, block: int, *, guard: bool) -> Grid:
+    """A grid of one axis."""
+    return Grid((GridAxis(count, block, guard),))
 
 
 class Shader(NamedTuple):
@@ -166,3 +196,25 @@ def split_groups(groups: int) -> tuple[int, int]:
         return groups, 1
     y = -(-groups // MAX_GROUPS)
     return -(-groups // y), y
+
+
+# The first iterations that a dispatch runs along each axis, and its workgroups along x, y and z.
+Part = tuple[tuple[int, ...], tuple[int, int, int]]
+
+
+def dispatches_of(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
+    """What a device runs that counts no more workgroups than `limits` along x, y and z: nothing
+    where an axis has no iterations, and several dispatches where it has too many."""
+    if any(n <= 0 for n in counts):
+        return []
+    groups = [-(-n // axis.block) for n, axis in zip(counts, grid.axes, strict=True)]
+    if len(groups) < 2:
+        return [((0,) * len(groups), (*(split_groups(groups[0]) if groups else (1, 1)), 1))]
+    found: list[Part] = []
+    starts = [range(0, n, limit) for n, limit in zip(groups, limits, strict=False)]
+    for first in itertools.product(*starts):
+        bases = tuple([k * axis.block for k, axis in zip(first, grid.axes, strict=True)])
+        here = [min(limit, n - k) for k, n, limit in zip(first, groups, limits, strict=False)]
+        x, y, z = [*here, 1][:3]
+        found.append((bases, (x, y, z)))
+    return found

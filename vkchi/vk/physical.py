@@ -254,6 +254,10 @@ def _read_memory_types(vk: Vulkan, handle: Any) -> tuple[MemoryType, ...]:
     )
 
 
+def _three(lengths: Any) -> tuple[int, int, int]:
+    return lengths[0], lengths[1], lengths[2]
+
+
 def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: Any) -> Caps:
     in_compute = in11.subgroupSupportedStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     operations = in11.subgroupSupportedOperations if in_compute else 0
@@ -269,10 +273,7 @@ def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: An
         signed_zero_inf_nan_f32=bool(in12.shaderSignedZeroInfNanPreserveFloat32),
         push_constant_bytes=limits.maxPushConstantsSize,
         workgroup_invocations=limits.maxComputeWorkGroupInvocations,
-        workgroup_count=(
-            limits.maxComputeWorkGroupCount[0],
-            limits.maxComputeWorkGroupCount[1],
-            limits.maxComputeWorkGroupCount[2],
-        ),
+        workgroup_size=_three(limits.maxComputeWorkGroupSize),
+        workgroup_count=_three(limits.maxComputeWorkGroupCount),
         shared_bytes=limits.maxComputeSharedMemorySize,
     )

@@ -12,7 +12,7 @@ a command is recorded says at least as much as is true (hazards, `busy`), never 
 change hands whole: they are `_commands`, then the queue's `outgoing`, and what was left there is
 sent before others are begun.
 
-    recorder.record(pipeline, args, 16, 1, reads=frozenset({3}), writes=frozenset({4}))
+    recorder.record(pipeline, args, (16, 1, 1), reads=frozenset({3}), writes=frozenset({4}))
     recorder.flush()
     recorder.wait()
 """
@@ -136,12 +136,11 @@ class Recorder:
         self,
         pipeline: Pipeline,
         args: Any,
-        group_x: int,
-        group_y: int,
+        groups: tuple[int, int, int],
         reads: frozenset[int],
         writes: frozenset[int],
     ) -> None:
-        """Record a dispatch of `group_x` by `group_y` workgroups.
+        """Record a dispatch of so many workgroups along x, y and z.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
         keys of the buffers that the shader touches. Raises DeviceError after `close`.
@@ -151,7 +150,7 @@ class Recorder:
         try:  # as `restoring` does, without its cost
             with lock:
                 if self._timing is not None:
-                    return self._record_timed(pipeline, args, group_x, group_y, reads, writes)
+                    return self._record_timed(pipeline, args, groups, reads, writes)
                 commands = self._commands or self._begin()
                 read, written = self._read, self._written
                 is_apart = written.isdisjoint
@@ -168,7 +167,7 @@ class Recorder:
                 push_bytes = pipeline.push_bytes
                 if push_bytes:
                     self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, push_bytes, args)
-                self._dispatch(commands, group_x, group_y, 1)
+                self._dispatch(commands, *groups)
                 self._left -= 1
                 if self._left <= 0:
                     self.flush()

@@ -7,7 +7,7 @@ What a dispatch is given stands in the commands themselves, or in memory that no
 so a sequence may be run again while the device is still busy with it. Other arguments make another
 sequence. It is freed with its last reference, when the device is done with it.
 
-    sequence = recorder.sequence([Command(pipeline, args, 16, 1, reads, writes), ...])
+    sequence = recorder.sequence([Command(pipeline, args, (16, 1, 1), reads, writes), ...])
     recorder.execute(sequence)
 """
 
@@ -27,14 +27,13 @@ COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
 class Command(NamedTuple):
-    """A dispatch of `group_x` by `group_y` workgroups, with the bytes of its arguments; reads and
+    """A dispatch of so many workgroups along x, y and z, with the bytes of its arguments; reads and
     writes are keys of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
     workgroups are found when it runs, in place of these."""
 
     pipeline: Pipeline
     args: bytes
-    group_x: int
-    group_y: int
+    groups: tuple[int, int, int]
     reads: frozenset[int]
     writes: frozenset[int]
     indirect: tuple[Any, int] | None = None
@@ -97,7 +96,7 @@ class Sequence:
         push, dispatch = calls.vkCmdPushConstants, calls.vkCmdDispatch
         read: set[int] = set()
         written: set[int] = set()
-        for pipeline, args, group_x, group_y, reads, writes, indirect in commands:
+        for pipeline, args, groups, reads, writes, indirect in commands:
             is_apart = written.isdisjoint
             if not (is_apart(reads) and is_apart(writes) and read.isdisjoint(writes)):
                 calls.vkCmdPipelineBarrier2(target, self._order)
@@ -112,7 +111,7 @@ class Sequence:
             if pipeline.push_bytes:
                 push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
             if indirect is None:
-                dispatch(target, group_x, group_y, 1)
+                dispatch(target, *groups)
             else:
                 calls.vkCmdDispatchIndirect(target, *indirect)
 

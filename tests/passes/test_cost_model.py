@@ -1,0 +1,68 @@
+"""What devices like: the workgroups of loops over several axes."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from vkchi.passes.cost_model import LARGEST_EXACT_BLOCK, choose_tile
+from vkchi.target.caps import FULL, SMALLEST
+
+PROCESSOR = FULL._replace(subgroup_size=8)
+NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
+
+
+@pytest.mark.parametrize(
+    ("extents", "tile"),
+    [
+        ((None, None), (4, 32)),
+        ((1024, 1024), (4, 32)),
+        ((1000, 3), (32, 3)),  # whole subgroups, and none idle
+        ((3, 1000), (3, 32)),
+        ((None, None, None), (1, 4, 32)),  # the third index is the workgroup's
+        ((5, 5, 5), (5, 5, 5)),
+        ((1000, 1), (128, 1)),
+        ((1, 1), (1, 1)),
+    ],
+)
+def test_tiles(extents: tuple[int | None, ...], tile: tuple[int, ...]) -> None:
+    assert choose_tile(extents, FULL) == tile
+
+
+def test_lines_that_are_used_both_ways() -> None:
+    assert choose_tile((None, None), FULL, is_square=True) == (16, 16)
+    assert choose_tile((None, None, None), FULL, is_square=True) == (1, 16, 16)
+    assert choose_tile((None, None), SMALLEST, is_square=True) == (8, 8)
+
+
+def test_processors_fill_each_row() -> None:
+    assert choose_tile((1000, 3), PROCESSOR) is None
+    assert choose_tile((50, 16), PROCESSOR) == (10, 16)
+
+
+@pytest.mark.parametrize("demand", [32, 64, 256, 1024])
+def test_demanded_sizes_are_met(demand: int) -> None:
+    for extents in ((None, None), (100, 100), (None, None, None)):
+        tile = choose_tile(extents, FULL, demand=demand)
+        assert tile is not None
+        assert math.prod(tile) == demand
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tiles_are_such_as_the_device_can_run(seed: int) -> None:
+    rng = random.Random(seed)
+    extents = tuple(
+        rng.choice((None, 0, 1, 2, 3, 7, 8, 31, 100, 1000, 65536))
+        for _ in range(rng.choice((2, 3)))
+    )
+    caps = rng.choice((FULL, SMALLEST, NARROW, PROCESSOR))
+    demand = rng.choice((None, None, 32, 128))
+    tile = choose_tile(extents, caps, is_square=rng.random() < 0.5, demand=demand)
+    if tile is None:
+        return
+    assert len(tile) == len(extents)
+    assert all(n <= most for n, most in zip(tile[::-1], caps.workgroup_size))
+    assert math.prod(tile) <= min(caps.workgroup_invocations, max(LARGEST_EXACT_BLOCK, demand or 0))
+    assert demand in (None, math.prod(tile))

@@ -1,0 +1,218 @@
+"""What devices like, as numbers: the one place that knows.
+
+A device is described by its `Caps`, and of one of two kinds, told apart by the width of subgroups:
+
+- *Processors* (SIMD of 16 numbers at most; Mesa's lavapipe, SwiftShader). A workgroup is run by one
+  thread, row by row along x, a subgroup at a time; what a row leaves of its last subgroup idles. An
+  invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
+  for each on, as many invocations as keep the threads busy share a loop out (`most_threads`), in
+  contiguous pieces, which are streams that the prefetcher follows.
+- *Graphics cards*. An invocation costs nothing, integer division 20 to 40 instructions. So each
+  iteration has an invocation of its own, and the hardware's indices along up to three axes are the
+  loop's. A workgroup is cut into subgroups along x, then y, then z; what it leaves of its last one
+  idles. Memory is fetched in lines of 64 to 128 bytes: a row along x is best ROW numbers of 32
+  bits. Loops that read along one axis and write along another have tiles of TILE by TILE, of which
+  both ways each line is used whole while it is in the cache.
+
+A tile's cost (`cost_of`) is the share of invocations that idle, at the edges and in subgroups,
+GUARD more for each comparison that keeps some from running, and STRAY for each doubling that a
+row or a workgroup is away from what is best. Where the extents are not known, edges cost nothing: a
+loop whose fastest axis turns out to be short wastes most of each row.
+
+Must not know: the IR.
+
+    >>> choose_tile((1000, 3), caps)         # slowest axis first
+    (32, 3)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+
+from vkchi.target.caps import Caps
+from vkchi.target.shader import Count, split_groups
+from vkchi.tuples import NamedTuple
+
+DEFAULT_BLOCK = 128
+SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it would save
+LARGEST_EXACT_BLOCK = 256
+
+GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
+GROUPS_HARDWARE = 512
+WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
+WORTH_A_LOOP = 4  # iterations per invocation
+
+SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
+WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where there are enough
+
+ROW, TILE = 32, 16  # invocations along x; both ways, where lines are used both ways
+GUARD = 0.02  # what a comparison costs, as a share of invocations
+STRAY = 0.03  # what a row, or a workgroup, of twice or half the best length costs
+WORST_TILE = 1.5  # invocations to those of one row; beyond that, dividing there is better
+HUGE = 1 << 20  # what an extent is taken to be that nobody knows
+
+
+def is_processor(caps: Caps) -> bool:
+    """Whether the device is a processor, as far as that can be told."""
+    return caps.subgroup_size <= WIDEST_SOFTWARE
+
+
+def subgroup_width(caps: Caps) -> int:
+    """The invocations that run side by side: the largest power of two in a subgroup's size."""
+    return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
+
+
+# --- loops shared out by few invocations ---------------------------------------------------------
+
+
+def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
+    """The invocations that keep the device busy, in whole workgroups; more only cost."""
+    return block * (GROUPS_SOFTWARE if is_processor(caps) else GROUPS_HARDWARE)
+
+
+def is_worth_sharing(most: int, caps: Caps) -> bool:
+    """Whether a loop of so many iterations, at most, is best shared out."""
+    return is_processor(caps) and most >= WORTH_A_LOOP * most_threads(caps)
+
+
+def summing_threads(count: Count | None, caps: Caps) -> int | None:
+    """The invocations that share a loop that sums up, a power of two; None for too few
+    iterations."""
+    most = most_threads(caps)
+    if count is None or count[0] != "const":
+        return most
+    n: int = count[1]
+    if n < SMALLEST_SUM:
+        return None
+    share = n // (WORK_SOFTWARE if is_processor(caps) else WORK_HARDWARE)
+    return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))
+
+
+# --- workgroups of one axis ----------------------------------------------------------------------
+
+
+def choose_block(count: Count, caps: Caps) -> int:
+    """A workgroup size: one that needs no guard if the count is constant and has such a divisor,
+    smaller than the default one if the count is."""
+    most = min(DEFAULT_BLOCK, caps.workgroup_invocations)
+    if count[0] != "const":
+        return most
+    n: int = count[1]
+    while most > caps.subgroup_size and most // 2 >= n:
+        most //= 2
+    return exact_block(n, most, caps) or most
+
+
+def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
+    """The workgroup size nearest to `preferred` that divides n and is whole subgroups."""
+    if fills_groups(("const", n), preferred):
+        return preferred
+    step = max(1, caps.subgroup_size)
+    top = min(LARGEST_EXACT_BLOCK, caps.workgroup_invocations)
+    sizes = range(max(step, SMALLEST_EXACT_BLOCK // step * step), top + 1, step)
+    found = [s for s in sizes if fills_groups(("const", n), s)]
+    return min(found, key=lambda s: (abs(s - preferred), s), default=None)
+
+
+def fills_groups(count: Count, block: int) -> bool:
+    """Whether the count is a constant that leaves no invocation of its groups idle."""
+    if count[0] != "const" or count[1] % block:
+        return False
+    x, y = split_groups(count[1] // block)
+    return x * y * block == int(count[1])
+
+
+# --- workgroups of several axes ------------------------------------------------------------------
+
+
+class Wish(NamedTuple):
+    """What a tile should be like: so many invocations, `width` of them along x; exactly so many if
+    `is_demanded`."""
+
+    size: int
+    width: int
+    is_demanded: bool = False
+
+
+def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> Wish:
+    """What is best where the extents allow it."""
+    most = caps.workgroup_invocations
+    if demand is not None:
+        width = TILE if is_square and demand >= TILE * TILE else ROW
+        return Wish(demand, min(width, demand), is_demanded=True)
+    if is_square:
+        return Wish(TILE * TILE, TILE) if most >= TILE * TILE else Wish(TILE * TILE // 4, TILE // 2)
+    return Wish(min(DEFAULT_BLOCK, most), ROW)
+
+
+@lru_cache(maxsize=1024)
+def choose_tile(
+    extents: tuple[int | None, ...],
+    caps: Caps,
+    *,
+    is_square: bool = False,
+    demand: int | None = None,
+) -> tuple[int, ...] | None:
+    """The workgroup's length along each of two or three axes, the slowest first, whose extents are
+    these as far as they are known; None where all waste too much, or workgroups are counted along x
+    alone. `is_square`: lines are used along
+    both fast axes. `demand`: the invocations that it must have."""
+    if 1 in caps.workgroup_count[: len(extents)]:
+        return None
+    wish = wish_for(caps, is_square=is_square, demand=demand)
+    best, least = None, math.inf
+    for tile in tiles(extents, caps, wish):
+        idle, cost = cost_of(tile, extents, caps, wish)
+        if idle <= WORST_TILE * idle_in_row(extents, caps) and cost < least:
+            best, least = tile, cost
+    return best
+
+
+def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
+    """The invocations per iteration where all stand in one row: more than one where there are few
+    iterations."""
+    total = math.prod(HUGE if extent is None else max(1, extent) for extent in extents)
+    return -(-total // caps.subgroup_size) * caps.subgroup_size / total
+
+
+def tiles(extents: Sequence[int | None], caps: Caps, wish: Wish) -> list[tuple[int, ...]]:
+    """The tiles that are worth a look, of those that the device can run."""
+    most = min(caps.workgroup_invocations, max(wish.size, LARGEST_EXACT_BLOCK))
+    fast_first = [
+        lengths(extent, min(limit, most), caps, wish)
+        for extent, limit in zip(reversed(extents), caps.workgroup_size, strict=False)
+    ]
+    return [
+        tile
+        for tile in product(*reversed(fast_first))
+        if (math.prod(tile) == wish.size if wish.is_demanded else math.prod(tile) <= most)
+    ]
+
+
+def lengths(extent: int | None, most: int, caps: Caps, wish: Wish) -> list[int]:
+    """Lengths of a tile along an axis: powers of two, what is the extent, or divides it."""
+    found = {1 << k for k in range(most.bit_length())}
+    if extent is not None and not wish.is_demanded:
+        found |= {n for n in range(3, min(most, 2 * ROW) + 1) if extent % n == 0}
+        found = {n for n in found if n < 2 * extent}
+    return sorted(found)
+
+
+def cost_of(
+    tile: tuple[int, ...], extents: Sequence[int | None], caps: Caps, wish: Wish
+) -> tuple[float, float]:
+    """The invocations per iteration that a tile takes, idle ones included, and its cost."""
+    idle, guards = 1.0, 0
+    for n, extent in zip(tile, extents, strict=True):
+        long = HUGE if extent is None else max(1, extent)
+        idle *= -(-long // n) * n / long
+        guards += extent is None or extent % n != 0
+    width, size = tile[-1], math.prod(tile)
+    row = width if is_processor(caps) else size
+    idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
+    strays = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
+    flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index is best the workgroup's
+    return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat)

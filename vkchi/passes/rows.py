@@ -1,0 +1,67 @@
+"""Loops over several axes as loops over one: every iteration in a row, indices by division.
+
+    parallel %b, %e, %c, %f {^(%i, %j) body}
+    becomes    parallel 0, %total {^(%t) body of t // n, t % n}
+
+Owns: this form, and copies of bodies. Must not know: which loops want it, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from vkchi.analysis.host_numbers import host_length
+from vkchi.ir.axes import guarded_total, space_of, total_of
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.passes.axis_order import find_order
+from vkchi.types import i32
+
+
+def is_one_row(op: Op) -> bool:
+    """Whether a loop has one axis, in one piece."""
+    return len(op.args) == 2 and not find_order(op)
+
+
+def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
+    """The Func with these loops over one axis."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op not in wanted or is_one_row(op):
+            return None
+        build_row(b, op, args)
+        return ()
+
+    return rebuild(fn, visit)
+
+
+def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
+    """Append a `parallel` with these bounds as one over one axis. Where nobody sees that i32 does
+    not count its iterations, there are none."""
+    space = space_of(b, args, find_order(op))
+    is_known = host_length(op) is not None
+    total = total_of(b, space) if is_known else guarded_total(b, space)
+    t = Param(i32, "t")
+    with b.region(t) as row:
+        copy_body(b, op, space.indices(b, space.split(b, t)), t)
+        b.emit("yield")
+    b.parallel((b.const(0, i32), total), row, op.attr)
+
+
+def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value | None) -> None:
+    """Append the body of a `parallel`, with these indices, of the iteration with this number, None
+    where that is the invocation's."""
+
+    def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if inner.kind == "thread_index" and number is not None:
+            return [number]
+        if inner.kind == "group_index" and op.attr and number is not None:
+            return [b.emit("floordiv", number, b.const(op.attr, i32))]
+        return None
+
+    (body,) = op.regions
+    rebuilder = Rebuilder(visit)
+    rebuilder.b = b
+    rebuilder.map.update(zip(body.params, indices, strict=True))
+    rebuilder.ops(body.ops[:-1])
