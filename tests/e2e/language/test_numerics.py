@@ -290,7 +290,7 @@ def test_the_rotation_near_the_unit_matrix_is_exact_to_a_few_roundings(n, size):
     _, r, _ = decompose("polar_decompose", m, "f32", (n, n), (n, n))
     want = exact_rotation(m)
     assert np.abs(u @ transposed(v) - want).max() < (4 if n == 2 else 8) * 1.2e-7
-    assert np.abs(r - want).max() < (1 if n == 2 else 8) * 1.2e-7
+    assert np.abs(r - want).max() < (1.5 if n == 2 else 8) * 1.2e-7
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -126,6 +126,7 @@ def test_entries_are_set_and_shown(capsys):
     assert capsys.readouterr().out.split() == ["[", "9,", "0]", "[-0.5,", "1]"]
 
 
+@pytest.mark.ours("sparse-entries", run=False)
 def test_many_entries_are_set():
     """One after another, some twice, between others that are there, in any order and used between;
     each takes as long as few do."""
