@@ -18,7 +18,18 @@ from vkchi.ir.text import parse
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
-MINE = ("simplify", "cse", "dce", "forward", "licm", "demote", "strength", "access", "streams")
+MINE = (
+    "simplify",
+    "cse",
+    "dce",
+    "forward",
+    "licm",
+    "demote",
+    "strength",
+    "access",
+    "streams",
+    "neighbours",
+)
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something
 MOST_NUMBERS = 1 << 20  # of one array: a golden of wide arrays is text only

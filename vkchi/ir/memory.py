@@ -46,7 +46,8 @@ class Place:
 
 
 class Cells:
-    """The scalars at these indices of `array`, None for those outside, as a value of a type."""
+    """The scalars at these indices of `array`, None for those outside, as a value of a type, each
+    of whose scalars is one or several of them."""
 
     __slots__ = ("array", "indices", "type")
 
@@ -58,12 +59,18 @@ class Cells:
         t = scalar_of(self.type)
         zero = self.array.dtype.type(0)
         found = [zero if index is None else self.array[index] for index in self.indices]
-        values = np.array([read_as(v, t.dtype) for v in found])
+        if t.dtype.itemsize > zero.itemsize:
+            values = np.array(found).view(t.dtype)
+        else:
+            values = np.array([read_as(v, t.dtype) for v in found])
         return as_value(values.reshape(shape_of(self.type)), self.type)
 
     def store(self, v: Any) -> None:
         """Put v here."""
-        for index, part in zip(self.indices, np.asarray(v).reshape(-1), strict=True):
+        parts = np.asarray(v).reshape(-1)
+        if parts.dtype.itemsize > self.array.dtype.itemsize:
+            parts = parts.view(self.array.dtype)
+        for index, part in zip(self.indices, parts, strict=True):
             if index is not None:
                 self.array[index] = read_as(part, self.array.dtype)
 
@@ -133,6 +140,7 @@ class ArrayValue:
             first = (constant + int(operands[0])) % (1 << 8 * operands[0].itemsize)
         is_harmless = len(operands) == 2 and not operands[1]
         count = 1 if isinstance(t, Scalar) else t.size
+        count *= max(1, scalar_of(t).dtype.itemsize // self.array.dtype.itemsize)
         found = [None if is_harmless else self.index_of(first + k) for k in range(count)]
         return Cells(self.array, found, t)
 

@@ -108,7 +108,7 @@ def _address(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
     if not isinstance(given, Ptr) or given.space != ts[0].space:
         raise SignatureError(f"gives a place in {ts[0]}, not {given}")
     scalar, t = scalar_of(given.elem), ts[0]
-    if scalar is not scalar_of(t.elem) and scalar.bits != t.stored.bits:
+    if scalar is not scalar_of(t.elem) and scalar.bits % t.stored.bits:
         raise SignatureError(f"cannot take {t.stored} for {scalar}")
     return given
 
@@ -171,8 +171,17 @@ add_row(
 )
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
-add_row("load", _load, None, "the value at a place", Effect.READ)
-add_row("store", _store, None, "put a value at a place", Effect.WRITE, traits=Trait.REPLACES)
+_ALIGNED = "alignment: bytes that the place is known to be a multiple of, or None: its scalar's"
+add_row("load", _load, None, "the value at a place", Effect.READ, attr=_ALIGNED)
+add_row(
+    "store",
+    _store,
+    None,
+    "put a value at a place",
+    Effect.WRITE,
+    attr=_ALIGNED,
+    traits=Trait.REPLACES,
+)
 
 
 class Atomic(NamedTuple):

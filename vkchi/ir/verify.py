@@ -10,9 +10,9 @@ Values
     or arrays.
 Attributes
  6. A `const` holds one bit pattern per component, an int of no more than the scalar's width.
- 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, `parallel` None or
-    a positive int or a tuple of such, components and axes ints (in range: rule 2), everything else
-    None.
+ 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, `load` and
+    `store` None or a power of two, `parallel` None or a positive int or a tuple of such,
+    components and axes ints (in range: rule 2), everything else None.
 Structure
  8. A region ends in `yield`, and `yield` stands nowhere else.
  9. Each control op has its number of regions; other ops have none, and at most one result, `yield`
@@ -101,6 +101,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "site": _is_count,
     "scalars": lambda attr: type(attr) is int,
     "workgroup": lambda attr: attr is None or all(map(_is_size, lengths_of(attr))),
+    "alignment": lambda attr: attr is None or (_is_count(attr) and attr.bit_count() == 1),
     "bits": lambda attr: True,  # rule 6
 }
 _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items()}

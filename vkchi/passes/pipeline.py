@@ -72,6 +72,7 @@ ENTRIES: dict[str, Entry] = {
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
     "access": Entry("access:lower_access"),
+    "neighbours": Entry("neighbours:join_neighbours", "caps"),
     "streams": Entry("streams:lower_random"),
     "records": Entry("records:lower_reports"),
     "fission": Entry("fission:cut_long_loops"),
@@ -128,6 +129,9 @@ PER_DISPATCH: tuple[Step, ...] = (
 LOWERING: tuple[Step, ...] = (
     Step("access", "addresses are arithmetic like any other from here on"),
     Step("licm", "the parts of addresses that a serial loop does not change", ("access",)),
+    Step(
+        "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
+    ),
     Step("streams", "nobody asks any more whether a Func draws"),
     Step("records", "last: until here, reports touch no memory"),
 )

@@ -241,6 +241,7 @@ def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int
     """Pointers are cast and selected as pairs of words, which all drivers know."""
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     t_id = em.stored_id(place.stored)
+    first *= place.scalar.bits // place.stored.bits
     index = sum_index(em, place.index, place.constant + first, place.width)
     opcode = spec.OpAccessChain if place.ok else spec.OpInBoundsAccessChain
     pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
@@ -277,7 +278,7 @@ def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
     place = em.places[op.args[0]]
     t_id = em.type_id(place.scalar)
     if isinstance(place, BufferPlace):
-        return _load_buffer(em, place, t_id)
+        return _load_buffer(em, place, t_id, op.attr)
     if isinstance(place, LocalPlace):
         return tuple([em.op(spec.OpLoad, t_id, p) for p in _local_pointers(em, place)])
     return (em.op(spec.OpLoad, t_id, place.pointer, *_access(place)),)
@@ -285,13 +286,15 @@ def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_store(em: Emitter, op: Op) -> None:
     """store: the components to a place."""
-    store_place(em, em.places[op.args[0]], em.ids[op.args[1]])
+    store_place(em, em.places[op.args[0]], em.ids[op.args[1]], op.attr)
 
 
-def store_place(em: Emitter, place: Place, values: tuple[int, ...]) -> None:
-    """Put components at a place."""
+def store_place(
+    em: Emitter, place: Place, values: tuple[int, ...], aligned: int | None = None
+) -> None:  # fmt: skip
+    """Put components at a place that is aligned to so many bytes."""
     if isinstance(place, BufferPlace):
-        _store_buffer(em, place, values)
+        _store_buffer(em, place, values, aligned)
     elif isinstance(place, LocalPlace):
         for pointer, value in zip(_local_pointers(em, place), values, strict=True):
             em.act(spec.OpStore, pointer, value)
@@ -299,7 +302,7 @@ def store_place(em: Emitter, place: Place, values: tuple[int, ...]) -> None:
         em.act(spec.OpStore, place.pointer, values[0], *_access(place))
 
 
-def _access(place: BufferPlace | SharedPlace | WordPlace) -> tuple[int, ...]:
+def _access(place: SharedPlace | WordPlace) -> tuple[int, ...]:
     if isinstance(place, SharedPlace):
         return ()
     return (MemoryAccess.Aligned, place.scalar.size_bytes)
@@ -317,12 +320,22 @@ def _runs(count: int) -> list[tuple[int, int]]:
     return [(k, min(VECTOR_MAX, count - k)) for k in range(0, count, VECTOR_MAX)]
 
 
-def _load_buffer(em: Emitter, place: BufferPlace, t_id: int) -> tuple[int, ...]:
+def _aligned(place: BufferPlace, first: int, aligned: int | None) -> tuple[int, ...]:
+    """The memory operands of an access from component `first` on, of a place that is a multiple of
+    so many bytes."""
+    size = place.scalar.size_bytes
+    at = first * size
+    return (MemoryAccess.Aligned, max(size, min(aligned or size, at & -at or aligned or size)))
+
+
+def _load_buffer(
+    em: Emitter, place: BufferPlace, t_id: int, aligned: int | None
+) -> tuple[int, ...]:  # fmt: skip
     out: list[int] = []
     for first, count in _runs(place.count):
         whole_id = vector_id(em, place.scalar, count)
         pointer = buffer_pointer(em, place, first, count)
-        whole = em.op(spec.OpLoad, whole_id, pointer, *_access(place))
+        whole = em.op(spec.OpLoad, whole_id, pointer, *_aligned(place, first, aligned))
         if count == 1:
             out.append(whole)
         else:
@@ -330,10 +343,13 @@ def _load_buffer(em: Emitter, place: BufferPlace, t_id: int) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _store_buffer(em: Emitter, place: BufferPlace, values: tuple[int, ...]) -> None:
+def _store_buffer(
+    em: Emitter, place: BufferPlace, values: tuple[int, ...], aligned: int | None
+) -> None:  # fmt: skip
     for first, count in _runs(place.count):
         value = values[first]
         if count > 1:
             whole_id = vector_id(em, place.scalar, count)
             value = em.op(spec.OpCompositeConstruct, whole_id, *values[first : first + count])
-        em.act(spec.OpStore, buffer_pointer(em, place, first, count), value, *_access(place))
+        pointer = buffer_pointer(em, place, first, count)
+        em.act(spec.OpStore, pointer, value, *_aligned(place, first, aligned))

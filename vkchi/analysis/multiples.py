@@ -1,0 +1,68 @@
+"""By which power of two an integer can be divided, whatever the numbers of a launch are.
+
+Arithmetic wraps at a width that is a power of two, so what is known of low bits stays true.
+
+Must not know: what is done with the answers.
+
+    >>> Multiples().of(mul_i_4)     # 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Op, Value
+from vkchi.types import Scalar, is_integral
+
+MOST = 64  # more is of no use
+DEEPEST = 16
+LEAST = ("add", "sub", "or", "xor", "min", "max")  # what both can be divided by
+SAME = ("neg", "bitcast", "cast")
+
+
+class Multiples:
+    """Powers of two by value, found when asked for."""
+
+    def __init__(self) -> None:
+        self.found: dict[Value, int] = {}
+
+    def of(self, v: Value, depth: int = 0) -> int:
+        """A power of two that divides the integer; MOST at most, 1 where nothing is known."""
+        known = self.found.get(v)
+        if known is None:
+            known = min(self._find(v, depth), MOST) if depth < DEEPEST else 1
+            self.found[v] = known
+        return known
+
+    def _find(self, v: Value, depth: int) -> int:
+        if not isinstance(v, Op) or not isinstance(v.type, Scalar) or not is_integral(v.type):
+            return 1
+        number = constant_int(v)
+        if number is not None:
+            return number & -number or MOST
+        rule = RULES.get(v.kind)
+        if rule is None or not all(map(is_integer, v.args)):
+            return 1
+        return rule(v, [self.of(x, depth + 1) for x in v.args])
+
+
+def is_integer(v: Value) -> bool:
+    """Whether a value is a scalar integer."""
+    return isinstance(v.type, Scalar) and v.type.kind in "iu"
+
+
+def _shifted(op: Op, known: list[int]) -> int:
+    by = constant_int(op.args[1])
+    return known[0] << by if by is not None and 0 <= by < MOST else 1
+
+
+RULES: dict[str, Callable[[Op, list[int]], int]] = {
+    **dict.fromkeys(LEAST, lambda op, known: min(known)),
+    **dict.fromkeys(SAME, lambda op, known: known[0]),
+    "mul": lambda op, known: known[0] * known[1],
+    "and": lambda op, known: max(known),
+    "shl": _shifted,
+    "mod": lambda op, known: min(known),
+    "rem": lambda op, known: min(known),
+}

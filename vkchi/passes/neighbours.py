@@ -1,0 +1,360 @@
+"""Loads and stores of neighbours become one access of a vector.
+
+Neighbours are scalars of one array whose addresses have the same offset and constants one behind
+the other. What stands between two accesses in their region must not touch the place that is moved:
+loads move up to the first of them, stores down to the last (`alias` says what may be one memory).
+Nothing moves across a synchronisation or an end of the invocation, nor into or out of a region.
+
+    %p = address %x, %o [0]; %a = load %p          %p = address %x, %o [0] : ptr<f32<2> global>
+    %q = address %x, %o [1]; %b = load %q    ->    %v = load %p [8] : f32<2>; %a = extract %v [0]; …
+
+A vector's place needs no more alignment than its scalar's; what is proved of it (the array's
+attribute `aligned`, `analysis.multiples` of the offset) is said at the access. Processors access
+one lane after the other, each scalar of a vector by itself: there, what is known to be aligned is
+taken in words of 64 bits, as far as the device has them.
+
+Runs behind `access` and `licm`, which makes offsets equal and accesses meet. Owns: which accesses
+become one, and how wide. Must not know: layouts, SPIR-V.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from vkchi.analysis.alias import EXITS, SYNCS, Changes, ChangeTable, may_share
+from vkchi.analysis.multiples import MOST, Multiples
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, has_kind, walk
+from vkchi.ir.ops import READS, WRITES
+from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
+from vkchi.passes.map_grid import is_processor
+from vkchi.passes.offsets import Writer
+from vkchi.target.caps import SMALLEST, Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1
+
+WIDEST = 4  # components of a vector
+FARTHEST = 128  # ops between accesses that become one: values wait in registers meanwhile
+WORDS = (8, 4)  # bytes
+
+
+class Run(NamedTuple):
+    """The scalars of type `scalar` from `first` up to `end`, counted from an offset of an array."""
+
+    array: Value
+    offset: Value | None
+    scalar: Scalar
+    first: int
+    end: int
+
+    def meets(self, other: Run) -> bool:
+        """Whether a scalar is in both, of one offset."""
+        return self.first < other.end and other.first < self.end
+
+
+class Chunk:
+    """The scalars of `run`, accessed at once: as a vector of `word`, a scalar that holds one or
+    several of them. `aligned`: bytes that the place is a multiple of."""
+
+    __slots__ = ("aligned", "run", "word")
+
+    def __init__(self, run: Run, word: Scalar, aligned: int) -> None:
+        self.run, self.word, self.aligned = run, word, aligned
+
+    @property
+    def per_word(self) -> int:
+        """Scalars in a word."""
+        return self.word.bits // self.run.scalar.bits
+
+    @property
+    def lanes(self) -> int:
+        """Words."""
+        return (self.run.end - self.run.first) // self.per_word
+
+    @property
+    def type(self) -> Scalar | Tensor:
+        """What is loaded or stored."""
+        return Tensor.of(self.word, (self.lanes,)) if self.lanes > 1 else self.word
+
+
+def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
+    """The Func with wide accesses."""
+    if not has_kind(fn.body, ("address",)):
+        return fn
+    plan = Plan(caps)
+    plan.region(fn.body)
+    if not plan.chunks:
+        return fn
+    body = Joiner(plan, fn).region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+def run_of(op: Op) -> Run | None:
+    """What a load or store touches, if that is known: not behind a verdict, nor in memory of a
+    workgroup or of an invocation."""
+    at = op.args[0]
+    if op.kind not in ("load", "store") or not isinstance(at, Op) or at.kind != "address":
+        return None
+    t, array = at.type, at.args[0]
+    assert isinstance(t, Ptr) and isinstance(array.type, Array)
+    scalar, count = scalar_of(t.elem), t.elem.size if isinstance(t.elem, Tensor) else 1
+    is_plain = t.space == "global" and scalar.bits == array.type.stored.bits
+    if not is_plain or at.args[-1].type is u1:
+        return None
+    offset = at.args[1] if len(at.args) > 1 else None
+    return Run(array, offset, scalar, at.attr, at.attr + count)
+
+
+# --- what may become one -------------------------------------------------------------------------
+
+Key = tuple[str, Value, "Value | None", Scalar]
+
+
+class Group:
+    """Accesses that may become one as far as what lies between them goes; `blocked` is what was
+    written since the first load."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.members: list[tuple[Op, Run]] = []
+        self.blocked: list[Run] = []
+
+
+class Plan:
+    """The `chunks` of each load and store that changes."""
+
+    def __init__(self, caps: Caps) -> None:
+        self.words = WORDS[0 if caps.int64 else 1 :] if is_processor(caps) else ()
+        self.multiples, self.changes = Multiples(), ChangeTable()
+        self.chunks: dict[Op, tuple[Chunk, ...]] = {}
+        self.groups: dict[Key, Group] = {}
+
+    def region(self, region: Region) -> None:
+        """Look at a region and at those in it."""
+        outer, self.groups = self.groups, {}
+        for k, op in enumerate(region.ops):
+            if op.regions:
+                for inner in op.regions:
+                    self.region(inner)
+                self.pass_regions(self.changes.of(op.regions))
+            elif op.kind in SYNCS or op.kind in EXITS:
+                self.close(list(self.groups))
+            elif op.kind in READS or op.kind in WRITES:
+                self.pass_access(op)
+                self.add(op, k)
+        self.close(list(self.groups))
+        self.groups = outer
+
+    def pass_regions(self, changes: Changes) -> None:
+        """Nothing moves across regions that may touch it."""
+        if changes.sync or changes.ends:
+            self.close(list(self.groups))
+        written = {p.base for p in changes.writes}
+        touched = {"load": written, "store": written.union(p.base for p in changes.reads)}
+        self.close([k for k in self.groups if any(may_share(k[1], b) for b in touched[k[0]])])
+
+    def pass_access(self, op: Op) -> None:
+        """Close the groups in which something would move across an access that may touch it."""
+        run, base = run_of(op), base_of(op.args[0])
+        ended = []
+        for key, group in self.groups.items():
+            kind, array, offset, _ = key
+            if (kind == "load" and op.kind not in WRITES) or not may_share(array, base):
+                continue
+            if run is None or run.array is not array or run.offset is not offset:
+                ended.append(key)
+            elif kind == "load":
+                group.blocked.append(run)
+            elif any(run.meets(other) for _, other in group.members):
+                ended.append(key)
+        self.close(ended)
+
+    def add(self, op: Op, k: int) -> None:
+        """Let an access join those of its kind from its offset."""
+        run = run_of(op)
+        if run is None:
+            return
+        key = (op.kind, run.array, run.offset, run.scalar)
+        group = self.groups.get(key)
+        if group is not None and (k - group.start > FARTHEST or any(map(run.meets, group.blocked))):
+            self.close([key])
+            group = None
+        if group is None:
+            group = self.groups[key] = Group(k)
+        group.members.append((op, run))
+
+    # --- how wide
+
+    def close(self, keys: Sequence[Key]) -> None:
+        """No access joins these groups any more: cut what they touch."""
+        for key in keys:
+            members = sorted(self.groups.pop(key).members, key=lambda m: m[1].first)
+            for near in stretches(members):
+                self.cut(near)
+
+    def cut(self, members: list[tuple[Op, Run]]) -> None:
+        """Cut what these accesses touch, which has no gaps, if fewer accesses do."""
+        run = members[0][1]._replace(end=max(r.end for _, r in members))
+        if run.end - run.first == 1:
+            return
+        chunks = list(self.pieces(run))
+        old, new = [c for _, r in members for c in plain(r)], cost(chunks)
+        is_same = len(members) == 1 and len(chunks) == len(old)
+        if new >= cost(old) and not (is_same and chunks[0].aligned > run.scalar.size_bytes):
+            return
+        for op, r in members:
+            self.chunks[op] = tuple([c for c in chunks if c.run.meets(r)])
+
+    def pieces(self, run: Run) -> Iterator[Chunk]:
+        """A run as aligned vectors, or as words where the device wants them."""
+        scalar, size = run.scalar, run.scalar.size_bytes
+        by = MOST if run.offset is None else self.multiples.of(run.offset)
+        base = min(max(attributes_of(run.array).aligned, size), by * size)
+        k = run.first
+        while k < run.end:
+            aligned = min(base, (k & -k) * size) if k else base
+            left = run.end - k
+            word = next((w for w in self.words if size < w <= min(aligned, left * size)), size)
+            many = word // size
+            count = min(left // many, WIDEST) * many
+            if many == 1:
+                count = min(count, to_next(k, self.step(base // size, size)))
+            part = run._replace(first=k, end=k + count)
+            yield Chunk(part, scalar if many == 1 else scalar_named(f"u{8 * word}"), aligned)
+            k += count
+
+    def step(self, aligned: int, size: int) -> int:
+        """How many scalars there are between places where an access may well begin."""
+        words = [w // size for w in self.words if w > size]
+        return min([aligned, WIDEST, *words])
+
+
+def to_next(k: int, step: int) -> int:
+    """How far the next place is that is aligned to so many scalars."""
+    return step - k % step if k % step else WIDEST
+
+
+def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
+    """Accesses, in the order of where they begin, cut where there is a gap."""
+    near: list[tuple[Op, Run]] = []
+    end = 0
+    for member in members:
+        if near and member[1].first > end:
+            yield near
+            near = []
+        end = max(end, member[1].end) if near else member[1].end
+        near.append(member)
+    if near:
+        yield near
+
+
+def plain(run: Run) -> Iterator[Chunk]:
+    """An access as it stands: the emitter cuts it to vectors."""
+    for k in range(run.first, run.end, WIDEST):
+        part = run._replace(first=k, end=min(k + WIDEST, run.end))
+        yield Chunk(part, run.scalar, run.scalar.size_bytes)
+
+
+def cost(chunks: Sequence[Chunk]) -> tuple[int, int]:
+    """What is compared: words, then accesses."""
+    return sum(c.lanes for c in chunks), len(chunks)
+
+
+# --- writing them --------------------------------------------------------------------------------
+
+
+class Joiner(Writer):
+    """One run: `parts` are the scalars of each chunk that were loaded, or are to be stored."""
+
+    def __init__(self, plan: Plan, fn: Func) -> None:
+        super().__init__(self.visit_access)
+        self.chunks = plan.chunks
+        self.parts: dict[Chunk, list[Value]] = {}
+        self.waiting: dict[Chunk, dict[int, Value]] = {}
+        uses = Counter(v for op in walk(fn.body) for v in op.args)
+        uses.subtract(op.args[0] for op in self.chunks)
+        self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
+
+    def visit_access(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """What stands for a load, a store, or an address that is needed no longer."""
+        if op.kind == "address" and op in self.unused:
+            return (op,)
+        chunks = self.chunks.get(op)
+        if chunks is None:
+            return None
+        if op.kind == "load":
+            return (self.load(op, chunks),)
+        self.store(op, args[1], chunks)
+        return ()
+
+    def load(self, op: Op, chunks: Sequence[Chunk]) -> Value:
+        """The value of a load, from its chunks."""
+        run, t = run_of(op), op.type
+        assert run is not None and isinstance(t, Scalar | Tensor)
+        found: list[Value] = []
+        for chunk in chunks:
+            parts, start = self.loaded(chunk), chunk.run.first
+            found += parts[max(run.first - start, 0) : run.end - start]
+        return whole_of(self, found, t)
+
+    def loaded(self, chunk: Chunk) -> list[Value]:
+        """The scalars of a chunk, which is loaded where it is asked for first."""
+        if chunk not in self.parts:
+            at, t = self.address(chunk), chunk.type
+            whole = self.b.insert(Op("load", (at,), alignment(chunk), t, self.b.span))
+            words = parts_of(self, whole)
+            self.parts[chunk] = [v for word in words for v in self.unpacked(word, chunk)]
+        return self.parts[chunk]
+
+    def unpacked(self, word: Value, chunk: Chunk) -> Iterator[Value]:
+        """The scalars in a word; the first in its lowest bits."""
+        scalar, many = chunk.run.scalar, chunk.per_word
+        if many == 1:
+            yield word
+            return
+        for k in range(many):
+            by = self.number(k * scalar.bits, chunk.word)
+            low = self.op("shr", word, by, type=chunk.word) if k else word
+            yield from_stored(self, low, scalar)
+
+    def store(self, op: Op, value: Value, chunks: Sequence[Chunk]) -> None:
+        """Keep what is to be stored; the last store of a chunk does it."""
+        run = run_of(op)
+        assert run is not None
+        for k, v in zip(range(run.first, run.end), parts_of(self, value), strict=True):
+            chunk = next(c for c in chunks if c.run.first <= k < c.run.end)
+            parts = self.waiting.setdefault(chunk, {})
+            parts[k] = v
+            if len(parts) == chunk.run.end - chunk.run.first:
+                self.stored(chunk, [parts[k] for k in sorted(parts)])
+
+    def stored(self, chunk: Chunk, parts: list[Value]) -> None:
+        """Store a chunk."""
+        many = chunk.per_word
+        words = [self.packed(parts[k : k + many], chunk) for k in range(0, len(parts), many)]
+        args = (self.address(chunk), whole_of(self, words, chunk.type))
+        self.b.insert(Op("store", args, alignment(chunk), None, self.b.span))
+
+    def packed(self, parts: list[Value], chunk: Chunk) -> Value:
+        """The word of scalars."""
+        if chunk.per_word == 1:
+            return parts[0]
+        word = to_stored(self, parts[0], chunk.word)
+        for k, v in enumerate(parts[1:], 1):
+            high = to_stored(self, v, chunk.word)
+            by = self.number(k * chunk.run.scalar.bits, chunk.word)
+            high = self.op("shl", high, by, type=chunk.word)
+            word = self.op("or", word, high, type=chunk.word)
+        return word
+
+    def address(self, chunk: Chunk) -> Value:
+        """The place of a chunk."""
+        run, offset = chunk.run, chunk.run.offset
+        args = (run.array,) if offset is None else (run.array, self.map.get(offset, offset))
+        return self.op("address", *args, attr=run.first, type=Ptr.of(chunk.type, "global"))
+
+
+def alignment(chunk: Chunk) -> int | None:
+    """What is said at an access: nothing, where no more is known than what its scalar needs."""
+    return chunk.aligned if chunk.aligned > chunk.word.size_bytes else None
