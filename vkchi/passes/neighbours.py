@@ -27,8 +27,8 @@ from vkchi.analysis.multiples import MOST, Multiples
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, has_kind, walk
 from vkchi.ir.ops import READS, WRITES
+from vkchi.passes.cost_model import is_processor
 from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
-from vkchi.passes.map_grid import is_processor
 from vkchi.passes.offsets import Writer
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.tuples import NamedTuple
