@@ -158,6 +158,13 @@ def grow(x: ti.template()):
         x[i] = 2 * x[i] + 0 * ti.random()
 
 
+@ti.kernel
+def count_down(left: ti.template(), x: ti.template()):
+    left[None] -= 1
+    for i in x:
+        x[i] += 1
+
+
 @ti.ad.no_grad
 def clear(x):
     x.fill(0)
@@ -174,7 +181,20 @@ class Arrays:
         self.v = ti.field(ti.f32, SMALL, needs_grad=True)
         self.p = ti.field(ti.f32, SMALL, needs_dual=True)
         self.q = ti.field(ti.f32, (), needs_dual=True)
+        self.left = ti.field(ti.i32, ())
         self.placed: Any = None
+        builder, (array, number) = ti.graph.GraphBuilder(), symbols()
+        for _ in range(2):
+            builder.dispatch(add_array, array, number)
+        self.graph = builder.compile()
+        with ti.record() as self.loop:
+            count_down(self.left, self.x)
+
+
+def symbols() -> tuple[Any, Any]:
+    """Arguments of the graph: an array, a number."""
+    kind = ti.graph.ArgKind
+    return ti.graph.Arg(kind.NDARRAY, "x", ti.f32, ndim=1), ti.graph.Arg(kind.SCALAR, "by", ti.f32)
 
 
 class Worker(threading.Thread):
@@ -231,6 +251,8 @@ class Torture:
             "copy": self.copy, "place": self.place, "forward": self.go_forward,
             "hessian": self.multiply, "again": self.tape_again,
             "threads": self.launch_beside, "devices": self.open_devices,
+            "graph": self.run_graph, "record": self.record, "loop": self.go_round,
+            "sort": self.sort,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -326,6 +348,27 @@ class Torture:
             clear(v.a)
             square(v.v, v.loss)
 
+    def run_graph(self) -> None:
+        for k in range(3):
+            self.arrays.graph.run({"x": self.arrays.a, "by": 1.0 + k})
+
+    def record(self) -> None:
+        with ti.record() as recorded:
+            add(self.arrays.x)
+            add_array(self.arrays.b, 1.0)
+        recorded.run(3)
+
+    def go_round(self) -> int:
+        self.arrays.left[None] = 5
+        found: int = self.arrays.loop.run_while(self.arrays.left)
+        return found
+
+    def sort(self) -> None:
+        keys = ti.ndarray(ti.i32, 40)
+        keys.from_numpy(np.arange(40, 0, -1, dtype=np.int32))
+        ti.algorithms.parallel_sort(keys)
+        assert keys[0] == 1 and keys[39] == 40, "not sorted"
+
     def open_devices(self) -> None:
         """One that nobody closes, one that is closed while its memory is looked at."""
         abandoned = open_device()
@@ -361,6 +404,7 @@ class Torture:
         assert v.loss[None] == 9 * SMALL, "wrong loss"
         assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
         self.check_modes()
+        self.check_graphs()
         made = ti.ndarray(ti.f32, 50)
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
 
@@ -379,6 +423,17 @@ class Torture:
         assert (self.multiply() == 2).all(), "wrong product with the Hessian"
         self.tape_again()
         assert (v.v.grad.to_numpy() == 128).all(), "wrong gradient in little memory"
+
+    def check_graphs(self) -> None:
+        """The same for what was recorded once."""
+        v = self.arrays
+        v.a.fill(0.0)
+        self.run_graph()
+        assert (v.a.to_numpy() == 12).all(), "wrong graph"
+        v.x.fill(0.0)
+        assert self.go_round() == 5 and v.left[None] == 0, "wrong loop"
+        self.record()
+        assert (v.x.to_numpy() == 8).all(), "wrong recording"
 
     def check_soon(self) -> None:
         """Whether the next launches are right. Raises AssertionError."""
