@@ -440,6 +440,7 @@ class Device(Recorder):
                 if not self.closed and not self.is_done_within(GRACE_S):
                     print(f"vkchi: kernels still run on {self.name}; {WAYS_OUT}", file=sys.stderr)
             self.close()
+            self._seen.clear()  # here: what is registered with `atexit` by now is not called
         except KeyboardInterrupt:
             end_process()
 

@@ -334,3 +334,32 @@ except KeyboardInterrupt:
 """
     )
     assert check_output(source) == "interrupted"
+
+
+HOLDING = """
+import vkchi as ti
+ti.init()
+x = ti.field(ti.f32, 10)
+@ti.kernel
+def double():
+    for i in x:
+        x[i] = 2 * x[i] + 1
+double()
+import vkchi.device as held
+load = held.Device.load
+held.Device.load = lambda *args: load(*args)
+print(x[0])
+"""
+
+
+def test_memory_is_left_to_the_end_of_the_process(tmp_path: Path) -> None:
+    """What is destroyed when modules are gone calls no driver, whatever a program holds."""
+    program = tmp_path / "program.py"
+    program.write_text(HOLDING)
+    for _ in range(2):  # the second finds the kernel in the cache, and loads fewer modules
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "VKCHI_CACHE_DIR": str(tmp_path)},
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
