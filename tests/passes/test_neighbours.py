@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from vkchi.ir.verify import verify
 from vkchi.passes.neighbours import join_neighbours
 from vkchi.target.caps import FULL
 
-PROCESSOR = replace(FULL, subgroup_size=8)
+PROCESSOR = FULL._replace(subgroup_size=8)
 COPY = """
 func @copy(%x: array<{t}[?]> apart aligned {aligned}, %y: array<{t}[?]> {y}, %i: u32) {{
   %c{count} = const {count} : u32
@@ -89,5 +88,5 @@ def test_words_of_processors(name: str) -> None:
 
 
 def test_words_without_64_bits() -> None:
-    made = join_neighbours(copy_of("u8", 8), replace(PROCESSOR, int64=False))
+    made = join_neighbours(copy_of("u8", 8), PROCESSOR._replace(int64=False))
     assert accesses(made) == both("u32<2>", 8)
