@@ -175,6 +175,10 @@ class KernelAssertionError(KernelRuntimeError, AssertionError):
     """An `assert` inside a kernel failed, or a check of debug mode."""
 
 
+class VerifyError(KernelAssertionError):
+    """A device does not do what the reference interpreter does."""
+
+
 class DataAccessError(GradientError, KernelAssertionError):
     """A kernel breaks one of Taichi's data-access rules, in a tape that was asked to find that; an
     AssertionError for Taichi."""

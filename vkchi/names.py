@@ -62,6 +62,7 @@ PUBLIC = {
     "lang.struct": "Struct dataclass",
     "aot.capabilities": "DeviceCapability",
     "aot.loaded": "load",
+    "crosscheck": "verify",
     "graph.record": "record",
     "ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
     "tools.image": "hex_to_rgb rgb_to_hex",

@@ -33,7 +33,7 @@ DEVICE = ("device buffer vk runtime reports profiler",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
-L6 = ("kernel launch signature tape races ad texture tools experimental operators",)
+L6 = ("kernel launch signature tape races ad texture tools experimental operators crosscheck",)
 ALGORITHMS = ("algorithms linalg gui graph aot",)
 L7 = ("__init__ names __main__ cli compat",)
 

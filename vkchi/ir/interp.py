@@ -38,7 +38,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_arra
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
 from vkchi.ir.memory import ArrayValue, Place, WordPlace
 from vkchi.ir.names import TEMP
-from vkchi.ir.ops import ATOMICS, TABLE
+from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
@@ -52,6 +52,7 @@ SIZE_LIMIT = 1 << 26  # numbers in one array; an example, a test, not a simulati
 AXES_LIMIT = 32  # of numpy before 2.0
 
 Compute = Callable[[str, Sequence[Any], Any, Type], Any]  # as `evaluate`
+Watch = Callable[[Op, Any, "tuple[int, ...] | None"], None]
 Steps = Generator[None, None, tuple[Any, ...]]  # stops at barriers
 
 
@@ -73,10 +74,12 @@ def run(
     args: Mapping[str, Any],
     reports: list[Report] | None = None,
     compute: Compute = evaluate,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Run, changing the arrays of `args` in place; every array by name, temporaries included.
     What the code reports is appended to `reports`. `compute` stands in for `evaluate`, to see what
-    becomes of code on a device that computes otherwise, within what Vulkan allows.
+    becomes of code on a device that computes otherwise, within what Vulkan allows. `watch` is told
+    of each op that writes to a place, with the array and the index there (None: outside).
 
     Raises ArgumentError for arguments that do not fit the parameters, InternalError for IR that
     cannot run.
@@ -88,7 +91,7 @@ def run(
             for p in fn.params:
                 if p.name not in bound:
                     bound[p.name] = _bind(p, args)
-            _Dispatch(fn, bound, [] if reports is None else reports, compute).run()
+            _Dispatch(fn, bound, [] if reports is None else reports, compute, watch).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
 
 
@@ -131,9 +134,10 @@ class _Dispatch:
     """One Func being run. `env` holds the values defined so far."""
 
     def __init__(
-        self, fn: Func, bound: Mapping[str, Any], reports: list[Report], compute: Compute
-    ) -> None:
-        self.fn, self.reports, self.compute = fn, reports, compute
+        self, fn: Func, bound: Mapping[str, Any], reports: list[Report], compute: Compute,
+        watch: Watch | None,
+    ) -> None:  # fmt: skip
+        self.fn, self.reports, self.compute, self.watch = fn, reports, compute, watch
         self.steps = 0
         self.seed = int(bound.get(SEED, 0))
         self.env: dict[Value, Any] = {}
@@ -250,6 +254,8 @@ class Invocation:
         args = [self.env[v] for v in op.args]
         act = _ACTS.get(op.kind)
         if act is not None:
+            if self.dispatch.watch is not None and op.kind in WRITES and type(args[0]) is Place:
+                self.dispatch.watch(op, args[0].array, args[0].index)
             return act(self, op, args)
         return self.dispatch.compute(op.kind, args, op.attr, op.type)
 
