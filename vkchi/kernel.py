@@ -28,6 +28,7 @@ from vkchi.errors import (
 )
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
+from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
@@ -45,6 +46,7 @@ C = TypeVar("C")
 
 
 T = TypeVar("T")
+MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts of it
 
 
 class Kernel:
@@ -143,7 +145,7 @@ class Kernel:
                     for part in identities(key):
                         forget = functools.partial(forget_stale_plans, weakref.ref(self))
                         part.watch(runtime.device.partings, forget)
-                    self._plans[key] = plan
+                    remember(self._plans, key, plan, MOST_PLANS)
             return plan
 
     def _make_plan(

@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -50,6 +51,9 @@ class Arch(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Arch.{self.name}>"
+
+
+MOST_COMPILED = 100_000  # kernels of which is known how long compiling took
 
 
 class Arches(list[Arch]):
@@ -95,7 +99,7 @@ class Runtime:
         self.watched_reads: list[tuple[str, Span | None]] = []
         self._reports: Reports | None = None
         self.profiler: KernelProfiler | None = None
-        self.compiled: list[tuple[str, float]] = []  # kernels, and seconds
+        self.compiled: deque[tuple[str, float]] = deque(maxlen=MOST_COMPILED)  # and seconds
         self.recording: Any = None  # what was last to record kernel calls: `tape`, where it does
         self.host_arrays: Any = None
         self.deferred = deferred

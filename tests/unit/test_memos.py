@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import inspect
+import pkgutil
 import weakref
+from collections import deque
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
+import vkchi
+from tests.unit.kernels import Field, define, lower
+from vkchi.compiler import build
+from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.weak import LEAST, WeakTable
 from vkchi.ir import builder, verify
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
+from vkchi.target.caps import FULL
+from vkchi.target.options import Options
 from vkchi.types import Array, Type, f32, i32
 
 
@@ -80,3 +92,79 @@ def test_what_comes_while_a_table_is_tidied_stays() -> None:
     assert Meddling.met
     assert table.get(-1) is kept[0]
     assert len(table) == LEAST + 2
+
+
+# --- every cache ---------------------------------------------------------------------------------
+
+# Caches without a limit, and why they need none.
+FEW = {
+    "vkchi.types.integers.range_of": "number types",
+    "vkchi.linalg.matrixfree.vectors_of": "number types",
+}
+
+
+def modules() -> list[ModuleType]:
+    """Every module of vkchi that can be imported here."""
+    names = (m.name for m in pkgutil.walk_packages(vkchi.__path__, "vkchi."))
+    return [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+
+
+def caches() -> dict[str, Any]:
+    """Functions that remember what they gave, by name."""
+    found = (v for m in modules() for v in vars(m).values() if hasattr(v, "cache_info"))
+    return {f"{v.__module__}.{v.__qualname__}": v for v in found}
+
+
+def test_caches_have_a_limit() -> None:
+    """But those of functions without parameters."""
+    free = {
+        name for name, f in caches().items()
+        if f.cache_info().maxsize is None and inspect.signature(f).parameters
+    }  # fmt: skip
+    assert {n for n in free if n.startswith("vkchi.")} == FEW.keys()
+
+
+def tables() -> dict[str, int]:
+    """How many entries tables of modules and classes have, when caches with a limit are empty."""
+    for f in caches().values():
+        f.cache_clear()
+    verify._GOOD.clear()
+    verify._GOOD_ARRAYS.clear()
+    gc.collect()
+    kinds = dict, list, set, deque, WeakTable
+    found = {}
+    for m in modules():
+        classes = [v for v in vars(m).values() if isinstance(v, type)]
+        places = [m, *(v for v in classes if v.__module__ == m.__name__)]
+        for place in places:
+            found.update({
+                f"{m.__name__}.{getattr(place, '__qualname__', '')}.{name}": len(v)
+                for name, v in list(vars(place).items()) if isinstance(v, kinds)
+            })  # fmt: skip
+    return found
+
+
+def compiled(number: int) -> None:
+    """Compile a kernel with constants and shapes that no other one has."""
+    x = Field(np.zeros((number % 50 + 1, 7 + number), np.float32))
+    fn = define(f"def f(y: ti.types.ndarray()):\n    for i in y:\n        y[i] += x[0, i] * {number}.5 + {number}", x=x)  # fmt: skip  # noqa: E501
+    build(lower(fn, np.zeros(4, np.float32)).func, Options(), FULL)
+
+
+def test_tables_do_not_grow() -> None:
+    compiled(1000)
+    before = tables()
+    for number in range(60):
+        compiled(number)
+    after = tables()
+    assert {name: n for name, n in after.items() if n > before.get(name, 0) + 5} == {}
+
+
+def test_the_oldest_go() -> None:
+    table: dict[int, int] = {}
+    for k in range(10):
+        remember(table, k, k * k, 4)
+    assert list(table) == [6, 7, 8, 9]
+    remember(table, 6, 0, 4)
+    assert table[6] == 0
+    assert len(table) == 4

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
     return apply(cx, op, operand(cx, x), operand(cx, y))
 
 
-@cache
+@lru_cache(1024)
 def _direct_kind(op: str, t: Type) -> str:
     """The IR op that `op` is on two operands of type t as they are; "" where it is more."""
     rule = RULES.get(op)

@@ -11,7 +11,7 @@ beside f64, else default_fp at least; a truth value is u1. Must not know: operat
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def is_target(x: Any) -> bool:
     return is_target_class(cls)
 
 
-@cache
+@lru_cache(1024)  # classes of users, too
 def is_target_class(cls: type) -> bool:
     """Whether instances have what `values.Target` asks for."""
     return all(hasattr(cls, name) for name in ("load", "store", "atomic"))

@@ -10,6 +10,7 @@ from typing import Any
 from vkchi.autodiff.memory import copy_array
 from vkchi.compiler import build
 from vkchi.fields.storage import Storage
+from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
@@ -21,10 +22,11 @@ from vkchi.launch.executable import Executable
 from vkchi.ndarray import Ndarray
 from vkchi.types import i32, ndarray, template
 
+MOST_KERNELS = 256  # of each kind that are kept: one for each type, shift or first index
 NDARRAY, FIELD = ndarray(), template()  # one of each: the kernels are found by them
 
 
-@functools.cache
+@functools.lru_cache(MOST_KERNELS)
 def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
     """The kernel that copies elements between arrays that are passed in these ways; `between` is
     how far the source's first indices are from the target's."""
@@ -58,7 +60,7 @@ def copy_tensor(target: Storage, tensor: Any) -> None:
     make_copy(type_for(target), tensor_type(target.elem), between)(target, tensor)
 
 
-@functools.cache
+@functools.lru_cache(MOST_KERNELS)
 def tensor_type(elem: Any) -> Any:
     """How kernels take a tensor whose last axes are those of an element."""
     return ndarray(dtype=elem)
@@ -75,7 +77,7 @@ def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
     return array[place]
 
 
-@functools.cache
+@functools.lru_cache(MOST_KERNELS)
 def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], parts: int) -> Any:
     """The kernel that copies elements in the order of their indices between arrays of different
     shapes; the source has its elements' components, if `parts`, as a last axis."""
@@ -138,5 +140,5 @@ def mover(array: Storage, *, adds: bool) -> Executable:
             b.emit("yield")
         fn = Func("move", (target, source), body)
         found = Executable(runtime, build(fn, runtime.options, runtime.device.caps))
-        runtime.movers[t, adds] = found
+        remember(runtime.movers, (t, adds), found, MOST_KERNELS)
     return found
