@@ -15,6 +15,7 @@ from tests.devices import FEW_GROUPS, like_gpu
 from vkchi.ir.core import find_parallel
 from vkchi.passes import map_grid, pipeline
 from vkchi.runtime import current
+from vkchi.spirv.reshape import reshaped
 
 pytestmark = pytest.mark.usefixtures("as_gpu")
 
@@ -133,6 +134,37 @@ def test_more_workgroups_than_the_device_counts(mapped: list[Any]) -> None:
     groups = [-(-n // length) for n, length in zip(shape[::-1], tile[::-1])]
     assert all(n > most for n, most in zip(groups, FEW_GROUPS))
     np.testing.assert_array_equal(a, expected([(0, n) for n in shape], shape))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(900, 3), (3, 900), (300, 1), (1, 1), (2, 2), (61, 5, 3), (3, 5, 61), (400, 1, 2)],
+    ids=str,
+)
+def test_short_axes_get_other_workgroups(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where extents are known at launch only: most of a row of 128 would idle."""
+    made: list[tuple[int, ...]] = []
+
+    def noting(shader: Any, block: Any) -> Any:
+        made.append(tuple(block))
+        return reshaped(shader, block)
+
+    monkeypatch.setattr("vkchi.spirv.reshape.reshaped", noting)
+
+    @ti.kernel
+    def add(a: ti.types.ndarray()):
+        for I in ti.grouped(a):
+            a[I] += I[0] * 1000 + I[1] * 7 + 1
+
+    for _ in range(2):
+        a = np.zeros(shape, np.int32)
+        add(a)
+        want = np.indices(shape)
+        np.testing.assert_array_equal(a, want[0] * 1000 + want[1] * 7 + 1)
+    assert len(made) == (shape[-1] < 64 and np.prod(shape) > 60)
+    assert all(np.prod(block) == 128 and block[0] < 128 for block in made)
 
 
 def test_the_number_of_an_iteration(mapped: list[Any]) -> None:

@@ -17,13 +17,15 @@ NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
 @pytest.mark.parametrize(
     ("extents", "tile"),
     [
-        ((None, None), (4, 32)),
-        ((1024, 1024), (4, 32)),
+        ((None, None), (1, 128)),  # the first index is the workgroup's
+        ((1024, 1024), (1, 128)),
+        ((1022, 1022), (1, 128)),
+        ((480, 640), (1, 128)),
         ((1000, 3), (32, 3)),  # whole subgroups, and none idle
-        ((3, 1000), (3, 32)),
-        ((None, None, None), (1, 4, 32)),  # the third index is the workgroup's
+        ((3, 1000), (1, 125)),  # which divides it
+        ((None, None, None), (1, 1, 128)),
         ((5, 5, 5), (5, 5, 5)),
-        ((1000, 1), (128, 1)),
+        ((1000, 1), (125, 1)),
         ((1, 1), (1, 1)),
     ],
 )

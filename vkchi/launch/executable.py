@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
+from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
@@ -178,6 +179,7 @@ class Step:
         shader = dispatch.shader
         self.runtime, self.grid = runtime, shader.grid
         self.pipeline = runtime.device.load(shader)
+        self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
         self.counts = [compile_count(axis.length, read) for axis in shader.grid.axes]
         self.limits = runtime.device.caps.workgroup_count
@@ -212,19 +214,26 @@ class Step:
             if count <= 0:
                 return []
             groups = split_groups(-(-count // self.grid.block))
-            return [self._command(bound, [*flat, count], (*groups, 1))]
+            return [self._command(bound, self.pipeline, [*flat, count], (*groups, 1))]
         counts = [count(flat) for count in self.counts]
-        parts = dispatches_of(self.grid, counts, self.limits)
-        return [self._command(bound, [*flat, *counts, *bases], groups) for bases, groups in parts]
+        pipeline, grid = self.pipeline, self.grid
+        if counts and min(counts) > 0:
+            pipeline, grid = self.fitted.choose(counts)
+        return [
+            self._command(bound, pipeline, [*flat, *counts, *bases], groups)
+            for bases, groups in dispatches_of(grid, counts, self.limits)
+        ]
 
-    def _command(self, bound: Bound, flat: list[Any], groups: tuple[int, int, int]) -> Recorded:
+    def _command(
+        self, bound: Bound, pipeline: Any, flat: list[Any], groups: tuple[int, int, int]
+    ) -> Recorded:
         arrays = bound.arrays
         reads, writes = self.reads, self.writes
         if self.arg_reads:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
         if self.arg_writes:
             writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
-        return self.pipeline, self.pack(*self.pick(flat)), groups, reads, writes
+        return pipeline, self.pack(*self.pick(flat)), groups, reads, writes
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:

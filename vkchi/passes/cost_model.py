@@ -10,14 +10,16 @@ A device is described by its `Caps`, and of one of two kinds, told apart by the 
 - *Graphics cards*. An invocation costs nothing, integer division 20 to 40 instructions. So each
   iteration has an invocation of its own, and the hardware's indices along up to three axes are the
   loop's. A workgroup is cut into subgroups along x, then y, then z; what it leaves of its last one
-  idles. Memory is fetched in lines of 64 to 128 bytes: a row along x is best ROW numbers of 32
-  bits. Loops that read along one axis and write along another have tiles of TILE by TILE, of which
-  both ways each line is used whole while it is in the cache.
+  idles. Best is a workgroup that is one row along x: then all other indices are the workgroup's,
+  and what is computed of them alone, addresses of rows and comparisons, is computed once for it.
+  Memory is fetched in lines of 64 to 128 bytes. Loops that read along one axis and write along
+  another have tiles of TILE by TILE, of which both ways each line is used whole while it is in the
+  cache.
 
 A tile's cost (`cost_of`) is the share of invocations that idle, at the edges and in subgroups,
 GUARD more for each comparison that keeps some from running, and STRAY for each doubling that a
-row or a workgroup is away from what is best. Where the extents are not known, edges cost nothing: a
-loop whose fastest axis turns out to be short wastes most of each row.
+row or a workgroup is away from what is best. Where the extents are not known, edges cost nothing:
+the launch takes another tile where these turn out to be short (`launch/fitting.py`).
 
 Must not know: the IR.
 
@@ -48,7 +50,7 @@ WORTH_A_LOOP = 4  # iterations per invocation
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
 WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where there are enough
 
-ROW, TILE = 32, 16  # invocations along x; both ways, where lines are used both ways
+ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; both ways, where lines are used both ways
 GUARD = 0.02  # what a comparison costs, as a share of invocations
 STRAY = 0.03  # what a row, or a workgroup, of twice or half the best length costs
 WORST_TILE = 1.5  # invocations to those of one row; beyond that, dividing there is better
