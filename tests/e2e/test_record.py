@@ -214,6 +214,15 @@ def test_after_another_init(own_runtime: None) -> None:
         g.run()
 
 
+def test_algorithms_in_the_block() -> None:
+    x, values = ti.field(ti.i32, 100), np.random.default_rng(5).integers(0, 1000, 100)
+    with ti.record() as g:
+        ti.algorithms.parallel_sort(x)
+    x.from_numpy(values)
+    g.run()
+    assert (x.to_numpy() == np.sort(values)).all()
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -224,6 +233,15 @@ def test_what_would_be_of_no_run() -> None:
     def work():
         f[None] += 1
 
+    @ti.ad.grad_replaced
+    def custom():
+        work()
+
+    @ti.ad.grad_for(custom)
+    def custom_grad():
+        pass
+
+    matrix = ti.linalg.SparseMatrixBuilder(8, 8, max_num_triplets=8).build()
     cases: list[tuple[Any, str]] = [
         (lambda: x[0], "does not hold what they will write: read it after g.run"),
         (lambda: x.to_numpy(), "read it after g.run"),
@@ -236,6 +254,10 @@ def test_what_would_be_of_no_run() -> None:
         (lambda: add(1, np.zeros(8, np.float32)), "cannot be given a numpy array"),
         (lambda: work.grad(), r"work.grad\(\) cannot be called"),
         (lambda: add("1", x), "an f32 number is needed"),
+        (lambda: matrix @ y, "matrices, solvers and functions with gradients"),
+        (lambda: custom(), "matrices, solvers and functions with gradients"),
+        (lambda: ti.ad.clear_all_gradients(), "would be written once, now"),
+        (lambda: ti.ad.FwdMode(loss=f, param=x).__enter__(), "tapes do not nest"),
     ]
     for act, message in cases:
         with pytest.raises(KernelRuntimeError, match=message), ti.record() as g:

@@ -170,6 +170,12 @@ class Record(Block):
         """A kernel's gradient is called for. Raises KernelRuntimeError."""
         self._refuse(f"{name}.grad() cannot be called there")
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """What a tape has besides is asked for where Python computes from arrays."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse("matrices, solvers and functions with gradients cannot be used there")
+
     @staticmethod
     def _refuse(why: str) -> NoReturn:
         raise KernelRuntimeError(IN_BLOCK + why)
