@@ -21,6 +21,7 @@ NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
         ((1024, 1024), (1, 128)),
         ((1022, 1022), (1, 128)),
         ((480, 640), (1, 128)),
+        ((800, 800), (1, 160)),
         ((1000, 3), (32, 3)),  # whole subgroups, and none idle
         ((3, 1000), (1, 125)),  # which divides it
         ((None, None, None), (1, 1, 128)),

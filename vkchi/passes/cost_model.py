@@ -17,9 +17,10 @@ A device is described by its `Caps`, and of one of two kinds, told apart by the 
   cache.
 
 A tile's cost (`cost_of`) is the share of invocations that idle, at the edges and in subgroups,
-GUARD more for each comparison that keeps some from running, and STRAY for each doubling that a
-row or a workgroup is away from what is best. Where the extents are not known, edges cost nothing:
-the launch takes another tile where these turn out to be short (`launch/fitting.py`).
+GUARD more for each comparison that keeps some from running, ROWS for more than one row, and STRAY
+for each doubling that a row or a workgroup is away from what is best. Where the extents are not
+known, edges cost nothing: the launch takes another tile where these turn out to be short
+(`launch/fitting.py`).
 
 Must not know: the IR.
 
@@ -52,6 +53,7 @@ WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where th
 
 ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; both ways, where lines are used both ways
 GUARD = 0.02  # what a comparison costs, as a share of invocations
+ROWS = 0.1  # what it costs that a workgroup is of several rows, as computing what is one row's does
 STRAY = 0.03  # what a row, or a workgroup, of twice or half the best length costs
 WORST_TILE = 1.5  # invocations to those of one row; beyond that, dividing there is better
 HUGE = 1 << 20  # what an extent is taken to be that nobody knows
@@ -217,4 +219,6 @@ def cost_of(
     idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
     strays = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
     flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index is best the workgroup's
-    return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat)
+    is_row_best = wish.width == wish.size and not is_processor(caps)
+    rows = ROWS if is_row_best and width < size else 0.0
+    return idle, idle + GUARD * guards + STRAY * (sum(strays) + 0.5 * flat) + rows
