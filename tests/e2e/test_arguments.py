@@ -1,6 +1,7 @@
 """What kernels are called with: host arrays of every sort, numbers, templates, methods."""
 
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -419,3 +420,49 @@ def test_packs_take_numbers_that_fit(note, number):
         with pytest.raises(ti.TaichiRuntimeTypeError, match=f"{number} does not fit {note}"):
             wrong()
     assert made.a == 1
+
+
+SEEN = {
+    "numpy": np.from_dlpack,
+    "backwards": lambda x: np.from_dlpack(x)[::-1],
+    "torch": lambda x: pytest.importorskip("torch").from_dlpack(x),
+}
+
+
+@pytest.mark.parametrize("see", SEEN.values(), ids=SEEN.keys())
+@pytest.mark.parametrize("make", [ti.ndarray, ti.field])
+def test_an_array_and_a_view_of_it(make, see):
+    """What is copied there and back would undo what the kernel does to the array itself."""
+    x, other = make(ti.f32, 4), ti.ndarray(ti.f32, 4)
+    if x.host is None:
+        pytest.skip("no views of the device's memory here")
+
+    annotation = ti.template() if make is ti.field else ti.types.ndarray()
+
+    @ti.kernel
+    def both(a: annotation, b: ti.types.ndarray()):
+        for i in b:
+            a[i] += 1
+            b[i] += 10
+
+    @ti.kernel
+    def take(a: annotation, b: ti.types.ndarray()):
+        for i in b:
+            b[i] = a[i] + 1
+
+    @ti.kernel
+    def look(a: annotation, b: ti.types.ndarray(), c: ti.types.ndarray()):
+        for i in b:
+            c[i] = a[i] + 10 * b[i]
+
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    for kernel in (both, take):
+        for block in (nullcontext(), ti.ad.Tape(loss)):
+            message = "argument `b` is memory of the device's array `a`, and the kernel writes"
+            with pytest.raises(ti.TaichiRuntimeTypeError, match=message), block:
+                kernel(x, see(x))
+    x.fill(2)
+    look(x, see(x), other)
+    assert other.to_numpy().tolist() == [22] * 4
+    both(x, np.ones(4, np.float32))
+    assert x.to_numpy().tolist() == [3] * 4

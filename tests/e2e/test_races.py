@@ -82,6 +82,21 @@ def test_what_one_reads_and_another_one_changes() -> None:
     assert line_of(run, "x[i] += 0.5 * d") in text
 
 
+@pytest.mark.parametrize("make", [lambda: ti.ndarray(ti.i32, N), lambda: np.zeros(N, np.int32)])
+def test_one_array_as_two_arguments(make: Callable[[], Any]) -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray(), z: ti.types.ndarray()):
+        for i in range(N - 1):
+            x[i + 1] = y[i] + z[i] + 1
+
+    a, b, c = make(), make(), make()
+    assert told(lambda: run(a, b, c)) == []
+    (text,) = told(lambda: run(a, a, c))
+    assert "reads here an element of `x`" in text and line_of(run, "x[i + 1] =") in text
+    (text,) = told(lambda: run(b, a, b))
+    assert "reads here an element of `x`" in text
+
+
 def test_a_variable_of_the_kernel() -> None:
     x = ti.field(ti.f32, N)
     x.from_numpy(np.linspace(0, 1, N).astype(np.float32))

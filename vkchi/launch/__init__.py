@@ -167,6 +167,7 @@ class Plan:
                 imports = bound.imports
                 if imports:
                     bound.check_written(self)
+                    bound.check_apart(self, self.fields(args))
                 for check in self.checks:
                     check(bound.flat)
                 if imports:

@@ -11,14 +11,17 @@ import warnings
 from typing import Any
 
 from vkchi.errors import DeviceError, KernelRaceWarning
+from vkchi.interop import host
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
+from vkchi.ir.rebuild import Rebuilder
 from vkchi.launch import Plan
+from vkchi.ndarray import Ndarray
 from vkchi.races.conflicts import find_conflicts
 from vkchi.races.detector import Group, Style, grouped, note
 from vkchi.races.feasible import Feasible
 from vkchi.races.trials import Observed
-from vkchi.tape.calls import Call, describe_call
+from vkchi.tape.calls import Call, describe_call, leaves_of
 from vkchi.tape.gradients import prepare
 
 
@@ -29,7 +32,8 @@ class DetectingPlan(Plan):
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, and warn where its iterations met, unless it is run `again`."""
-        watch = self.derived.watch.find(None, lambda: Detection(self.func))
+        shared = shared_names(self, args)
+        watch = self.derived.watch.find(shared, lambda: Detection(merged(self.func, dict(shared))))
         if again is not None or not watch.feasible.conflicts:
             return super().launch(args, again)
         with restoring(self.runtime.lock), self.runtime.lock:
@@ -53,6 +57,39 @@ class DetectingPlan(Plan):
         for life in self.lives:
             life.check_alive()
         self.executable.bind(args)
+
+
+def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
+    """The array parameters that are the same array as one before them, and that one."""
+    seen: dict[str, Any] = {}
+    found = []
+    for parameter, arg in leaves_of(plan, args):
+        if parameter.kind == "array":
+            first = next((name for name, other in seen.items() if is_same(arg, other)), "")
+            if first:
+                found.append((parameter.name, first))
+            else:
+                seen[parameter.name] = arg
+    return tuple(found)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two arguments are one array."""
+    if isinstance(one, Ndarray) or isinstance(other, Ndarray):
+        return one is other
+    first, second = host.view_of(one), host.view_of(other)
+    return first is not None and second is not None and host.is_same_view(first, second)
+
+
+def merged(fn: Func, names: dict[str, str]) -> Func:
+    """The Func where parameters of these names are others, which come before them."""
+    if not names:
+        return fn
+    params = {p.name: p for p in fn.params}
+    rebuilder = Rebuilder(lambda b, op, args: None)
+    rebuilder.map.update({params[name]: params[first] for name, first in names.items()})
+    kept = tuple([p for p in fn.params if p.name not in names])
+    return Func(fn.name, kept, rebuilder.region(fn.body), fn.span)
 
 
 class Detection:

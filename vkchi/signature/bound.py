@@ -8,7 +8,7 @@ A bound array contributes its address, its number of scalars and its extents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -89,6 +89,26 @@ class Bound:
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
                     " and several of its elements are the same memory: pass a copy"
                 )
+
+    def check_apart(self, plan: Writer, fields: Mapping[str, Storage]) -> None:
+        """Raises ArgumentError where a copy of host memory is one of memory that the kernel reaches
+        otherwise as well: by a view of an array that is an argument, or one of `fields`."""
+        own = {id(one.array) for one in self.imports}
+        others = {k: a for k, a in {**fields, **self.arrays}.items() if id(a) not in own}
+        for one in self.imports:
+            is_in_place = isinstance(one.array, HostNdarray)
+            for name, array in others.items():
+                if array.host is None or not plan.written & {one.name, name}:
+                    continue
+                if is_in_place and isinstance(array, HostNdarray):
+                    continue
+                if host.may_overlap(one.view, array.host):
+                    changed = name if name in plan.written else one.name
+                    raise ArgumentError(
+                        f"argument `{one.name}` is memory of the device's array `{name}`, and the "
+                        f"kernel writes to `{changed}`{written_at(plan, changed)}: pass a copy of "
+                        "it, or the array itself"
+                    )
 
     def _refuse_overlap(self, one: Import, plan: Writer) -> ArgumentError:
         other = next(other for other in self.imports if may_overlap(one, other))

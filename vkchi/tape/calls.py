@@ -56,6 +56,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
     bound.check_written(plan)
+    bound.check_apart(plan, plan.fields(args))
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]

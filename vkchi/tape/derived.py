@@ -57,5 +57,5 @@ class Derived:
         self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)
         self.reach: Memo[None, Reach] = Memo(title)
         self.stores_constants: Memo[None, bool] = Memo(title)
-        self.watch: Memo[None, Detection] = Memo(title)
+        self.watch: Memo[tuple[tuple[str, str], ...], Detection] = Memo(title)
         self.warned: dict[Any, Any] = {}
