@@ -273,6 +273,7 @@ def test_in_debug_mode(init):
     test_serial_code_and_functions()
 
 
+@pytest.mark.ours("sparse-checks")
 def test_products_with_fields_of_vectors_are_refused() -> None:
     x = ti.Vector.field(3, ti.f32, 2)
     with pytest.raises(RuntimeError, match="2 numbers is needed"):
