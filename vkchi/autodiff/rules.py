@@ -342,7 +342,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_MEMORY, MEMORY),
     **dict.fromkeys(_CONTROL, CONTROL),
     "in_gradient": CHOSEN,
-    **dict.fromkeys(("word", "word_shift", "size"), NONDIFF),
+    **dict.fromkeys(("word", "word_shift", "size", "halves", "join_halves"), NONDIFF),
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
 }

@@ -34,7 +34,7 @@ from vkchi.ir.table import (
     kinds_with,
     list_types,
 )
-from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, with_shape
+from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, u32, u64, with_shape
 
 __all__ = [
     "ATOMICS", "COMMUTATIVE", "COMPARISONS", "CONVERSIONS", "COUNTED", "DIVISIONS",
@@ -257,6 +257,18 @@ def _outer(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     raise SignatureError(f"takes two vectors of one number type, not {list_types(ts)}")
 
 
+def _halves(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if ts != (u64,):
+        raise SignatureError(f"takes a u64, not {list_types(ts)}")
+    return Tensor.of(u32, (2,))
+
+
+def _join_halves(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    if ts != (Tensor.of(u32, (2,)),):
+        raise SignatureError(f"takes a vector of two u32, not {list_types(ts)}")
+    return u64
+
+
 add_row(
     "const",
     _const,
@@ -288,6 +300,18 @@ add_row(
     "same bits, other type",
     traits=COUNTS | Trait.CONVERTS,
     interval=intervals.first,
+)
+add_row(
+    "halves",
+    _halves,
+    lambda a: np.array([a & 0xFFFFFFFF, a >> np.uint64(32)], np.uint32),
+    "the low and the high 32 bits of a u64",
+)
+add_row(
+    "join_halves",
+    _join_halves,
+    lambda a: np.uint64(a[0]) | (np.uint64(a[1]) << np.uint64(32)),
+    "the u64 of low and high 32 bits",
 )
 add_row(
     "splat",

@@ -1,4 +1,4 @@
-"""Indices of elements in serial loops in one form: what is from outside first, the loop's last.
+"""Indices of elements in one form: what is from outside of loops first, constants last.
 
     elem x, 7 - (t - (t - 7 + q))    becomes    elem x, q
     elem x, (q + 3) + i * 8          becomes    elem x, (i * 8 + q) + 3
@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from vkchi.analysis.linear import Linear, linear_form
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value
-from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, scalar_of
 
@@ -27,10 +26,10 @@ LINEAR = frozenset({"add", "sub", "neg", "mul"})
 
 
 def order_indices(fn: Func) -> Func:
-    """The Func with the indices of elements in its serial loops in order."""
+    """The Func with the indices of elements in order."""
     depths: dict[Value, int] = {}
     wanted: set[Op] = set()
-    note(fn.body, 0, False, depths, wanted)
+    note(fn.body, 0, depths, wanted)
     if not wanted:
         return fn
 
@@ -45,17 +44,15 @@ def order_indices(fn: Func) -> Func:
     return Func(fn.name, fn.params, body, fn.span)
 
 
-def note(
-    region: Region, depth: int, in_loop: bool, depths: dict[Value, int], wanted: set[Op]
-) -> None:
-    """Note how deep values are made, and elements in serial loops whose indices are computed."""
+def note(region: Region, depth: int, depths: dict[Value, int], wanted: set[Op]) -> None:
+    """Note how deep values are made, and elements whose indices are computed."""
     depths.update((p, depth) for p in region.params)
     for op in region.ops:
         depths.update((v, depth) for v in op.results)
-        if in_loop and op.kind == "elem" and any(map(is_computed, op.args[1:])):
+        if op.kind == "elem" and any(map(is_computed, op.args[1:])):
             wanted.add(op)
         for inner in op.regions:
-            note(inner, depth + 1, in_loop or op.kind in LOOPS, depths, wanted)
+            note(inner, depth + 1, depths, wanted)
 
 
 def is_computed(v: Value) -> bool:

@@ -12,6 +12,9 @@ iterations at a time, and then once more two, which makes blocks of two axes, or
 carry too much for four. The last iterations, of an odd number, are gone through one by one;
 that much code is not written twice.
 
+Straight code that steps through memory along the last axis does some neighbours at once, whose
+loads and stores are then one (`neighbours`): a vector, on processors a word.
+
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. Not so where they look at the number of their invocation, wait for each other, report,
 draw random numbers or may end their invocation: such loops stay as they are.
@@ -31,20 +34,22 @@ from vkchi.analysis.linear import linear_form
 from vkchi.analysis.variance import Variance, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of, bodies_of, control_of, first_values
-from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
+from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.ops import ATOMICS, PER_INVOCATION, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import is_processor, most_threads
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Tensor, Type, f16, scalar_of
+from vkchi.types import Array, Tensor, Type, f16, scalar_of
 
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
+MOST_STRAIGHT = 40  # ops of straight code
 HINDRANCES = PER_INVOCATION | {"shared", "random"}
+MEMORY = frozenset((*READS, *WRITES))
 UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
 
@@ -61,7 +66,7 @@ def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind != "parallel" or not may_jam(op):
             return None
-        choice = choose_axis(op, factor, caps)
+        choice = choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
         if choice is None:
             return None
         build_jammed(b, op, args, choice)
@@ -86,10 +91,8 @@ def may_jam(op: Op) -> bool:
     if op.attr is not None or find_order(op):
         return False
     inner = list(walk(op.regions[0]))
-    return (
-        len(inner) <= MOST_OPS
-        and any(x.kind == "for" for x in inner)
-        and not any(x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in inner)
+    return len(inner) <= MOST_OPS and not any(
+        x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in inner
     )
 
 
@@ -102,6 +105,8 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
             continue
+        if factor != FACTORS[0] and not is_multiple(axis, factor):
+            continue  # no code for the rest
         variance = Variance(op.regions[0], axis.param)
         loads = loads_in_loops(op.regions[0], variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
@@ -112,6 +117,52 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
         if 4 * saved >= len(loads) > 0 and (best is None or saved > best[0]):
             best = saved, Choice(k, variance, factor)
     return best and best[1]
+
+
+def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
+    """The last axis, where most of what straight code loads and stores are neighbours along it, of
+    which several are one access (`neighbours`)."""
+    body, last = op.regions[0], len(op.args) // 2 - 1
+    index = axes_of(op)[last].param
+    wanted = FACTORS[1] if is_processor(caps) else FACTORS[0]  # a word of 64 bits; a vector
+    if factor != wanted or not has_enough(op, last, factor, caps):
+        return None
+    if len(body.ops) > MOST_STRAIGHT or any(inner.regions for inner in body.ops):
+        return None
+    steps = [step_of(x, index) for x in body.ops if x.kind in MEMORY and not is_private(x)]
+    moving = [step for step in steps if step != 0]
+    if len(moving) < 2 or 4 * sum(step == 1 for step in moving) < 3 * len(moving):
+        return None
+    return Choice(last, Variance(body, index), factor)
+
+
+def is_private(access: Op) -> bool:
+    """Whether an access is to a place of the invocation's own."""
+    return not isinstance(base_of(access.args[0]).type, Array)
+
+
+def step_of(access: Op, index: Param) -> int | None:
+    """How many elements of 32-bit numbers an access moves on with an index: 0, 1, or None for
+    anything else."""
+    place = access.args[0]
+    if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
+        return None
+    found = [linear_form(v).terms.get(index, 0) for v in place.args[1:]]
+    t = place.args[0].type
+    assert isinstance(t, Array)
+    if not any(found):
+        return 0 if access.kind == "load" else None
+    return 1 if found == [0] * (len(found) - 1) + [1] and is_dense(t) else None
+
+
+def is_dense(t: Array) -> bool:
+    """Whether elements of 32-bit numbers that follow each other along the last axis lie so."""
+    if t.stored.bits != 32:
+        return False
+    if t.layout is None:
+        return True
+    (*_, last) = t.layout.axes
+    return len(last) == 1 and last[0].stride == len(t.layout.components)
 
 
 def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
@@ -138,12 +189,16 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
     own = lengths[k]
     if own is None or not 2 * factor <= own.hi < 1 << 31:
         return False
-    if factor != FACTORS[0] and (own.lo != own.hi or own.hi % factor):
-        return False  # no code for the rest
     total = 1
     for length in lengths:
         total *= max(0, length.hi) if length is not None else 1 << 31
     return total >= factor * (most_threads(caps) // (8 if is_processor(caps) else 1))
+
+
+def is_multiple(axis: Axis, factor: int) -> bool:
+    """Whether an axis is known to have a multiple of so many iterations."""
+    ends = constant_int(axis.begin), constant_int(axis.end)
+    return ends[0] is not None and ends[1] is not None and (ends[1] - ends[0]) % factor == 0
 
 
 def carried_scalars(region: Region, variance: Variance) -> int:
@@ -204,12 +259,15 @@ def copy_guarded(
         copy_jammed(b, op, start, outer, choice)
         b.emit("yield")
     old = op.regions[0].params[choice.axis]
-    new = Param(old.type, old.name)
     with b.region() as orelse:
-        with b.region(new) as rest:
-            Cloner(b, {**outer, old: new}).ops(op.regions[0].ops)
-        b.for_(start, end, (), rest)
-        b.emit("yield")
+        if choice.factor == 2:  # one is left
+            Cloner(b, {**outer, old: start}).ops(op.regions[0].ops)
+        else:
+            new = Param(old.type, old.name)
+            with b.region(new) as rest:
+                Cloner(b, {**outer, old: new}).ops(op.regions[0].ops)
+            b.for_(start, end, (), rest)
+            b.emit("yield")
     b.if_(b.emit("ge", left, b.const(choice.factor, scalar_of(start.type))), then, orelse)
 
 

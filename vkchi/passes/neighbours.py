@@ -32,7 +32,7 @@ from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
 from vkchi.passes.offsets import Writer
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1
+from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
 
 WIDEST = 4  # components of a vector
 FARTHEST = 128  # ops between accesses that become one: values wait in registers meanwhile
@@ -313,6 +313,10 @@ class Joiner(Writer):
         if many == 1:
             yield word
             return
+        if word.type is u64 and many == 2:
+            for half in parts_of(self, self.b.emit("halves", word)):
+                yield from_stored(self, half, scalar)
+            return
         for k in range(many):
             by = self.number(k * scalar.bits, chunk.word)
             low = self.op("shr", word, by, type=chunk.word) if k else word
@@ -340,6 +344,11 @@ class Joiner(Writer):
         """The word of scalars."""
         if chunk.per_word == 1:
             return parts[0]
+        if chunk.word is u64 and chunk.per_word == 2:
+            halves = [to_stored(self, v, u32) for v in parts]
+            return self.b.emit(
+                "join_halves", self.b.emit("pack", *halves, type=Tensor.of(u32, (2,)))
+            )
         word = to_stored(self, parts[0], chunk.word)
         for k, v in enumerate(parts[1:], 1):
             high = to_stored(self, v, chunk.word)

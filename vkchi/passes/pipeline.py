@@ -106,6 +106,8 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("indices", "jam sees what varies by what indices are made of"),
     Step("jam", "reduce makes serial loops; map_grid counts what is left of the axes"),
     Step("indices", "and what jam adds to them; map_grid hides what they are made of", ("jam",)),
+    Step("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
+    Step("forward", "what one of them loads, another need not", ("jam",)),
     Step("commoning", "what jam laid side by side is what the next round loads"),
     Step("map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"),
     Step(

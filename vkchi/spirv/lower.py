@@ -15,7 +15,7 @@ from vkchi.ir.core import Op
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
 from vkchi.spirv.spec import StorageClass
-from vkchi.types import Scalar, Tensor, scalar_of, u1
+from vkchi.types import Scalar, Tensor, scalar_of, u1, u32, u64
 
 SELECT_MAX = 4  # components that a computed index selects among without an array
 
@@ -71,6 +71,17 @@ def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
     if old is new:
         return values
     return tuple([em.op(spec.OpBitcast, em.type_id(new), v) for v in values])
+
+
+def lower_halves(em: Emitter, op: Op) -> tuple[int, ...]:
+    (word,) = em.ids[op.args[0]]
+    pair = em.op(spec.OpBitcast, em.pair_id(), word)
+    return tuple([em.op(spec.OpCompositeExtract, em.type_id(u32), pair, k) for k in range(2)])
+
+
+def lower_join_halves(em: Emitter, op: Op) -> tuple[int, ...]:
+    pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *em.ids[op.args[0]])
+    return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
 
 
 # --- tensors -------------------------------------------------------------------------------------
@@ -198,6 +209,8 @@ ROWS: dict[str, Row] = {
     "select": lower_select,
     "cast": lower_cast,
     "bitcast": lower_bitcast,
+    "halves": lower_halves,
+    "join_halves": lower_join_halves,
     "splat": lower_splat,
     "pack": lower_pack,
     "extract": lower_extract,
