@@ -75,7 +75,9 @@ def test_the_same_arguments_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -
     g, x, y = graph(*[(add, A, X)] * 5, (mix, 1.0, X, Y)), array(), array()
     device, made = current().device, []
     make = device.sequence
-    monkeypatch.setattr(device, "sequence", lambda c: (made.append(len(c)), make(c))[1])
+    monkeypatch.setattr(
+        device, "sequence", lambda c, like=None: (made.append(len(c)), make(c, like))[1]
+    )
     found = executed(monkeypatch)
     for _ in range(3):
         g.run({"a": 1.0, "x": x, "y": y})
@@ -425,3 +427,42 @@ def test_arguments_that_are_refused(args: Any, facts: Any, match: str) -> None:
 def test_an_argument_says_what_it_is() -> None:
     assert repr(X) == "Arg(ArgKind.NDARRAY, 'x', dtype=f32, ndim=1)"
     assert copy.copy(X).is_like(X)
+
+
+def test_numbers_that_loops_depend_on_move_barriers() -> None:
+    """Where a loop has no iterations any more, its dispatch is gone, and others need barriers."""
+
+    @ti.kernel
+    def two(n: ti.i32, m: ti.i32, x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):
+        for i in range(n):
+            x[i] += 1
+        for i in range(m):
+            y[i] += x[(i * 7919) % 100_000]
+
+    n, m = Arg(ArgKind.SCALAR, "n", ti.i32), Arg(ArgKind.SCALAR, "m", ti.i32)
+    big = 100_000
+    g, x, y = graph(*[(two, n, m, X, Y)] * 4), ti.ndarray(ti.f32, big), ti.ndarray(ti.f32, big)
+    want_x = want_y = 0
+    for a, b in ((big, 0), (0, big), (big, big), (0, 0), (0, big), (big, big), (big, 0)):
+        g.run({"n": a, "m": b, "x": x, "y": y})
+        for _ in range(4):
+            want_x += a > 0
+            want_y += want_x if b else 0
+        assert (x.to_numpy() == want_x).all() and (y.to_numpy() == want_y).all()
+
+
+def test_numbers_of_all_types_are_patched() -> None:
+    types = [ti.i32, ti.f32, ti.u8, ti.i64, ti.f64] if current().device.caps.float64 else [ti.i32]
+    for dtype in types:
+
+        @ti.kernel
+        def put(a: dtype, v: ti.types.vector(3, ti.i32), x: ti.types.ndarray(dtype, 1)):
+            for i in x:
+                x[i] = ti.cast(a + v[i], dtype)
+
+        x = ti.ndarray(dtype, 3)
+        g = graph((put, Arg(ArgKind.SCALAR, "a", dtype), Arg(ArgKind.MATRIX, "v", ti.math.ivec3),
+                   Arg(ArgKind.NDARRAY, "x", dtype, ndim=1)))  # fmt: skip
+        for a in (1, 2, 100, 7):
+            g.run({"a": a, "v": ti.Vector([a, 1, 2]), "x": x})
+            assert x.to_numpy().tolist() == [2 * a, a + 1, a + 2]

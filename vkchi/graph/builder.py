@@ -144,8 +144,7 @@ class Part:
     def change(self, name: str, value: Any) -> None:
         """Another number."""
         if self.replay is not None:
-            for launch, k in self.uses.get(name, ()):
-                self.replay.change(launch, k, value)
+            self.replay.change(self.uses.get(name, ()), value)
 
     def run(self, values: Values) -> None:
         """Launch all."""

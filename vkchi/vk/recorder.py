@@ -196,13 +196,14 @@ class Recorder:
         finally:
             self._timing = timing
 
-    def sequence(self, commands: list[Command]) -> Sequence:
-        """Dispatches, recorded to be run by `execute`. Raises DeviceError."""
+    def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
+        """Dispatches, recorded to be run by `execute`. like: a sequence whose commands differ in
+        their arguments only. Raises DeviceError."""
         with restoring(self._lock), self._lock:
             self.require_open()
             is_counted = any(c.indirect for c in commands)
             order = self._count_info if is_counted else self._order_info
-            return Sequence(self._logical, commands, order)
+            return Sequence(self._logical, commands, order, like)
 
     def execute(self, sequence: Sequence) -> None:
         """Record all dispatches of a sequence, by one command. None of them is measured."""

@@ -32,7 +32,7 @@ class Command(NamedTuple):
     workgroups are found when it runs, in place of these."""
 
     pipeline: Pipeline
-    args: bytes
+    args: bytes | bytearray
     groups: tuple[int, int, int]
     reads: frozenset[int]
     writes: frozenset[int]
@@ -41,13 +41,24 @@ class Command(NamedTuple):
 
 class Sequence:
     """`count` dispatches in a command buffer at the pointer `cell`; reads, writes: keys of all the
-    buffers that they touch. `order` is a VkDependencyInfo that lets what follows see what went
-    before. Raises DeviceError where the driver is out of memory."""
+    buffers that they touch. like: one whose commands differ in their arguments only. `order` is a
+    VkDependencyInfo that lets what follows see what went before. Raises DeviceError where the
+    driver is out of memory."""
 
-    def __init__(self, logical: Logical, commands: SequenceOf[Command], order: Any) -> None:
+    def __init__(
+        self,
+        logical: Logical,
+        commands: SequenceOf[Command],
+        order: Any,
+        like: Sequence | None = None,
+    ) -> None:
         self.count = len(commands)
-        self.reads = frozenset().union(*(c.reads for c in commands))
-        self.writes = frozenset().union(*(c.writes for c in commands))
+        if like is None:
+            self.reads = frozenset().union(*(c.reads for c in commands))
+            self.writes = frozenset().union(*(c.writes for c in commands))
+            self._barriers = barriers_between(commands)
+        else:
+            self.reads, self.writes, self._barriers = like.reads, like.writes, like._barriers
         self._logical, self._order = logical, order
         self._pipelines = {c.pipeline for c in commands}  # alive for as long as the commands
         self._pool = self._make_pool()
@@ -94,20 +105,16 @@ class Sequence:
     def _record(self, commands: SequenceOf[Command]) -> None:
         calls, target = self._logical.calls, self.cell[0]
         push, dispatch = calls.vkCmdPushConstants, calls.vkCmdDispatch
-        read: set[int] = set()
-        written: set[int] = set()
-        for pipeline, args, groups, reads, writes, indirect in commands:
-            is_apart = written.isdisjoint
-            if not (is_apart(reads) and is_apart(writes) and read.isdisjoint(writes)):
-                calls.vkCmdPipelineBarrier2(target, self._order)
-                read.clear()
-                written.clear()
-            read |= reads
-            written |= writes
+        barrier, order = calls.vkCmdPipelineBarrier2, self._order
+        for (pipeline, args, groups, _, _, indirect), is_after in zip(commands, self._barriers):
+            if is_after:
+                barrier(target, order)
             if pipeline is not self._bound:
                 calls.vkCmdBindPipeline(target, COMPUTE_POINT, pipeline.handle)
                 self._bound = pipeline
-            given: Any = self._place(args, pipeline.args_bytes) if pipeline.indirect else args
+            given: Any = bytes(args)
+            if pipeline.indirect:
+                given = self._place(given, pipeline.args_bytes)
             if pipeline.push_bytes:
                 push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
             if indirect is None:
@@ -122,3 +129,20 @@ class Sequence:
         ffi.memmove(self._blocks.pointer + at, args, size_bytes)
         self._offset += -(-size_bytes // STEP_BYTES) * STEP_BYTES
         return ffi.new("uint64_t *", self._blocks.address + at)
+
+
+def barriers_between(commands: SequenceOf[Command]) -> list[bool]:
+    """Whether a barrier stands before each: where it touches what was written since the last one,
+    or writes what was read."""
+    found = []
+    read: set[int] = set()
+    written: set[int] = set()
+    for c in commands:
+        is_apart = written.isdisjoint
+        found.append(not (is_apart(c.reads) and is_apart(c.writes) and read.isdisjoint(c.writes)))
+        if found[-1]:
+            read.clear()
+            written.clear()
+        read |= c.reads
+        written |= c.writes
+    return found
