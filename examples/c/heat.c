@@ -172,6 +172,24 @@ static loaded load(const vkchi_module *module, const char *folder, const char *n
     return made;
 }
 
+/* Record a part of a dispatch. */
+static void record(const loaded *it, int k, unsigned char *block, const uint32_t *groups) {
+    const vkchi_dispatch *d = &it->kernel->dispatches[k];
+    if (d->by_address) {
+        uint64_t copy = allocate((uint64_t)d->args_bytes);
+        memcpy(at(copy), block, (size_t)d->args_bytes);
+        memcpy(block, &copy, 8);
+    }
+    VkMemoryBarrier order = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT,
+                             .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT};
+    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1,
+                         &order, 0, NULL, 0, NULL);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, it->pipelines[k]);
+    if (push_bytes(d))
+        vkCmdPushConstants(commands, it->layouts[k], VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes(d), block);
+    vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
+}
+
 /* Record a launch; its argument blocks that travel by address stay valid until `finish`. */
 static void launch(const loaded *it, const vkchi_value *args) {
     static uint32_t seed;
@@ -183,24 +201,11 @@ static void launch(const loaded *it, const vkchi_value *args) {
         const char *wrong = vkchi_check(it->kernel, &call);
         if (wrong) stop(it->kernel->name, wrong);
         unsigned char block[4096];
-        uint32_t groups[2];
+        uint32_t groups[3];
         if (d->args_bytes > (int)sizeof block) stop(it->kernel->name, "too many arguments");
-        int found = vkchi_pack(it->kernel, k, &call, block, groups);
+        int found, part = 0;
+        while ((found = vkchi_pack(it->kernel, k, part++, &call, block, groups)) > 0) record(it, k, block, groups);
         if (found < 0) stop(it->kernel->name, "this program cannot give its arguments");
-        if (!found) continue;
-        if (d->by_address) {
-            uint64_t copy = allocate((uint64_t)d->args_bytes);
-            memcpy(at(copy), block, (size_t)d->args_bytes);
-            memcpy(block, &copy, 8);
-        }
-        VkMemoryBarrier order = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT,
-                                 .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT};
-        vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1,
-                             &order, 0, NULL, 0, NULL);
-        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, it->pipelines[k]);
-        if (push_bytes(d))
-            vkCmdPushConstants(commands, it->layouts[k], VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes(d), block);
-        vkCmdDispatch(commands, groups[0], groups[1], 1);
     }
 }
 

@@ -19,6 +19,7 @@ import vulkan
 import vkchi as ti
 import vkchi.aot
 from vkchi.runtime import current
+from vkchi.target.caps import SMALLEST
 
 ROOT = Path(ti.__file__).parents[1]
 CC = shutil.which("cc")
@@ -124,13 +125,14 @@ int main(int argc, char **argv) {
     if (wrong) return puts(wrong), 0;
     for (int k = 0; k < kernel->dispatch_count; k++) {
         static unsigned char block[4096];
-        uint32_t groups[2];
-        int found = vkchi_pack(kernel, k, &call, block, groups);
+        uint32_t groups[3];
+        int found, part = 0;
+        while ((found = vkchi_pack(kernel, k, part++, &call, block, groups)) > 0) {
+            printf("%u %u %u ", groups[0], groups[1], groups[2]);
+            for (int i = 0; i < kernel->dispatches[k].args_bytes; i++) printf("%02x", block[i]);
+            puts("");
+        }
         if (found < 0) return 5;
-        if (!found) continue;
-        printf("%u %u ", groups[0], groups[1]);
-        for (int i = 0; i < kernel->dispatches[k].args_bytes; i++) printf("%02x", block[i]);
-        puts("");
     }
     vkchi_free(&m);
     return 0;
@@ -209,6 +211,34 @@ def test_argument_blocks(driver: Path, tmp_path: Path, case: int) -> None:
         (sums, (-70_000, line)),
         (sums, (0, line)),
     ][case]
+    compare(driver, tmp_path, kernel, args, is_empty=case == 8)
+
+
+@ti.kernel
+def plane(x: F2):
+    for i, j in x:
+        x[i, j] = i + j
+    for i, j, k in ti.ndrange((1, x.shape[0]), 3, x.shape[1]):
+        x[i, k] += j
+
+
+@pytest.mark.parametrize("shape", [(300, 260), (66_000, 65)], ids=str)
+def test_argument_blocks_of_several_axes(
+    driver: Path, tmp_path: Path, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On grids as for graphics cards; also with more workgroups on an axis than devices count."""
+    device = current().device
+    few = device.caps._replace(subgroup_size=32, workgroup_count=SMALLEST.workgroup_count)
+    monkeypatch.setattr(device, "caps", few)
+    compare(driver, tmp_path, plane, (ti.ndarray(ti.f32, shape),), is_empty=False)
+    text = (tmp_path / "module.txt").read_text()
+    assert text.count("\naxis ") == 5
+
+
+def compare(
+    driver: Path, tmp_path: Path, kernel: Any, args: tuple[Any, ...], *, is_empty: bool
+) -> None:
+    """What a program in C makes of a saved kernel's launch is what Python does."""
     module = ti.aot.Module()
     module.add_kernel(kernel)
     module.save(tmp_path)
@@ -240,5 +270,7 @@ def test_argument_blocks(driver: Path, tmp_path: Path, case: int) -> None:
     if isinstance(expected, str):
         assert done.stdout.split(" of ")[0] in expected
         return
-    assert done.stdout.split("\n")[:-1] == [f"{c[2][0]} {c[2][1]} {c[1].hex()}" for c in expected]
-    assert expected or case == 8
+    assert done.stdout.split("\n")[:-1] == [
+        f"{c[2][0]} {c[2][1]} {c[2][2]} {c[1].hex()}" for c in expected
+    ]
+    assert bool(expected) is not is_empty

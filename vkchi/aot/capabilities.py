@@ -67,15 +67,12 @@ MEANING = {
 KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("spirv"))
 
 
-# Saved modules count the workgroups of a dispatch in one row: `module.txt` has one number for them.
-IN_ROWS = (SMALLEST.workgroup_count[0], 1, 1)
-
-
 def portable(caps: Caps) -> Caps:
     """A device's capabilities without what costs nothing to do without."""
-    push_bytes = SMALLEST.push_constant_bytes
     return caps._replace(
-        integer_extremes=False, push_constant_bytes=push_bytes, workgroup_count=IN_ROWS
+        integer_extremes=False,
+        push_constant_bytes=SMALLEST.push_constant_bytes,
+        workgroup_count=SMALLEST.workgroup_count,
     )
 
 
@@ -88,8 +85,8 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
             hint = f": did you mean {near}?" if near else ""
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
-    rest = {"subgroup_size": device.subgroup_size, "workgroup_count": IN_ROWS}
-    return SMALLEST._replace(integer_extremes=False, **found, **rest)  # type: ignore[arg-type]
+    found["integer_extremes"] = False
+    return SMALLEST._replace(subgroup_size=device.subgroup_size, **found)  # type: ignore[arg-type]
 
 
 OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5
@@ -118,5 +115,8 @@ def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
         numbers["push_constant_bytes"] = shader.size_bytes
     if uses_shared_memory(shader.words):
         numbers["shared_bytes"] = made_for.shared_bytes
+    lengths = [axis.block for axis in shader.grid.axes]
+    if any(n > most for n, most in zip(lengths, device.workgroup_size, strict=False)):
+        found.append(f"workgroups of {' by '.join(map(str, lengths))}")
     found += [f"{name} {n}" for name, n in numbers.items() if getattr(device, name) < n]
     return found

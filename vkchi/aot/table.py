@@ -126,15 +126,14 @@ def value_lines(name: str, t: Any) -> Iterator[str]:
 
 
 def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]:
-    """A shader's file, size and sum; workgroup size, bytes of arguments and how they travel."""
+    """A shader's file, size and sum; bytes of arguments and how they travel; axes; slots."""
     shader = dispatch.shader
     words = shader.words
     way = "buffer" if shader.indirect else "push"
-    facts = [files[words], len(words), zlib.crc32(words), shader.grid.block, shader.size_bytes, way]
+    facts = [files[words], len(words), zlib.crc32(words), shader.size_bytes, way]
     yield f"dispatch {joined(facts)}"
-    if not shader.grid.is_serial:
-        (row,) = shader.grid.axes
-        yield joined(["count", *count_words(row.length)])
+    for axis in shader.grid.axes:
+        yield joined(["axis", axis.block, *count_words(axis.length)])
     for slot in shader.slots:
         yield f"slot {slot.kind} {slot.param or '-'} {slot.axis} {slot_type(slot)} {slot.offset}"
 

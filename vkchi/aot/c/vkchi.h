@@ -8,7 +8,8 @@
  *     #include "vkchi.h"
  *
  * A kernel is launched so: an address for each of `kernel->own`; a vkchi_value for each of `kernel->params`; vkchi_check;
- * then for each dispatch, in order, vkchi_pack gives the argument block and the workgroups (none, where it returns 0). The
+ * then for each dispatch, in order, vkchi_pack gives the argument block and the workgroups of its parts, one after the
+ * other, until it returns 0: none where there is nothing to do, and mostly one. The
  * block is pushed as push constants at offset 0 for the compute stage; where `by_address`, it is put into memory, and its
  * 8-byte device address is pushed. Between dispatches stands a barrier from shader writes to shader reads and writes.
  * There are no descriptor sets. Devices need Vulkan 1.3 with bufferDeviceAddress, shaderInt64 where a module uses it, and
@@ -57,8 +58,9 @@ typedef struct { vkchi_words value, test; const char *says; } vkchi_check_line;
 typedef struct {
     const char *file; /* SPIR-V, in the module's folder; entry point "main" */
     uint32_t bytes, crc;
-    int group, args_bytes, by_address, slot_count;
-    vkchi_words count; /* none: one workgroup */
+    int args_bytes, by_address, slot_count, axis_count;
+    int lengths[3];        /* of a workgroup along x, y and z */
+    vkchi_words counts[3]; /* of iterations; without axes there is one workgroup */
     vkchi_slot *slots;
 } vkchi_dispatch;
 
@@ -113,9 +115,10 @@ int vkchi_size(const char *type);
 uint32_t vkchi_crc(const void *data, size_t size); /* CRC-32, of shaders and of the text */
 /* Why a launch would be wrong; NULL where it is right. */
 const char *vkchi_check(const vkchi_kernel *kernel, const vkchi_call *call);
-/* The argument block (args_bytes of it) and the workgroups in x and y. 1; 0 where there is nothing to do; -1 for what this
- * header cannot do (f16 by value, names that are not there). */
-int vkchi_pack(const vkchi_kernel *kernel, int dispatch, const vkchi_call *call, void *block, uint32_t groups[2]);
+/* The argument block (args_bytes of it) and the workgroups in x, y and z of a part of a dispatch, from 0 on: an axis may have
+ * more workgroups than devices count. 1; 0 where there is no such part; -1 for what this header cannot do (f16 by value,
+ * names that are not there). */
+int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_call *call, void *block, uint32_t groups[3]);
 
 #ifdef VKCHI_IMPLEMENTATION
 #include <stdio.h>
@@ -198,12 +201,13 @@ static int vkchi_kernel_line(vkchi_kernel *kernel, char **w, int n, const char *
         check->value = vkchi_part(w, 1, middle), check->test = vkchi_part(w, middle + 1, n);
     } else if (!strcmp(w[0], "says") && kernel->check_count) {
         kernel->checks[kernel->check_count - 1].says = line + 5;
-    } else if (!strcmp(w[0], "dispatch") && n == 7) {
+    } else if (!strcmp(w[0], "dispatch") && n == 6) {
         vkchi_dispatch *d = VKCHI_ADD(kernel->dispatches, kernel->dispatch_count);
         d->file = w[1], d->bytes = (uint32_t)strtoul(w[2], NULL, 10), d->crc = (uint32_t)strtoul(w[3], NULL, 10);
-        d->group = atoi(w[4]), d->args_bytes = atoi(w[5]), d->by_address = !strcmp(w[6], "buffer");
-    } else if (!strcmp(w[0], "count") && last) {
-        last->count = vkchi_part(w, 1, n);
+        d->args_bytes = atoi(w[4]), d->by_address = !strcmp(w[5], "buffer");
+    } else if (!strcmp(w[0], "axis") && last && n > 2 && last->axis_count < 3 && atoi(w[1]) > 0) {
+        last->lengths[last->axis_count] = atoi(w[1]);
+        last->counts[last->axis_count++] = vkchi_part(w, 2, n);
     } else if (!strcmp(w[0], "slot") && last && n == 6) {
         vkchi_slot *s = VKCHI_ADD(last->slots, last->slot_count);
         s->kind = w[1], s->name = w[2], s->axis = atoi(w[3]), s->type = w[4], s->offset = atoi(w[5]);
@@ -287,7 +291,8 @@ void vkchi_free(vkchi_module *m) {
             free((void *)kernel->checks[i].value.at), free((void *)kernel->checks[i].test.at);
         }
         for (int i = 0; i < kernel->dispatch_count; i++) {
-            free((void *)kernel->dispatches[i].count.at), free(kernel->dispatches[i].slots);
+            for (int j = 0; j < kernel->dispatches[i].axis_count; j++) free((void *)kernel->dispatches[i].counts[j].at);
+            free(kernel->dispatches[i].slots);
         }
         free(kernel->params), free(kernel->own), free(kernel->checks), free(kernel->dispatches);
     }
@@ -415,11 +420,12 @@ static int vkchi_put(void *at, const char *type, vkchi_number x) {
     return 0;
 }
 
-static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkchi_call *call, vkchi_int count,
-                      unsigned char *block) {
+static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkchi_call *call, const vkchi_int *counts,
+                      const vkchi_int *bases, unsigned char *block) {
     vkchi_number x = {.i = 0};
     if (!strcmp(s->kind, "trash")) return x.i = (int64_t)call->trash, vkchi_put(block + s->offset, s->type, x);
-    if (!strcmp(s->kind, "count")) return x.i = (int64_t)count, vkchi_put(block + s->offset, s->type, x);
+    if (!strcmp(s->kind, "count")) return x.i = (int64_t)counts[s->axis], vkchi_put(block + s->offset, s->type, x);
+    if (!strcmp(s->kind, "base")) return x.i = (int64_t)bases[s->axis], vkchi_put(block + s->offset, s->type, x);
     if (!strcmp(s->name, ".seed")) return x.i = call->seed, vkchi_put(block + s->offset, s->type, x);
     for (int k = 0; k < kernel->own_count; k++) {
         if (strcmp(kernel->own[k].name, s->name)) continue;
@@ -442,21 +448,31 @@ static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkc
     return -1;
 }
 
-int vkchi_pack(const vkchi_kernel *kernel, int dispatch, const vkchi_call *call, void *block, uint32_t groups[2]) {
+int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_call *call, void *block,
+               uint32_t groups[3]) {
+    enum { MOST = 65535 }; /* no device need count more workgroups along an axis */
     const vkchi_dispatch *d = &kernel->dispatches[dispatch];
-    vkchi_int count = 0, needed = 1;
+    vkchi_int counts[3] = {1, 1, 1}, bases[3] = {0, 0, 0}, needed[3] = {1, 1, 1}, left = part;
     int ok = 1;
-    if (d->count.n) {
-        count = vkchi_count(kernel, call, d->count, 1, NULL, &ok);
+    for (int k = 0; k < d->axis_count; k++) {
+        counts[k] = vkchi_count(kernel, call, d->counts[k], 1, NULL, &ok);
         if (!ok) return -1;
-        if (count <= 0) return 0;
-        needed = (count + d->group - 1) / d->group;
+        if (counts[k] <= 0) return 0;
+        needed[k] = (counts[k] + d->lengths[k] - 1) / d->lengths[k];
     }
-    vkchi_int rows = (needed + 65534) / 65535;  /* no device need have more workgroups in x */
-    groups[0] = (uint32_t)((needed + rows - 1) / rows), groups[1] = (uint32_t)rows;
+    if (d->axis_count == 1) { /* what goes beyond x stands in y */
+        needed[1] = (needed[0] + MOST - 1) / MOST, needed[0] = (needed[0] + needed[1] - 1) / needed[1];
+    }
+    for (int k = 2; k >= 0; k--) {
+        vkchi_int parts = (needed[k] + MOST - 1) / MOST, first = left % parts * MOST;
+        left /= parts;
+        groups[k] = (uint32_t)(needed[k] - first < MOST ? needed[k] - first : MOST);
+        bases[k] = first * (k < d->axis_count ? d->lengths[k] : 1);
+    }
+    if (left) return 0;
     memset(block, 0, (size_t)d->args_bytes);
     for (int k = 0; k < d->slot_count; k++)
-        if (vkchi_fill(kernel, &d->slots[k], call, count, block)) return -1;
+        if (vkchi_fill(kernel, &d->slots[k], call, counts, bases, block)) return -1;
     return 1;
 }
 #endif
