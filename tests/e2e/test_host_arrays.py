@@ -108,6 +108,19 @@ def test_parts_of_arrays_lie_anywhere_in_a_page(no_copies):
         assert (part == want).all()
 
 
+def test_parts_of_arrays_are_compiled_for_twice_at_most(in_place):
+    @ti.kernel
+    def step(x: ti.types.ndarray()):
+        for i in x:
+            x[i] += 1
+
+    x = np.ones(4096, np.float32)
+    for begin in range(32):
+        step(x[begin : begin + 100])
+    assert x[31:100].tolist() == [33] * 69
+    assert len(step._plans) <= 2
+
+
 def test_vectors_and_matrices_are_elements(no_copies):
     @ti.kernel
     def turn(x: ti.types.ndarray(dtype=ti.types.vector(3, ti.f32), ndim=1)):

@@ -31,6 +31,7 @@ from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
+from vkchi.types.attributes import MOST_ALIGNED, PLAIN, ArrayArgument
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
@@ -55,6 +56,10 @@ class HostNdarray(Ndarray):
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
+        known = self.argument.attributes
+        if known.aligned < MOST_ALIGNED:  # two kinds of them, so that not every part is compiled for
+            known = known._replace(aligned=PLAIN.aligned)
+            self.argument = ArrayArgument.of(self.argument.type, known)
         self.start = self.host.ctypes.data
         self.end = self.start + self.size_bytes
 
