@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vkchi.aot.loaded import load
     from vkchi.compat.core import extension, is_extension_supported
     from vkchi.crosscheck import verify
+    from vkchi.elsewhere import device
     from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
     from vkchi.errors import CompilationError as TaichiCompilationError
     from vkchi.errors import DeviceError, Unsupported, VkchiError

@@ -16,14 +16,18 @@ from vkchi.vk.allocator import Span
 from vkchi.vk.heap import Memory
 
 if TYPE_CHECKING:
-    from vkchi.device import Device
+    from vkchi.devices import Device
+
+
+IMPORTED = 0
 
 
 class Buffer:
     """A part of a device's memory. Freed by `free` or with its last reference, once the device is
     done with it.
 
-    key: unique among the device's buffers, never used again; address: where shaders find it;
+    key: unique among the device's buffers, never used again, but that all which are memory of the
+    host have IMPORTED: some may be parts of others; address: where shaders find it;
     view: its bytes in place, None where the host does not share the device's memory. Whoever takes
     the `view` (or makes an array over it) keeps the memory alive.
     """

@@ -49,6 +49,16 @@ T = TypeVar("T")
 MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts of it
 
 
+class Plans:
+    """What a kernel was compiled to for one runtime: a plan for each signature."""
+
+    __slots__ = ("by_key", "runtime", "signer")
+
+    def __init__(self, runtime: Runtime, signer: Signer) -> None:
+        self.runtime, self.signer = runtime, signer
+        self.by_key: dict[tuple[Any, ...], Plan] = {}
+
+
 class Kernel:
     """A compiled-on-demand kernel. Calling it launches on the current device.
 
@@ -62,14 +72,13 @@ class Kernel:
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
         self.is_method = looks_like_method(fn)
-        self._signer: Signer | None = None
         self._signature = inspect.signature(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
             read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
         kinds = [p.kind for p in self._signature.parameters.values()]
         self._in_order = -1 if inspect.Parameter.KEYWORD_ONLY in kinds else len(kinds)
-        self._runtime: Runtime | None = None
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: Plans | None = None  # of the runtime that it was called on last
+        self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(args, kwargs, launch)
@@ -93,13 +102,10 @@ class Kernel:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], act: Callable[[str, Plan, Any], Any]
     ) -> Any:
         """act(name, plan, args) with the plan for these arguments, made if there is none."""
-        runtime = current()
-        if runtime is not self._runtime:
-            self._start_over(runtime)
-        signer = self._signer
-        if signer is None:
-            signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
-            self._signer = signer
+        runtime, plans = current(), self._plans
+        if plans is None or runtime is not plans.runtime:
+            plans = self._plans = self._plans_on(runtime)
+        signer = plans.signer
         if kwargs or len(args) != self._in_order:
             args = self.arrange(args, kwargs)
         try:
@@ -108,9 +114,9 @@ class Kernel:
             if act is launch and runtime.recording is None:
                 args, shared = signer.share(args, runtime)
             key = signer.sign(args)
-            plan = self._plans.get(key)
+            plan = plans.by_key.get(key)
             if plan is None:
-                plan = self._find_plan(runtime, signer, args, key)
+                plan = self._find_plan(plans, args, key)
             if shared:
                 return plan.launch_in_place(args, shared)
             return act(self.__vkchi_func__.__name__, plan, args)
@@ -125,27 +131,27 @@ class Kernel:
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
 
-    def _start_over(self, runtime: Runtime) -> None:
-        self._plans, self._signer = {}, None
-        self._runtime = runtime  # last: another thread that finds it finds the new table too
+    def _plans_on(self, runtime: Runtime) -> Plans:
+        """The plans for a runtime; those for runtimes that are closed are dropped."""
+        found = self._others.get(id(runtime))
+        if found is None:
+            signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
+            found = Plans(runtime, signer)
+            others = {k: p for k, p in self._others.items() if not p.runtime.device.closed}
+            self._others = {**others, id(runtime): found}
+        return found
 
-    def _find_plan(
-        self,
-        runtime: Runtime,
-        signer: Signer,
-        args: tuple[Any, ...],
-        key: tuple[Any, ...],
-    ) -> Plan:
+    def _find_plan(self, plans: Plans, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
         """The plan for a signature that was not met yet, or only by another thread just now."""
+        runtime = plans.runtime
         with restoring(runtime.lock), runtime.lock:
-            plan = self._plans.get(key)
-            if plan is None or plan.runtime is not runtime:
-                plan = self._make_plan(runtime, signer, args, key)
-                if runtime is self._runtime:
-                    for part in identities(key):
-                        forget = functools.partial(forget_stale_plans, weakref.ref(self))
-                        part.watch(runtime.device.partings, forget)
-                    remember(self._plans, key, plan, MOST_PLANS)
+            plan = plans.by_key.get(key)
+            if plan is None:
+                plan = self._make_plan(runtime, plans.signer, args, key)
+                for part in identities(key):
+                    forget = functools.partial(forget_stale_plans, weakref.ref(self))
+                    part.watch(runtime.device.partings, forget)
+                remember(plans.by_key, key, plan, MOST_PLANS)
             return plan
 
     def _make_plan(
@@ -176,8 +182,9 @@ class Kernel:
 
     def forget_stale_plans(self) -> None:
         """Drop the plans for objects that are gone."""
-        for key in [k for k in list(self._plans) if is_stale(k)]:
-            self._plans.pop(key, None)
+        for plans in list(self._others.values()):
+            for key in [k for k in list(plans.by_key) if is_stale(k)]:
+                plans.by_key.pop(key, None)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""

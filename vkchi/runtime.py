@@ -16,7 +16,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from vkchi import env
 from vkchi.cache.version import noted_version
@@ -30,7 +31,7 @@ from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 if TYPE_CHECKING:
     import logging
 
-    from vkchi.device import Device
+    from vkchi.devices import Device
     from vkchi.fields.builder import GlobalRoot
     from vkchi.launch.executable import Executable
     from vkchi.profiler import KernelProfiler
@@ -148,16 +149,19 @@ class Runtime:
         self.device.close()
 
 
-class _Slot:
+class Slot:
     runtime: Runtime | None = None
+    others: ClassVar[list[Runtime]] = []  # of devices besides that of `init`
+    opening: ClassVar[threading.RLock] = threading.RLock()
     told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
     log_level: int | None = None  # what was set before `logging` was loaded
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread of the parent may have held the lock for ever."""
-    if _Slot.runtime is not None:
-        _Slot.runtime.lock = threading.RLock()
+    """In a forked child: a thread of the parent may have held a lock for ever."""
+    Slot.opening = threading.RLock()
+    for runtime in all_runtimes():
+        runtime.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -166,30 +170,58 @@ if hasattr(os, "register_at_fork"):
 
 def current_config() -> Config | None:
     """`ti.cfg`: the options that `init` was called with; None before."""
-    return None if _Slot.runtime is None else _Slot.runtime.config
+    runtime = running()
+    return None if runtime is None else runtime.config
 
 
 def current() -> Runtime:
     """The runtime. Raises KernelRuntimeError before `init` and after `reset`."""
-    runtime = _Slot.runtime
+    runtime = running()
     if runtime is None:
         raise KernelRuntimeError("vkchi is not initialised: call ti.init() first")
     return runtime
 
 
 def running() -> Runtime | None:
-    """The runtime, if there is one."""
-    return _Slot.runtime
+    """The runtime, if there is one: that of the `with ti.device(...)` around, or that of `init`."""
+    block = CHOSEN.get()
+    while block is not None:
+        if not block.is_left:
+            return block.runtime
+        block = block.above
+    return Slot.runtime
+
+
+def all_runtimes() -> list[Runtime]:
+    """All runtimes: that of `init` first."""
+    return [*([] if Slot.runtime is None else [Slot.runtime]), *Slot.others]
+
+
+class Chosen(Protocol):
+    """A block in which another runtime is the current one (`elsewhere`)."""
+
+    runtime: Runtime
+    above: Chosen | None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it has ended."""
+
+
+CHOSEN: ContextVar[Chosen | None] = ContextVar("device", default=None)
 
 
 def install(runtime: Runtime | None) -> None:
-    """Make `runtime` the current one after closing the one before."""
-    if _Slot.runtime is not None:
-        _Slot.runtime.close()
-        _Slot.runtime = None
+    """Make `runtime` the current one after closing the one before, and all others."""
+    while Slot.others:
+        Slot.others[-1].close()
+        Slot.others.pop()
+    if Slot.runtime is not None:
+        Slot.runtime.close()
+        Slot.runtime = None
     options = runtime.options if runtime else Options()
     Defaults.fp, Defaults.ip = options.default_fp, options.default_ip
-    _Slot.runtime = runtime
+    Slot.runtime = runtime
 
 
 def init(
@@ -233,7 +265,7 @@ def init(
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in Options._fields if name in DEFAULTS}
     config |= {
-        "arch": _arch_of(opened, wanted),
+        "arch": arch_of(opened, wanted),
         "default_up": SCALARS[f"u{options.default_ip.bits}"],
     }
     deferred = config.get("host_arrays") == "deferred"
@@ -284,9 +316,9 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
     return store if store.version else None
 
 
-def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
+def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
     """The first of the archs asked for that the device is of: `ti.cfg.arch`."""
-    from vkchi.device import KINDS
+    from vkchi.devices import KINDS
 
     for arch in wanted:
         if isinstance(arch, Arch) and KINDS[arch.kind](device.info):
@@ -296,9 +328,9 @@ def _arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
 
 def tell_idle(config: dict[str, Any]) -> None:
     """Say in the log, once of each, which options were set and have no effect."""
-    new = [text for text in idle_options(config) if text not in _Slot.told]
+    new = [text for text in idle_options(config) if text not in Slot.told]
     if new:
-        _Slot.told.update(new)
+        Slot.told.update(new)
         note("these options of ti.init change nothing here: %s", ", ".join(new))
 
 
@@ -312,7 +344,7 @@ def logger() -> logging.Logger:
     import logging  # not before it is needed: programs that log nothing do without
 
     found = logging.getLogger("vkchi")
-    level, _Slot.log_level = _Slot.log_level, None
+    level, Slot.log_level = Slot.log_level, None
     if level is not None and found.level == logging.NOTSET:
         found.setLevel(level)
     return found
@@ -325,7 +357,7 @@ def is_logging_effective(level: str) -> bool:
 
 def set_logging_level(level: str) -> None:
     """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    _Slot.log_level = number = _log_level(level)
+    Slot.log_level = number = _log_level(level)
     if "logging" in sys.modules:
         logger().setLevel(number)
 
@@ -359,7 +391,7 @@ def _arch(arch: Any) -> Arch | Arches:
 
 def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
     """A device of the first kind that there is; otherwise, with fallback, the best one."""
-    from vkchi.device import open_device  # not before it is needed: Vulkan's bindings are slow
+    from vkchi.devices import open_device  # not before it is needed: Vulkan's bindings are slow
 
     for kind in kinds[:-1]:
         try:
@@ -428,5 +460,7 @@ def reset() -> None:
 
 
 def sync() -> None:
-    """Wait until everything that was launched is done."""
-    current().device.wait()
+    """Wait until everything that was launched is done, on all devices."""
+    current()
+    for runtime in all_runtimes():
+        runtime.device.wait()

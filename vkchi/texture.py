@@ -22,13 +22,13 @@ from vkchi.interop import host
 from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
-from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe
+from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe, elsewhere
 from vkchi.signature.bound import Bound
 from vkchi.types import SCALARS, Scalar, with_shape
 from vkchi.types.formats import Format, rw_texture, texel_of, texture
 
 if TYPE_CHECKING:
-    from vkchi.device import Device
+    from vkchi.devices import Device
     from vkchi.fields.field import Field
     from vkchi.types.hints import Shape
 
@@ -182,7 +182,7 @@ class TextureParameter(Parameter):
     def bind(self, arg: Any, bound: Bound) -> None:
         if arg.storage.device is not bound.runtime.device:
             arg.storage.check_alive()
-            raise self.refuse("the texture belongs to another device")
+            raise self.refuse(elsewhere("the texture", arg.storage, bound.runtime))
         bound.bind_array(self.name, arg.storage)
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:

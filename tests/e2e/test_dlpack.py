@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.device import open_device
+from vkchi.devices import open_device
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 

@@ -19,7 +19,7 @@ import pytest
 
 import vkchi.vk.heap
 from vkchi.buffer import Buffer
-from vkchi.device import (
+from vkchi.devices import (
     ABANDONED,
     Device,
     DeviceInfo,

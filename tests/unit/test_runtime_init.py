@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from vkchi import compiler, device, env, runtime
+from vkchi import compiler, devices, env, runtime
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func, Region
 from vkchi.target.config import Config, read_options
@@ -30,7 +30,7 @@ def test_archs_are_asked_for_in_order(
         asked.append((kind, fallback))
         raise DeviceError(f"no {kind} here")
 
-    monkeypatch.setattr(device, "open_device", open_device)
+    monkeypatch.setattr(devices, "open_device", open_device)
     with pytest.raises(DeviceError):
         ti.init(arch=arch)
     assert asked == [(kind, kind == kinds[-1]) for kind in kinds]
@@ -130,7 +130,7 @@ def test_variables_of_taichi_that_mean_nothing_are_refused(
 def test_options_without_effect_are_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime._Slot, "told", set())
+    monkeypatch.setattr(runtime.Slot, "told", set())
     config = {"print_ir": True, "packed": False, "debug": True}
     with caplog.at_level("INFO", logger="vkchi"):
         for _ in range(2):

@@ -46,7 +46,7 @@ from vkchi.types.layout import digits_of, ends_of
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
-    from vkchi.device import Device
+    from vkchi.devices import Device
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:

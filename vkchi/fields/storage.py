@@ -229,6 +229,7 @@ class Storage(Elements):
         if tape is not None and tape.copy(self, other):
             return
         is_plain = self.is_own and other.is_own and other.elem is self.elem
+        is_plain = is_plain and other.device is self.device
         if is_plain and other.layout == self.layout:
             other.check_alive()
             other.tell(Access("read"))

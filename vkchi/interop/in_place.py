@@ -57,7 +57,9 @@ class HostNdarray(Ndarray):
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
         known = self.argument.attributes
-        if known.aligned < MOST_ALIGNED:  # two kinds of them, so that not every part is compiled for
+        if (
+            known.aligned < MOST_ALIGNED
+        ):  # two kinds of them, so that not every part is compiled for
             known = known._replace(aligned=PLAIN.aligned)
             self.argument = ArrayArgument.of(self.argument.type, known)
         self.start = self.host.ctypes.data

@@ -16,7 +16,7 @@ from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.runtime import Runtime
-from vkchi.signature import Parameter
+from vkchi.signature import Parameter, elsewhere
 from vkchi.signature.bound import Bound, Import, tell_owners
 from vkchi.target.shader import REPORTS
 
@@ -137,6 +137,10 @@ class Plan:
         for name, binding in interface.bindings.items():
             if binding[0] == "field":
                 arrays[name] = fields[name]
+                if fields[name].device is not self.runtime.device:
+                    fields[name].check_alive()
+                    what = f"field `{name}`"
+                    raise ArgumentError(elsewhere(what, fields[name], self.runtime))
             elif binding[0] == "return":
                 cell = arrays[name] = make_cell(self.runtime, interface.returns[binding[1]])
                 self.returns.append(cell)

@@ -39,7 +39,7 @@ from vkchi.reports.sites import (
 )
 
 if TYPE_CHECKING:
-    from vkchi.device import Device
+    from vkchi.devices import Device
     from vkchi.span import Span
 
 WORD_BYTES = 4

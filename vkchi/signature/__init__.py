@@ -253,7 +253,7 @@ class ArrayParameter(Parameter):
             raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
         if array.device is not bound.runtime.device:
             array.check_alive()
-            raise self.refuse("the array belongs to another device")
+            raise self.refuse(elsewhere("the array", array, bound.runtime))
         bound.bind_array(self.name, array)
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
@@ -380,6 +380,15 @@ class Signer:
                 like = "" if first == k else self.parameters[first].name
                 signed[k] = signed[k].given(like, apart=apart)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
+
+
+def elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
+    """Why a kernel cannot use an array that is on another device."""
+    here, there = runtime.device.info.name, array.device.info.name
+    return (
+        f"{what} is on {there}, and the kernel runs on {here}: call it in `with ti.device(...)`, "
+        "or give it a copy (x.to_numpy())"
+    )
 
 
 def with_article(name: str) -> str:

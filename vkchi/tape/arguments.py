@@ -44,6 +44,16 @@ def check_run(who: str, run: Any) -> None:
         )
 
 
+def check_place(loss: Any, runtime: Runtime) -> None:
+    """Raises KernelRuntimeError for a loss that is on another device than what is recorded."""
+    if isinstance(loss, Storage) and loss.device is not runtime.device:
+        loss.check_alive()
+        raise KernelRuntimeError(
+            f"the loss is on {loss.device.info.name}, and the tape records what runs on "
+            f"{runtime.device.info.name}: enter it in `with ti.device(...)`"
+        )
+
+
 def check_loss(loss: Any) -> None:
     """Raises KernelRuntimeError for what cannot be a loss."""
     if host.is_torch(loss):

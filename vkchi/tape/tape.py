@@ -29,7 +29,7 @@ from vkchi.launch import Plan
 from vkchi.races.finder import Doubt, Found
 from vkchi.races.finder import refuse as refuse_race
 from vkchi.runtime import current
-from vkchi.tape.arguments import check_alone, check_loss, seed_loss, set_loss
+from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
     Gradients,
@@ -108,6 +108,7 @@ class Tape(PythonRecording):
             raise KernelRuntimeError("a tape can be entered once: make a new ti.ad.Tape")
         check_alone(self.runtime, self.title)
         check_loss(self.loss)
+        check_place(self.loss, self.runtime)
         if self.grad_check is not None:
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:

@@ -30,7 +30,7 @@ from threading import RLock
 from typing import Any
 
 from vkchi import env
-from vkchi.buffer import Buffer
+from vkchi.buffer import IMPORTED, Buffer
 from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import handing_over
@@ -54,7 +54,6 @@ STAGING_BYTES = 4 << 20
 PIECES_READ_AT_ONCE = 4
 ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
-IMPORTED = 0  # the key of all buffers in the host's memory: some may be parts of others
 
 RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
 KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
@@ -175,14 +174,17 @@ def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:
     """Index of the device that `select`, an index or a part of a name, means."""
-    if isinstance(select, int) or select.isdecimal():
-        if 0 <= int(select) < len(infos):
-            return int(select)
-    else:
-        for info in infos:
-            if select.lower() in info.name.lower():
-                return info.index
+    for info in infos:
+        if is_named(info, select):
+            return info.index
     raise DeviceError(f"no Vulkan device matches {select!r}; there {list_names(infos)}")
+
+
+def is_named(info: DeviceInfo, select: str | int) -> bool:
+    """Whether an index or a part of a name means this device."""
+    if isinstance(select, int) or select.isdecimal():
+        return int(select) == info.index
+    return select.lower() in info.name.lower()
 
 
 def list_names(infos: list[DeviceInfo]) -> str:
@@ -328,6 +330,8 @@ class Device(Recorder):
     ) -> None:
         """Record a copy of `size_bytes` between buffers, or between parts of one that are apart."""
         here, there = src.locate(src_offset, size_bytes), dst.locate(dst_offset, size_bytes)
+        if not src.device is dst.device is self:
+            raise InternalError("a copy between devices")
         if src is dst and abs(src_offset - dst_offset) < size_bytes:
             raise InternalError("a copy within a buffer overlaps itself")
         if size_bytes:
