@@ -34,16 +34,17 @@ def exchange(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
 def exchange_both(
     keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
 ) -> None:
-    """The same; values, of which the first is values[to], go with their keys."""
+    """The same; values, of which the first is values[to], go with their keys. All is read before
+    anything is written: the keys may be the values, or a component of them."""
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
         if j < n and i // (2 * p) == j // (2 * p):
             a, b = keys[at + i], keys[at + j]
             if a > b or (isnan(a) and not isnan(b)):
+                first, second = values[to + i], values[to + j]
                 keys[at + i] = b
                 keys[at + j] = a
-                first, second = values[to + i], values[to + j]
                 values[to + i] = second
                 values[to + j] = first
 

@@ -104,6 +104,24 @@ def test_sort_with_values(n):
     np.testing.assert_array_equal(values.to_numpy(), np.argsort(numbers))
 
 
+@pytest.mark.ours("sort-ndarrays")
+@pytest.mark.parametrize("kind", ["field", "ndarray"])
+def test_sort_where_the_keys_are_the_values(kind):
+    numbers = RNG.permutation(100)
+    array = make_array(kind, "f32", numbers)
+    ti.algorithms.parallel_sort(array, array)
+    np.testing.assert_array_equal(array.to_numpy(), np.arange(100))
+
+
+@pytest.mark.ours("sort-ndarrays")
+def test_sort_by_a_component():
+    points = np.stack([RNG.permutation(100), np.arange(100)], 1).astype(np.float32)
+    field = ti.Vector.field(2, ti.f32, 100)
+    field.from_numpy(points)
+    ti.algorithms.parallel_sort(field.get_scalar_field(0), field)
+    np.testing.assert_array_equal(field.to_numpy(), points[np.argsort(points[:, 0])])
+
+
 @pytest.mark.parametrize("order", ["ascending", "descending", "equal"])
 @pytest.mark.parametrize("t", NUMPY)
 def test_sort_of_type(order, t, lacks):
