@@ -40,6 +40,63 @@ def straight(count: int) -> str:
     return f"{HEAD}@ti.kernel\ndef run():\n    for i in range(N):\n        v = x[i]\n{body}        y[i] = v\n"
 
 
+def floor(count: int) -> str:
+    """`straight` with as many loads, stores and sums, at places that need no arithmetic and are not
+    neighbours: what is left of it whatever is made of its addresses."""
+    body = "".join(
+        f"        v = v * {1 - k / 9000:.4f} + x[i + {2 * (k % 97)}]\n"
+        + (f"        y[i + {2 * k}] = v\n" if k % 4 == 3 else "")
+        for k in range(count * 4 // 5)
+    )
+    return f"""
+import vkchi as ti
+N = {N}
+x, y = ti.field(ti.f32, N + 200), ti.field(ti.f32, N + {2 * count})
+@ti.kernel
+def run():
+    for i in range(N):
+        v = x[i]
+{body}        y[i] = v
+"""
+
+
+def neighbours(count: int) -> str:
+    """Loads of neighbours in a `ti.static` loop, each invocation its own."""
+    return f"""
+import vkchi as ti
+N = {N}
+x, y = ti.field(ti.f32, N * {count}), ti.field(ti.f32, N)
+@ti.kernel
+def run():
+    for i in range(N):
+        s = 0.0
+        for k in ti.static(range({count})):
+            s += x[{count} * i + k] * (k + 1)
+        y[i] = s
+"""
+
+
+def rows(count: int) -> str:
+    """Four neighbours each, loaded and stored, in nested `if`s."""
+    lines = []
+    for k in range(count // 9):
+        level = k % 4
+        lines.append("    " * (2 + level) + f"if v > {k}.0:\n")
+        at = f"{4 * (k % 16)} + 64 * i"
+        lines += ["    " * (3 + level) + f"y[{at} + {q}] = x[{at} + {q}] * v\n" for q in range(4)]
+        lines.append("    " * (3 + level) + f"v = v * 0.5 + {k}.0\n")
+    return f"""
+import vkchi as ti
+N = {N}
+x, y = ti.field(ti.f32, N * 64), ti.field(ti.f32, N * 64)
+@ti.kernel
+def run():
+    for i in range(N):
+        v = float(i)
+{"".join(lines)}        y[64 * i] = v
+"""
+
+
 def arithmetic(count: int) -> str:
     """Assignments without memory."""
     body = "".join(
@@ -128,8 +185,11 @@ def run():
 
 
 PROGRAMS = {
-    f.__name__: f for f in (straight, arithmetic, nested_ifs, branches, unrolled, fields, mpm)
-}
+    f.__name__: f
+    for f in (
+        straight, floor, arithmetic, nested_ifs, branches, unrolled, neighbours, rows, fields, mpm,
+    )
+}  # fmt: skip
 
 
 def measure(name: str, count: int) -> None:

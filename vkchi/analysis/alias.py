@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterable, Sequence
 from vkchi.errors import InternalError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
+from vkchi.ir.memory_ops import constant_of
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
@@ -73,10 +74,11 @@ def address_index(ptr: Op) -> tuple[Index, ...]:
     assert isinstance(ptr.type, Ptr)
     if isinstance(ptr.type.elem, Tensor):
         return ()
+    constant = constant_of(ptr.attr)
     if len(ptr.args) == 1:
-        return (Index(None, ptr.attr),)
+        return (Index(None, constant),)
     root, offset = split_offset(ptr.args[1])
-    return (Index(root, (offset + ptr.attr) % (1 << scalar_of(ptr.args[1].type).bits)),)
+    return (Index(root, (offset + constant) % (1 << scalar_of(ptr.args[1].type).bits)),)
 
 
 def split_offset(v: Value) -> Index:

@@ -37,6 +37,7 @@ from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
 from vkchi.ir.memory import ArrayValue, Place, WordPlace
+from vkchi.ir.memory_ops import constant_of
 from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.pcg import first_state, next_state, output_of
@@ -369,7 +370,7 @@ _ACTS: dict[str, Act] = {
     "group_index": lambda run, op, args: np.int32(run.index // run.block),
     "group_size": lambda run, op, args: np.int32(run.block),
     "grid_size": lambda run, op, args: np.int32(run.grid),
-    "address": lambda run, op, args: args[0].cells(op.attr, args[1:], op.type),
+    "address": lambda run, op, args: args[0].cells(constant_of(op.attr), args[1:], op.type),
     "size": lambda run, op, args: scalar_of(op.type).dtype.type(args[0].array.size),
     "word": lambda run, op, args: WordPlace(args[0]),
     "word_shift": lambda run, op, args: np.uint32(0),

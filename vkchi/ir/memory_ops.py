@@ -18,6 +18,13 @@ from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
 
+NATURAL = "natural"
+
+
+def constant_of(attr: Any) -> int:
+    """The constant of an `address`."""
+    return int(attr[0] if isinstance(attr, tuple) else attr)
+
 
 def _elem(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if not ts or not isinstance(ts[0], Array):
@@ -148,7 +155,8 @@ add_row(
     None,
     "the place that begins so many scalars behind an array's first one (components of a tensor "
     "follow each other); a harmless place where the third operand is false",
-    attr="scalars: int, added to the second operand",
+    attr="scalars: int, added to the second operand; in a pair with `natural` where that is less "
+    "than 2**31 itself, so that it may be added to the array's address",
     traits=Trait.PLACE,
 )
 add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")

@@ -10,7 +10,8 @@ Values
     or arrays.
 Attributes
  6. A `const` holds one bit pattern per component, an int of no more than the scalar's width.
- 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, `load` and
+ 7. Other attrs are what the row says: `elem` None or "inside", `address` an int, alone or in a
+    pair with "natural", `load` and
     `store` None or a power of two, `parallel` None or a positive int or a tuple of such,
     components and axes ints (in range: rule 2), everything else None.
 Structure
@@ -58,6 +59,7 @@ from typing import Any, NoReturn
 
 from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
+from vkchi.ir.memory_ops import NATURAL
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.sig import SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
@@ -92,6 +94,10 @@ def lengths_of(attr: Any) -> tuple[Any, ...]:
     return attr if type(attr) is tuple else (attr,)
 
 
+def _is_marked(attr: Any) -> bool:
+    return type(attr) is tuple and len(attr) == 2 and type(attr[0]) is int and attr[1] == NATURAL
+
+
 # What an attr may be, by the word before the colon in the row's `attr`.
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
@@ -99,7 +105,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "component": _is_count,
     "axis": _is_count,
     "site": _is_count,
-    "scalars": lambda attr: type(attr) is int,
+    "scalars": lambda attr: type(attr) is int or _is_marked(attr),
     "workgroup": lambda attr: attr is None or all(map(_is_size, lengths_of(attr))),
     "alignment": lambda attr: attr is None or (_is_count(attr) and attr.bit_count() == 1),
     "bits": lambda attr: True,  # rule 6

@@ -73,6 +73,7 @@ ENTRIES: dict[str, Entry] = {
     "legalize": Entry("legalize:legalize", "caps"),
     "access": Entry("access:lower_access"),
     "neighbours": Entry("neighbours:join_neighbours", "caps"),
+    "bases": Entry("bases:take_constants_apart", "caps"),
     "streams": Entry("streams:lower_random"),
     "records": Entry("records:lower_reports"),
     "fission": Entry("fission:cut_long_loops"),
@@ -135,7 +136,8 @@ LOWERING: tuple[Step, ...] = (
         "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
     ),
     Step("streams", "nobody asks any more whether a Func draws"),
-    Step("records", "last: until here, reports touch no memory"),
+    Step("records", "until here, reports touch no memory"),
+    Step("bases", "last: what it says of addresses is for the emitter"),
 )
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, value_of
+from vkchi.ir.memory_ops import constant_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
 from vkchi.tuples import NamedTuple
@@ -79,16 +80,27 @@ def lower_address(em: Emitter, op: Op) -> None:
     """address: a place in a buffer or in workgroup memory."""
     array, t = op.args[0], op.type
     assert isinstance(t, Ptr)
-    operands = [em.ids[v][0] for v in op.args[1:]]
+    operands, constant = [em.ids[v][0] for v in op.args[1:]], constant_of(op.attr)
     index = operands[0] if operands else 0
-    width = scalar_of(op.args[1].type) if operands else _width_of(op.attr)
+    width = scalar_of(op.args[1].type) if operands else _width_of(constant)
     if t.space == "shared":
         em.places[op] = _shared_place(em, op, index, width)
         return
     param, ok = _param(array), operands[1] if len(operands) > 1 else 0
     assert isinstance(param.type, Array)
     base, stored = em.arguments.pointer(param), param.type.stored
-    em.places[op] = BufferPlace(base, stored, t.elem, index, op.attr, width, ok)
+    if isinstance(op.attr, tuple):
+        base, constant = _moved(em, base, stored, constant), 0
+    em.places[op] = BufferPlace(base, stored, t.elem, index, constant, width, ok)
+
+
+def _moved(em: Emitter, base: int, stored: Scalar, count: int) -> int:
+    """The pointer to an array's struct, so many scalars further on: computed once."""
+    word = em.type_id(u64)
+    bytes_ = em.const(u64, count * stored.size_bytes & 0xFFFFFFFFFFFFFFFF)
+    address = em.once(spec.OpIAdd, word, em.once(spec.OpBitcast, word, base), bytes_)
+    struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(stored))
+    return em.once(spec.OpBitcast, struct, address)
 
 
 def _width_of(constant: int) -> Scalar:
@@ -102,7 +114,7 @@ def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace
     if scalar is not op.args[0].type.elem:
         raise InternalError("workgroup memory is not read as another type")
     p_id = em.m.pointer(StorageClass.Workgroup, em.type_id(scalar))
-    index = sum_index(em, index, op.attr, width)
+    index = sum_index(em, index, constant_of(op.attr), width)
     return SharedPlace(em.op(spec.OpAccessChain, p_id, variable, index), scalar)
 
 
