@@ -329,6 +329,63 @@ def test_arrays_given_to_a_graph_cannot_be_saved() -> None:
         ti.aot.Module().add_graph("g", builder.compile())
 
 
+def test_a_graph_with_textures_of_any_format(tmp_path: Path) -> None:
+    """As in Taichi's example of graphs with textures."""
+    kind = ti.graph.ArgKind
+
+    @ti.kernel
+    def look(t: ti.f32, pixels: ti.types.ndarray(ndim=2), tex: ti.types.texture(num_dimensions=2)):
+        for i, j in pixels:
+            c = tex.fetch(ti.Vector([i, j]), 0)
+            pixels[i, j] = [c.r, c.r, t, 1.0]
+
+    t = ti.graph.Arg(kind.SCALAR, "t", ti.f32)
+    pixels = ti.graph.Arg(kind.NDARRAY, "pixels", dtype=ti.math.vec4, ndim=2)
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(look, t, pixels, ti.graph.Arg(kind.TEXTURE, "tex", ndim=2))
+    graph, texture = builder.compile(), ti.Texture(ti.Format.r32f, (4, 4))
+    texture.storage.fill(3)
+    m = ti.aot.Module(ti.vulkan)
+    m.add_graph("any", graph)
+    m.add_graph("g", graph, template_args={"tex": texture})
+    with pytest.raises(ArgumentError, match="no array or texture is called t: pixels, tex"):
+        m.add_graph("h", graph, {"t": 1})
+    m.save(tmp_path, "")
+    loaded, out = ti.load(tmp_path), ti.Vector.ndarray(4, ti.f32, (4, 4))
+    loaded.graphs["g"].run({"t": 0.5, "pixels": out, "tex": texture})
+    assert (out.to_numpy() == [3, 3, 0.5, 1]).all()
+    with pytest.raises(ArgumentError, match="saved for textures of ti.Format.rgba8.*template_args"):
+        loaded.graphs["any"].run({"t": 0.5, "pixels": out, "tex": texture})
+
+
+def test_the_program_of_taichis_documentation(tmp_path: Path) -> None:
+    n = 32
+    canvas = ti.ndarray(dtype=ti.f32, shape=(n * 2, n))
+
+    @ti.func
+    def complex_sqr(z):  # complex square of a 2D vector
+        return ti.Vector([z[0] * z[0] - z[1] * z[1], 2 * z[0] * z[1]])
+
+    @ti.kernel
+    def fractal(t: ti.f32, canvas: ti.types.ndarray(dtype=ti.f32, ndim=2)):
+        for i, j in canvas:
+            c = ti.Vector([-0.8, ti.cos(t) * 0.2])
+            z = ti.Vector([i / n - 1, j / n - 0.5]) * 2
+            iterations = 0
+            while z.norm() < 20 and iterations < 50:
+                z = complex_sqr(z) + c
+                iterations += 1
+            canvas[i, j] = 1 - iterations * 0.02
+
+    mod = ti.aot.Module(ti.vulkan)
+    mod.add_kernel(fractal, template_args={"canvas": canvas})
+    mod.archive(str(tmp_path / "fractal.tcm"))
+    fractal(0.3, canvas)
+    again = ti.ndarray(ti.f32, (n * 2, n))
+    ti.load(tmp_path / "fractal.tcm").fractal(0.3, again)
+    assert np.array_equal(again.to_numpy(), canvas.to_numpy()) and canvas.to_numpy().std() > 0.1
+
+
 # --- elsewhere -----------------------------------------------------------------------------------
 
 ELSEWHERE = """

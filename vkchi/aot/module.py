@@ -187,21 +187,34 @@ class Module:
 
     # --- graphs ----------------------------------------------------------------------------------
 
-    def add_graph(self, name: str, graph: Graph) -> None:
-        """Add a graph with its kernels. Raises ArgumentError for what is none, and for arrays that
-        its kernels are given in dispatch(): they are memory of this process."""
+    def add_graph(
+        self, name: str, graph: Graph, template_args: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add a graph with its kernels. template_args: by argument, textures of the format to be
+        compiled for, where the argument does not say it; else that is rgba8.
+
+        Raises ArgumentError for what is no graph, and for arrays that its kernels are given in
+        dispatch(): they are memory of this process.
+        """
         if not isinstance(graph, Graph):
             raise ArgumentError(f"add_graph takes what compile() gave, not {describe(graph)}")
         check_name("add_graph", name)
         if name in self._graphs:
             raise ArgumentError(f"add_graph: the module has a graph `{name}` already")
+        samples = {key: example_for(arg) for key, arg in graph.args.items() if is_example(arg)}
+        for key, value in (template_args or {}).items():
+            if key not in samples:
+                there = ", ".join(samples) or "none"
+                raise ArgumentError(f"add_graph: no array or texture is called {key}: {there}")
+            graph.args[key].read(value)
+            samples[key] = value
         nodes = []
         for k, node in enumerate(graph.nodes):
             kernel, _ = unbound(node.kernel)
             parameters = read_parameters(kernel.__vkchi_func__, kernel.is_method)
             pairs = list(zip(parameters, node.given, strict=True))
             given = {p.name: a for p, a in pairs if not is_bound(p)}
-            given |= {p.name: example_for(a) for p, a in pairs if is_example(a)}
+            given |= {p.name: samples[a.name] for p, a in pairs if is_example(a)}
             saved = self._compile(kernel, parameters, given)
             entries = tuple(entry_of(p, a) for p, a in pairs if is_bound(p))
             nodes.append((self._keep_hidden(f".{name}.{k}", saved), entries))
@@ -218,8 +231,9 @@ class Module:
 
     # --- saving ----------------------------------------------------------------------------------
 
-    def save(self, filepath: str | os.PathLike[str]) -> None:
-        """Write the module into a folder, which is made. Raises OSError."""
+    def save(self, filepath: str | os.PathLike[str], filename: str = "") -> None:
+        """Write the module into a folder, which is made. `filename` is what older programs of
+        Taichi's give, and changes nothing. Raises OSError."""
         write_folder(Path(filepath), self._files())
 
     def archive(self, filepath: str | os.PathLike[str]) -> None:

@@ -177,6 +177,6 @@ def check_signed(p: Parameter, arg: Any, wanted: Any) -> None:
     if p.kind == "texture":
         raise ArgumentError(
             f"argument `{p.name}`: the kernel was saved for textures of ti.{wanted[0]}, not of "
-            f"ti.{found[0]}"
+            f"ti.{found[0]}: save it with such a texture in template_args"
         )
     raise ArgumentError(f"argument `{p.name}`: the kernel was saved for {wanted}, not {found}")
