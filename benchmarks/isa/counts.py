@@ -90,7 +90,8 @@ def figures(statistics, text):
 
 def print_caps():
     """The made-up device's capabilities as JSON."""
-    print(json.dumps(NullGpu().physical.caps._asdict()))
+    caps = NullGpu().physical.caps
+    print(json.dumps({name: getattr(caps, name) for name in type(caps).__annotations__}))
 
 
 def dump(folder, caps, names):

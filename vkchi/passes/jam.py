@@ -13,7 +13,8 @@ carry too much for four. The last iterations, of an odd number, are gone through
 that much code is not written twice.
 
 Straight code that steps through memory along the last axis does some neighbours at once, whose
-loads and stores are then one (`neighbours`): a vector, on processors a word.
+loads and stores are then one (`neighbours`): a vector, on processors a word. It begins where these
+are aligned.
 
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. Not so where they look at the number of their invocation, wait for each other, report,
@@ -123,10 +124,13 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
     """The last axis, where most of what straight code loads and stores are neighbours along it, of
     which several are one access (`neighbours`)."""
     body, last = op.regions[0], len(op.args) // 2 - 1
-    index = axes_of(op)[last].param
+    axis = axes_of(op)[last]
+    index, first = axis.param, constant_int(axis.begin)
     wanted = FACTORS[1] if is_processor(caps) else FACTORS[0]  # a word of 64 bits; a vector
     if factor != wanted or not has_enough(op, last, factor, caps):
         return None
+    if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
+        return None  # not aligned; branches cost other devices more than they gain
     if len(body.ops) > MOST_STRAIGHT or any(inner.regions for inner in body.ops):
         return None
     steps = [step_of(x, index) for x in body.ops if x.kind in MEMORY and not is_private(x)]
