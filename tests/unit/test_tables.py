@@ -11,22 +11,36 @@ import numpy as np
 import pytest
 
 from vkchi.autodiff.rules import RULES
-from vkchi.ir.ops import (
+from vkchi.ir.ops import (  # fmt: skip
     ATOMICS,
+    BITWISE,
     COMPARISONS,
+    COMPONENTS,
+    DIVISION_OF,
     DIVISIONS,
     ELEMENTWISE,
+    EQUALITIES,
     EXTREMES,
+    GREATER,
+    LINEAR,
     MIRRORED,
     NEGATED,
+    PLAIN_ACCESSES,
+    READS,
+    REMAINDER_OF,
+    ROUNDED_DOWN,
+    SUMS,
+    SWAPS,
     TABLE,
+    TIED,
+    UPDATES,
     VARYING,
     WRITES,
     Effect,
     Row,
     Trait,
     kinds_with,
-)  # fmt: skip
+)
 from vkchi.spirv.lower import ROWS
 from vkchi.types import i32
 
@@ -205,3 +219,102 @@ def test_control_ops_say_how_they_are_made() -> None:
 @pytest.mark.parametrize("trait", Trait, ids=lambda trait: trait.name)
 def test_no_trait_is_without_ops(trait: Trait) -> None:
     assert kinds_with(trait)
+
+
+# --- columns that are traits ---------------------------------------------------------------------
+
+
+def unary() -> list[Row]:
+    """Ops of one number."""
+    rows = [r for k, r in TABLE.items() if k in ELEMENTWISE and r.numpy]
+    return [r for r in rows if r.sig.endswith("-> T") and r.sig.count("T") == 2]
+
+
+def in_pairs(row: Row) -> dict[tuple[Any, Any], Any]:
+    return results(row, NUMBERS, dtype_of(row))
+
+
+@pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
+def test_what_zero_becomes(row: Row) -> None:
+    assert row.numpy is not None
+    with np.errstate(all="ignore"):
+        is_zero = bool(row.numpy(np.zeros(1, dtype_of(row)))[0] == 0)
+    assert has(row, Trait.KEEPS_ZERO) == is_zero
+
+
+@pytest.mark.parametrize("row", unary(), ids=lambda row: row.name)
+def test_what_holds_its_operand(row: Row) -> None:
+    dtype = dtype_of(row)
+    numbers = np.array([-7, -2, 1, 3, 12] if dtype is np.int32 else [-2.75, -0.5, 0.3, 1.5], dtype)
+    assert row.numpy is not None
+    with np.errstate(all="ignore"):
+        found = row.numpy(numbers)
+    assert has(row, Trait.IDENTITY) == (found == numbers).all()
+    assert has(row, Trait.CARRIES) == (np.abs(found) == np.abs(numbers)).all()
+    if dtype is np.float64:
+        assert has(row, Trait.ROUNDS) == (found == np.rint(found)).all()
+
+
+@pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
+def test_what_holds_one_of_two_operands(row: Row) -> None:
+    found = in_pairs(row)
+    chosen = {all(v == f(*k) for k, v in found.items()) for f in (min, max)}
+    assert has(row, Trait.CHOOSES) == (True in chosen)
+    assert has(row, Trait.IDENTITY) == all(v == x for (x, _), v in found.items())
+    carries = all(abs(v) in map(abs, k) for k, v in found.items())
+    assert has(row, Trait.CARRIES) == carries
+
+
+@pytest.mark.parametrize("row", INTEGER, ids=lambda row: row.name)
+def test_factors_of_operands_stay(row: Row) -> None:
+    found = {k: v for k, v in meaning_of(row, np.int32).items() if not any(n % 2 for n in k)}
+    kept = all(v % 4 == 0 for k, v in found.items() if not any(n % 4 for n in k))
+    assert not has(row, Trait.KEEPS_FACTORS) or (kept and not any(v % 2 for v in found.values()))
+
+
+def test_logic_is_what_makes_truth_values_of_truth_values() -> None:
+    bits = {k for k in ELEMENTWISE if TABLE[k].sig.startswith("T:bits")}
+    assert kinds_with(Trait.LOGIC) == bits | {"select"}
+    assert {*BITWISE, "not"} == bits
+
+
+def test_other_sets_of_kinds() -> None:
+    assert kinds_with(Trait.COMPONENT) < kinds_with(Trait.PLACE)
+    assert all(TABLE[k].infer.__name__.startswith("_member") for k in kinds_with(Trait.COMPONENT))
+    syncs = {k for k, r in TABLE.items() if r.effect is Effect.SYNC}
+    assert kinds_with(Trait.WAITLESS) < syncs
+    assert not [k for k in kinds_with(Trait.WAITLESS) if k.startswith("subgroup") or "barrier" in k]
+    owned = kinds_with(Trait.OWNED)
+    assert all(TABLE[k].effect in (Effect.ALLOC, Effect.WRITE) for k in owned)
+    assert TIED == owned | kinds_with(Trait.PER_INVOCATION)
+    assert PLAIN_ACCESSES == {k for k in READS | WRITES if k not in UPDATES}
+    assert SWAPS == {k for k in UPDATES if k not in ATOMICS}
+    assert LINEAR == kinds_with(Trait.RING)
+    assert EQUALITIES == {k for k in COMPARISONS if MIRRORED[k] == k}
+    assert COMPONENTS == kinds_with(Trait.COMPONENT)
+
+
+@pytest.mark.parametrize("kind", sorted(SUMS))
+def test_sums_add_their_operands_with_these_signs(kind: str) -> None:
+    f = TABLE[kind].numpy
+    assert f is not None
+    for numbers in product(NUMBERS, repeat=len(SUMS[kind])):
+        args = [np.int32(n) for n in numbers]
+        assert f(*args) == sum(s * n for s, n in zip(SUMS[kind], numbers))
+
+
+def test_kinds_that_belong_to_kinds() -> None:
+    for quotient, remainder in REMAINDER_OF.items():
+        q, r = (results(TABLE[k], NUMBERS, np.int32) for k in (quotient, remainder))
+        assert all(q[x, y] * y + r[x, y] == x for x, y in q)
+    for kind, down in ROUNDED_DOWN.items():
+        a, b = (results(TABLE[k], [n for n in NUMBERS if n > 0], np.int32) for k in (kind, down))
+        assert a == b
+    for rounding, division in DIVISION_OF.items():
+        found = results(TABLE[division], NUMBERS, np.int32)
+        f = TABLE[rounding].numpy
+        assert f is not None
+        assert all(v == f(np.float64(x) / y) for (x, y), v in found.items())
+    for kind, k in GREATER.items():
+        found = results(TABLE[kind], NUMBERS, np.int32)
+        assert all(v == (pair[k] > pair[1 - k]) for pair, v in found.items() if len(set(pair)) > 1)

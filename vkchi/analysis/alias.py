@@ -28,7 +28,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
 from vkchi.ir.memory_ops import constant_of
-from vkchi.ir.ops import READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import COMPONENTS, READS, SUMS, TABLE, WRITES, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
 
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 def place_of(ptr: Value) -> Place:
     """The place of a pointer. Raises InternalError for what makes no pointers."""
     component: int | Value | None = None
-    if isinstance(ptr, Op) and ptr.kind in ("member", "member_at"):
+    if isinstance(ptr, Op) and ptr.kind in COMPONENTS:
         component = ptr.attr if ptr.kind == "member" else ptr.args[1]
         ptr = ptr.args[0]
     if isinstance(ptr, Op) and ptr.kind == "elem":
@@ -98,7 +98,7 @@ def split_offset(v: Value) -> Index:
 
 def peel_constant(v: Value) -> tuple[Value, int] | None:
     """What is left of a sum with a constant, and the constant."""
-    if not isinstance(v, Op) or v.kind not in ("add", "sub"):
+    if not isinstance(v, Op) or v.kind not in SUMS or len(v.args) < 2:
         return None
     a, b = v.args
     n = constant_int(b)

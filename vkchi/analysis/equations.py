@@ -50,16 +50,11 @@ from vkchi.analysis.iterations import INDEX_BITS, Iterations, Window
 from vkchi.analysis.lattice import Extent
 from vkchi.ir.control import Axis
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.ops import (
-    CONVERSIONS,
-    DIVISIONS,
-    REMAINDERS,
-)
+from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
 MOST_STEPS = 64  # equations that follow from those of indices
-QUOTIENTS = {"truncdiv": "rem", "floordiv": "mod"}  # of the same operands
 INT_MAX = (1 << 31) - 1
 Terms = dict[Monomial, Polynomial]  # by what differs between iterations, with its coefficient
 
@@ -373,7 +368,7 @@ class Solver:
 
     def is_division(self, quotient: Op, remainder: Op) -> bool:
         """Whether the two ops are a quotient and its remainder."""
-        if QUOTIENTS.get(quotient.kind) != remainder.kind:
+        if REMAINDER_OF.get(quotient.kind) != remainder.kind:
             return False
         pairs = zip(quotient.args, remainder.args)
         return all(self.forms.key(a) == self.forms.key(b) for a, b in pairs)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
 from vkchi.ir.intervals import Interval, hull, natural, type_range
-from vkchi.ir.ops import DIVISIONS, TABLE, Trait, kinds_with
+from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, Trait, kinds_with
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, i64
@@ -122,11 +122,11 @@ def combine(kind: str, args: Sequence[Number]) -> Number | None:
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant(low)
-    if kind in ("add", "sub") and args[1].expr == ("const", 0):
+    if kind in SUMS and args[-1].expr == ("const", 0):
         return args[0]
     if kind == "mul" and ("const", 1) in (args[0].expr, args[1].expr):
         return args[1] if args[0].expr == ("const", 1) else args[0]
-    if kind in ("min", "max"):
+    if kind in CHOICES:
         for this, other in (args, args[::-1]):
             if (this.hi <= other.lo) if kind == "min" else (this.lo >= other.hi):
                 return this

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import LINEAR
 from vkchi.tuples import NamedTuple
 from vkchi.types import scalar_of
 
@@ -52,7 +53,7 @@ def linear_form(v: Value, depth: int = DEEPEST) -> Linear:
     if n is not None:
         return Linear({}, signed(n, scalar_of(v.type).bits))
     plain = Linear({v: 1}, 0)
-    if not depth or not isinstance(v, Op) or v.kind not in ("add", "sub", "neg", "mul"):
+    if not depth or not isinstance(v, Op) or v.kind not in LINEAR:
         return plain
     parts = [linear_form(x, depth - 1) for x in v.args]
     width = scalar_of(v.type).bits

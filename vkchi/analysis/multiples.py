@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.types import Scalar, is_integral
 
 MOST = 64  # more is of no use
 DEEPEST = 16
-LEAST = ("add", "sub", "or", "xor", "min", "max")  # what both can be divided by
-SAME = ("neg", "bitcast", "cast")
 
 
 class Multiples:
@@ -58,11 +57,8 @@ def _shifted(op: Op, known: list[int]) -> int:
 
 
 RULES: dict[str, Callable[[Op, list[int]], int]] = {
-    **dict.fromkeys(LEAST, lambda op, known: min(known)),
-    **dict.fromkeys(SAME, lambda op, known: known[0]),
+    **dict.fromkeys(kinds_with(Trait.KEEPS_FACTORS), lambda op, known: min(known)),
     "mul": lambda op, known: known[0] * known[1],
     "and": lambda op, known: max(known),
     "shl": _shifted,
-    "mod": lambda op, known: min(known),
-    "rem": lambda op, known: min(known),
 }

@@ -23,7 +23,7 @@ from vkchi.analysis.segments import Segment
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.intervals import Interval
-from vkchi.ir.ops import COUNTED
+from vkchi.ir.ops import CONVERSIONS, COUNTED, DIVISIONS, LINEAR, REMAINDERS
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor
 
@@ -154,16 +154,16 @@ def digit_of(v: Value, ranges: Intervals) -> Digit | None:
         return Digit(v)
     if not isinstance(v, Op) or ranges.of(v) is None:  # it may wrap
         return None
-    if v.kind in ("cast", "bitcast"):
+    if v.kind in CONVERSIONS:
         return digit_of(v.args[0], ranges)
     if v.kind == "neg":
         return moved(v.args[0], ranges)
-    if v.kind not in ("add", "sub", "mul", "truncdiv", "floordiv", "rem", "mod"):
+    if v.kind not in LINEAR | DIVISIONS:
         return None
     a, b = (ranges.of(x) for x in v.args)
     if a is None or b is None:
         return None
-    if v.kind in ("add", "sub", "mul"):
+    if v.kind in LINEAR:
         rest, fixed = (v.args[0], b) if b[0] == b[1] else (v.args[1], a)
         is_whole = fixed in ((1, 1), (-1, -1)) if v.kind == "mul" else fixed[0] == fixed[1]
         return moved(rest, ranges) if is_whole else None
@@ -172,7 +172,7 @@ def digit_of(v: Value, ranges: Intervals) -> Digit | None:
         return None
     if a[0] < 0 or b[0] != b[1] or b[0] <= 0:
         return None
-    if v.kind in ("rem", "mod"):
+    if v.kind in REMAINDERS:
         return inner._replace(modulus=b[0])
     return inner._replace(divisor=inner.divisor * b[0])
 

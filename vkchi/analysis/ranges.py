@@ -37,7 +37,7 @@ from vkchi.analysis.lattice import (
 from vkchi.analysis.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
 from vkchi.ir.intervals import type_range
-from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, MIRRORED, NEGATED, TABLE
+from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 
 DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
@@ -179,7 +179,7 @@ class Facts:
     def _compare(self, kind: str, a: Value, b: Value) -> None:
         if scalar_of(a.type).kind not in "iu":
             return
-        if kind in ("gt", "ge"):
+        if GREATER.get(kind) == 0:
             kind, a, b = MIRRORED[kind], b, a
         fa, fb = self.of(a), self.of(b)
         if kind == "eq":

@@ -24,6 +24,7 @@ from itertools import product
 from vkchi.analysis.must_write import Sure
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, constant_array, is_wide, shape_name
+from vkchi.ir.ops import CHOICES, DIVISIONS, LINEAR, REMAINDERS, SUMS
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
@@ -192,21 +193,20 @@ class Whole:
 
 # --- polynomials ---------------------------------------------------------------------------------
 
-DIVISIONS = {"truncdiv": "divisor", "floordiv": "divisor", "rem": "modulus", "mod": "modulus"}
-KINDS = DIVISIONS.keys() | {"add", "sub", "mul", "neg", "max", "min", "cast"}
+KINDS = DIVISIONS | LINEAR | CHOICES | {"cast"}
 
 
 def combined(op: Op, args: Sequence[Polynomial]) -> Polynomial | None:
     """What an op makes of polynomials; None where that is none."""
     if op.kind == "neg":
         return plus({}, args[0], -1)
-    if op.kind in ("add", "sub"):
+    if op.kind in SUMS:
         return plus(args[0], args[1], -1 if op.kind == "sub" else 1)
     if op.kind == "mul":
         return None if any(map(has_digit, args)) else times(args[0], args[1])
     if op.kind == "cast":
         return args[0] if cannot_wrap(args[0]) else None
-    if op.kind in ("max", "min"):
+    if op.kind in CHOICES:
         return extreme(op.kind, args[0], args[1])
     return divided(op.kind, args[0], args[1])
 
@@ -228,7 +228,7 @@ def divided(kind: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
         return None
     if len(b) > 1 or has_digit(b) or term[1] < 1:
         return None
-    if DIVISIONS[kind] == "modulus":
+    if kind in REMAINDERS:
         return {(digit._replace(modulus=term),): 1}
     (divisor,) = times(as_polynomial(digit.divisor), b).items()
     return {(digit._replace(divisor=divisor),): 1}

@@ -27,12 +27,12 @@ from vkchi.analysis.lattice import Fact
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, value_of
 from vkchi.ir.intervals import floordiv, truncdiv
+from vkchi.ir.ops import DIVISION_OF
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, f16, f32, i64
 
 DIGITS = {f16: 11, f32: 24}  # of the form
 DEVICE = {f16: 11, f32: 20}  # f16 is divided as f32
-ROUNDED = {"floor": "floordiv", "trunc": "truncdiv"}
 
 
 class Quotient(NamedTuple):
@@ -68,13 +68,13 @@ def find_quotient(kind: str, arg: Value, t: Type) -> Quotient | None:
         if t.kind not in "iu":
             return None
         kind = "trunc"
-        if arg.kind in ROUNDED and isinstance(arg.args[0], Op):
+        if arg.kind in DIVISION_OF and isinstance(arg.args[0], Op):
             kind, arg = arg.kind, arg.args[0]
-    if kind not in ROUNDED or arg.kind not in ("div", "mul") or arg.type not in DIGITS:
+    if kind not in DIVISION_OF or arg.kind not in ("div", "mul") or arg.type not in DIGITS:
         return None
     a, b = whole(arg.args[0]), divisor(arg)
     assert isinstance(arg.type, Scalar)
-    return None if a is None or b is None else Quotient(ROUNDED[kind], a, b, arg.type, arg)
+    return None if a is None or b is None else Quotient(DIVISION_OF[kind], a, b, arg.type, arg)
 
 
 def divisor(op: Op) -> Value | int | None:

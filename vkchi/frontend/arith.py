@@ -43,6 +43,7 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.power import constant_power, power
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
+from vkchi.ir.ops import EQUALITIES
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Scalar,
@@ -338,7 +339,7 @@ def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
         return _fold_comparison(cx, op, python, x, y)
     a, b = operand(cx, x), operand(cx, y)
     elem = common_scalar(cx, [a, b])
-    if elem is u1 and kind not in ("eq", "ne"):
+    if elem is u1 and kind not in EQUALITIES:
         elem = cx.options.default_ip
     t = with_shape(elem, joint_shape(cx, op, a, b))
     return cx.b.emit(kind, as_type(cx, a, t), as_type(cx, b, t))

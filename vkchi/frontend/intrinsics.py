@@ -32,6 +32,7 @@ from vkchi.frontend.records import make_record
 from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
+from vkchi.ir.ops import ATOMICS, BITWISE
 from vkchi.lang import atomics, complex, indices, makers, math, matrix, static, transforms
 from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
@@ -52,7 +53,7 @@ __all__ = [
 _ATOMIC_OPS: dict[Function, str] = {
     fn: "atomic_add" if fn is atomics.atomic_sub else fn.__name__ for fn in atomics.ATOMICS
 }
-_BITWISE = ("atomic_and", "atomic_or", "atomic_xor")
+_BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
 
 
 def atomic(fn: Function) -> Handler:

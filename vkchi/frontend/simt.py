@@ -18,11 +18,10 @@ from vkchi.frontend.operands import describe, dtype_of
 from vkchi.frontend.records import ArrayRecord
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
+from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
 from vkchi.types.structs import StructType
-
-BITWISE = ("and", "or", "xor")
 
 
 def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:

@@ -26,9 +26,9 @@ add_row(
     None,
     "32 fresh random bits of this invocation's stream",
     Effect.WRITE,
-    traits=Trait.LOWERED | Trait.VARIES,
+    traits=Trait.LOWERED | Trait.VARIES | Trait.OWNED,
 )
-add_row("leave", "", None, "the invocation ends here", Effect.SYNC)
+add_row("leave", "", None, "the invocation ends here", Effect.SYNC, traits=Trait.WAITLESS)
 add_row(
     "barrier",
     "",
@@ -36,7 +36,14 @@ add_row(
     "all invocations of the workgroup arrive, and see its shared memory",
     Effect.SYNC,
 )
-add_row("fence", "", None, "order this invocation's memory accesses for the others", Effect.SYNC)
+add_row(
+    "fence",
+    "",
+    None,
+    "order this invocation's memory accesses for the others",
+    Effect.SYNC,
+    traits=Trait.WAITLESS,
+)
 add_row(
     "subgroup_elect",
     " -> u1",

@@ -140,14 +140,14 @@ add_row(
     None,
     "the place of component `attr` of a tensor element",
     attr="component: int",
-    traits=Trait.PLACE,
+    traits=Trait.PLACE | Trait.COMPONENT,
 )
 add_row(
     "member_at",
     _member_at,
     None,
     "the place of a component at a computed, clamped index",
-    traits=Trait.PLACE,
+    traits=Trait.PLACE | Trait.COMPONENT,
 )
 add_row(
     "address",
@@ -178,7 +178,14 @@ add_row(
     interval=natural,
 )
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
-add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC)
+add_row(
+    "shared",
+    _shared,
+    None,
+    "an array shared by the workgroup, not initialised",
+    Effect.ALLOC,
+    traits=Trait.OWNED,
+)
 _ALIGNED = "alignment: bytes that the place is known to be a multiple of, or None: its scalar's"
 add_row("load", _load, None, "the value at a place", Effect.READ, attr=_ALIGNED)
 add_row(

@@ -37,64 +37,71 @@ from vkchi.ir.table import (
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, u32, u64, with_shape
 
 __all__ = [
-    "ATOMICS", "COMMUTATIVE", "COMPARISONS", "CONVERSIONS", "COUNTED", "DIVISIONS",
-    "ELEMENTWISE", "EXTREMES", "FIXED", "LOOPS", "MIRRORED", "NEGATED", "PER_INVOCATION",
-    "PLACES", "READS", "REMAINDERS", "TABLE", "TRUTHS", "UPDATES", "VARYING", "WRITES",
-    "Control", "Effect", "Row", "Trait", "effect_of", "invocation_ops", "kinds_with",
-    "report_ops",
+    "ATOMICS", "BITWISE", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS", "CONVERSIONS",
+    "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES", "FIXED",
+    "GREATER", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "PER_INVOCATION", "PLACES",
+    "PLAIN_ACCESSES", "READS", "REMAINDERS", "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS",
+    "TABLE", "TIED", "TRUTHS", "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row",
+    "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
 ]  # fmt: skip
 
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
 DIVIDES, REMAINDER = Trait.DIVIDES, Trait.REMAINDER
 MAKES, KEEPS = Trait.MAKES_NONFINITE, Trait.KEEPS_NONFINITE
 NONE, COUNTS, RING = Trait.NONE, Trait.COUNTS, Trait.RING
+IDENTITY, CHOOSES, LOGIC, ROUNDS = Trait.IDENTITY, Trait.CHOOSES, Trait.LOGIC, Trait.ROUNDS
+CARRIES, ZERO, FACTORS = Trait.CARRIES, Trait.KEEPS_ZERO, Trait.KEEPS_FACTORS
 
 # --- elementwise arithmetic, on scalars and whole tensors ----------------------------------------
 # fmt: off
 
 _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("add", "T:num, T -> T", np.add,
-     "sum; integers wrap", COMMUTES | KEEPS | COUNTS | RING, intervals.add, "++"),
+     "sum; integers wrap", COMMUTES | KEEPS | COUNTS | RING | FACTORS, intervals.add, "++"),
     ("sub", "T:num, T -> T", np.subtract,
-     "difference; integers wrap", KEEPS | COUNTS | RING, intervals.sub, "+-"),
+     "difference; integers wrap", KEEPS | COUNTS | RING | FACTORS, intervals.sub, "+-"),
     ("mul", "T:num, T -> T", np.multiply,
-     "product; integers wrap", COMMUTES | MERGES | KEEPS | COUNTS | RING, intervals.mul),
+     "product; integers wrap", COMMUTES | MERGES | KEEPS | COUNTS | RING | FACTORS, intervals.mul),
     ("div", "T:float, T -> T", np.divide, "quotient of floats", MAKES),
     ("floordiv", "T:num, T -> T", meaning.floordiv,
      "quotient rounded down, as Python's //", DIVIDES | MERGES | MAKES | COUNTS,
      intervals.floordiv),
     ("mod", "T:num, T -> T", meaning.mod,
-     "remainder with the divisor's sign, as Python's %", DIVIDES | REMAINDER | MAKES | COUNTS,
-     intervals.mod),
+     "remainder with the divisor's sign, as Python's %",
+     DIVIDES | REMAINDER | MAKES | COUNTS | FACTORS, intervals.mod),
     ("truncdiv", "T:int, T -> T", meaning.truncdiv,
      "quotient rounded toward zero, as C's /", DIVIDES | MERGES, intervals.truncdiv),
     ("rem", "T:num, T -> T", meaning.rem,
-     "remainder with the dividend's sign, as C's %", DIVIDES | REMAINDER | MAKES, intervals.rem),
+     "remainder with the dividend's sign, as C's %",
+     DIVIDES | REMAINDER | MAKES | FACTORS, intervals.rem),
     ("neg", "T:num -> T", meaning.negate,
-     "negation; integers wrap", KEEPS | COUNTS | RING, intervals.neg, "-"),
+     "negation; integers wrap",
+     KEEPS | COUNTS | RING | CARRIES | ZERO | FACTORS, intervals.neg, "-"),
     ("abs", "T:num -> T", np.abs,
-     "absolute value; the least integer stays itself", KEEPS, intervals.absolute),
-    ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1", NONE, intervals.sign, "+"),
+     "absolute value; the least integer stays itself",
+     KEEPS | CARRIES | ZERO | FACTORS, intervals.absolute),
+    ("sign", "T:num -> T", meaning.sign, "-1, 0 or 1", ZERO, intervals.sign, "+"),
     ("min", "T:num, T -> T", np.fmin,
-     "the smaller; the other one if one is NaN", COMMUTES | MERGES | COUNTS,
-     intervals.smaller, "++"),
+     "the smaller; the other one if one is NaN",
+     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, intervals.smaller, "++"),
     ("max", "T:num, T -> T", np.fmax,
-     "the larger; the other one if one is NaN", COMMUTES | MERGES | COUNTS,
-     intervals.larger, "++"),
+     "the larger; the other one if one is NaN",
+     COMMUTES | MERGES | COUNTS | CHOOSES | CARRIES | FACTORS, intervals.larger, "++"),
     ("pow", "T:float, T -> T", np.power, "power of floats", MAKES),
     ("and", "T:bits, T -> T", np.bitwise_and,
-     "bitwise and; logical for u1", COMMUTES | MERGES, intervals.bit_and),
+     "bitwise and; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_and),
     ("or", "T:bits, T -> T", np.bitwise_or,
-     "bitwise or; logical for u1", COMMUTES | MERGES, intervals.bit_or),
+     "bitwise or; logical for u1", COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_or),
     ("xor", "T:bits, T -> T", np.bitwise_xor,
-     "bitwise exclusive or; logical for u1", COMMUTES | MERGES, intervals.bit_xor),
+     "bitwise exclusive or; logical for u1",
+     COMMUTES | MERGES | LOGIC | FACTORS, intervals.bit_xor),
     ("not", "T:bits -> T", meaning.invert,
-     "bitwise not; logical for u1", NONE, intervals.bit_not, "-"),
+     "bitwise not; logical for u1", LOGIC, intervals.bit_not, "-"),
     ("shl", "T:int, T -> T", meaning.shl,
      "shift left; 0 if by the width or more", NONE, intervals.shl),
     ("shr", "T:int, T -> T", meaning.shr,
      "shift right by any amount, arithmetic for signed types", MERGES, intervals.shr),
-    ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits", NONE, intervals.bit_count),
+    ("popcnt", "T:int -> T", meaning.popcnt, "number of set bits", ZERO, intervals.bit_count),
     ("clz", "T:int -> T", meaning.clz, "number of leading zero bits", NONE, intervals.bit_count),
     ("trip_count", "T:int, T, T -> U(T)", meaning.trip_count,
      "length of Python's range(first, second, third), always exact; 0 if the third is 0",
@@ -107,32 +114,33 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("ne", "T:any, T -> B(T)", np.not_equal, "not equal; true for NaN", COMMUTES | COMPARES),
     ("isnan", "T:float -> B(T)", np.isnan, "whether NaN"),
     ("isinf", "T:float -> B(T)", np.isinf, "whether infinite"),
-    ("sqrt", "T:float -> T", np.sqrt, "square root", MAKES | KEEPS),
+    ("sqrt", "T:float -> T", np.sqrt, "square root", MAKES | KEEPS | ZERO),
     ("rsqrt", "T:float -> T", lambda x: x.dtype.type(1) / np.sqrt(x), "1 / square root", MAKES),
     ("exp", "T:float -> T", np.exp, "e to the power", MAKES),
     ("exp2", "T:float -> T", np.exp2, "2 to the power", MAKES),
     ("log", "T:float -> T", np.log, "natural logarithm", MAKES | KEEPS),
     ("log2", "T:float -> T", np.log2, "logarithm to base 2", MAKES | KEEPS),
-    ("sin", "T:float -> T", np.sin, "sine of radians", KEEPS),
+    ("sin", "T:float -> T", np.sin, "sine of radians", KEEPS | ZERO),
     ("cos", "T:float -> T", np.cos, "cosine of radians", KEEPS),
-    ("tan", "T:float -> T", np.tan, "tangent of radians", MAKES),
-    ("asin", "T:float -> T", np.arcsin, "arc sine in radians", MAKES),
+    ("tan", "T:float -> T", np.tan, "tangent of radians", MAKES | ZERO),
+    ("asin", "T:float -> T", np.arcsin, "arc sine in radians", MAKES | ZERO),
     ("acos", "T:float -> T", np.arccos, "arc cosine in radians", MAKES),
-    ("atan", "T:float -> T", np.arctan, "arc tangent in radians"),
+    ("atan", "T:float -> T", np.arctan, "arc tangent in radians", ZERO),
     ("atan2", "T:float, T -> T", np.arctan2, "angle of the point (second, first), in radians"),
-    ("sinh", "T:float -> T", np.sinh, "hyperbolic sine", MAKES),
+    ("sinh", "T:float -> T", np.sinh, "hyperbolic sine", MAKES | ZERO),
     ("cosh", "T:float -> T", np.cosh, "hyperbolic cosine", MAKES),
-    ("tanh", "T:float -> T", np.tanh, "hyperbolic tangent"),
-    ("floor", "T:float -> T", np.floor, "largest integer not above"),
-    ("ceil", "T:float -> T", np.ceil, "smallest integer not below"),
-    ("round", "T:float -> T", meaning.round_even, "nearest integer, halves to even"),
-    ("trunc", "T:float -> T", np.trunc, "integer part"),
+    ("tanh", "T:float -> T", np.tanh, "hyperbolic tangent", ZERO),
+    ("floor", "T:float -> T", np.floor, "largest integer not above", ROUNDS | ZERO),
+    ("ceil", "T:float -> T", np.ceil, "smallest integer not below", ROUNDS | ZERO),
+    ("round", "T:float -> T", meaning.round_even, "nearest integer, halves to even", ROUNDS | ZERO),
+    ("trunc", "T:float -> T", np.trunc, "integer part", ROUNDS | ZERO),
     ("stop_grad", "T:any -> T", lambda x: x,
-     "the same, without a derivative", NONE, intervals.first, "+"),
+     "the same, without a derivative", IDENTITY | CARRIES | ZERO, intervals.first, "+"),
     ("frozen", "T:any -> T", lambda x: x,
-     "the same; its first derivative is added elsewhere", NONE, intervals.first, "+"),
+     "the same; its first derivative is added elsewhere",
+     IDENTITY | CARRIES | ZERO, intervals.first, "+"),
     ("in_gradient", "T:any, T -> T", lambda x, y: x,
-     "the first; the second in derivatives", NONE, intervals.first),
+     "the first; the second in derivatives", IDENTITY | CARRIES, intervals.first),
 ]
 for _name, _sig, _numpy, _doc, *_more in _ELEMENTWISE:
     add_row(_name, _sig, _numpy, _doc, **dict(zip(("traits", "interval", "monotone"), _more)))
@@ -282,7 +290,7 @@ add_row(
     _select,
     lambda c, a, b: np.where(c, a, b),
     "per component: second where first, else third",
-    traits=MERGES,
+    traits=MERGES | LOGIC | CARRIES,
     interval=intervals.select,
 )
 add_row(
@@ -290,7 +298,7 @@ add_row(
     _cast,
     meaning.cast,
     "numeric conversion",
-    traits=COUNTS | Trait.CONVERTS,
+    traits=COUNTS | Trait.CONVERTS | ZERO | FACTORS,
     interval=intervals.first,
 )
 add_row(
@@ -298,7 +306,7 @@ add_row(
     _bitcast,
     lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
     "same bits, other type",
-    traits=COUNTS | Trait.CONVERTS,
+    traits=COUNTS | Trait.CONVERTS | FACTORS,
     interval=intervals.first,
 )
 add_row(
@@ -318,14 +326,14 @@ add_row(
     _splat,
     lambda a, shape: np.full(shape, a),
     "a tensor filled with a scalar",
-    traits=KEEPS,
+    traits=KEEPS | CARRIES | ZERO,
 )
 add_row(
     "pack",
     _pack,
     lambda *xs, shape: np.stack(xs).reshape(shape),
     "a tensor of components, row by row",
-    traits=KEEPS,
+    traits=KEEPS | CARRIES | ZERO,
 )
 add_row(
     "extract",
@@ -333,19 +341,29 @@ add_row(
     lambda v, k: v.reshape(-1)[k],
     "component `attr`, counted row by row",
     attr="component: int",
+    traits=CARRIES | ZERO,
 )
 add_row(
     "extract_at",
     _extract_at,
     lambda v, k: v.reshape(-1)[np.clip(k, 0, v.size - 1)],
     "component at a computed place, clamped",
+    traits=CARRIES,
 )
-add_row("insert", _insert, None, "the tensor with component `attr` replaced", attr="component: int")
+add_row(
+    "insert",
+    _insert,
+    None,
+    "the tensor with component `attr` replaced",
+    attr="component: int",
+    traits=CARRIES,
+)
 add_row(
     "insert_at",
     _insert_at,
     None,
     "the tensor with a component at a computed place replaced; none if outside",
+    traits=CARRIES,
 )
 add_row("matmul", _matmul, meaning.matmul, "matrix times matrix or vector", traits=KEEPS)
 add_row(
@@ -353,10 +371,10 @@ add_row(
     _transpose,
     np.transpose,
     "the matrix with rows and columns exchanged",
-    traits=KEEPS,
+    traits=KEEPS | CARRIES | ZERO,
 )
 add_row("outer", _outer, np.multiply.outer, "outer product of two vectors", traits=KEEPS)
-add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=KEEPS)
+add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", traits=KEEPS | ZERO)
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -415,10 +433,28 @@ CONVERSIONS = kinds_with(Trait.CONVERTS)
 EXTREMES = kinds_with(Trait.EXTREME)
 FIXED = kinds_with(Trait.FIXED)
 VARYING = kinds_with(Trait.VARIES)
+COMPONENTS = kinds_with(Trait.COMPONENT)
+CHOICES = kinds_with(Trait.CHOOSES)
+EQUALITIES = COMPARISONS & COMMUTATIVE
+LINEAR = kinds_with(Trait.RING)  # sums, differences, negatives and products
+# Sums and their like -> the sign of each operand.
+SUMS = {k: tuple(int(sign + "1") for sign in TABLE[k].monotone) for k in sorted(LINEAR)
+        if TABLE[k].monotone}  # fmt: skip
+BITWISE = frozenset(k for k, row in TABLE.items() if row.sig == "T:bits, T -> T")
+SWAPS = UPDATES - ATOMICS.keys()  # that do not combine what stood there with something
+PLAIN_ACCESSES = (READS | WRITES) - UPDATES
+# What depends on which invocation comes there.
+TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
 TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))
 # Comparisons that say the opposite, and the same with the operands exchanged.
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+GREATER = {"gt": 0, "ge": 0, "lt": 1, "le": 1}  # which operand is
+# Quotients -> remainders of the same operands; either -> what is the same for natural numbers, and
+# rounds down; floats made whole -> the division of integers that rounds alike.
+REMAINDER_OF = {"truncdiv": "rem", "floordiv": "mod"}
+ROUNDED_DOWN = {"truncdiv": "floordiv", "rem": "mod", "floordiv": "floordiv", "mod": "mod"}
+DIVISION_OF = {"floor": "floordiv", "trunc": "truncdiv"}
 PER_INVOCATION = kinds_with(Trait.PER_INVOCATION)
 LOOPS = frozenset(k for k, row in TABLE.items() if row.control and row.control.order == "serial")
 COUNTED = frozenset(k for k, row in TABLE.items() if row.control and row.control.index_params)

@@ -52,6 +52,16 @@ class Trait(enum.Flag):
     FIXED = enum.auto()  # a constant, or known at launch without operands: costs nothing to repeat
     COUNTS = enum.auto()  # of integers: a launch can compute it (the counts of `target.shader`)
     RING = enum.auto()  # wrapping operands first or the result at last gives the same
+    COMPONENT = enum.auto()  # the place of a component of the element that is its first operand
+    IDENTITY = enum.auto()  # gives its first operand
+    CHOOSES = enum.auto()  # gives the lesser or the greater of its operands
+    LOGIC = enum.auto()  # makes truth values of truth values, or chooses by one
+    ROUNDS = enum.auto()  # makes whole numbers of floats
+    CARRIES = enum.auto()  # holds numbers of its operands, or their negatives, and no others
+    KEEPS_ZERO = enum.auto()  # of one operand: 0 where that is 0
+    KEEPS_FACTORS = enum.auto()  # of integers: a power of two that divides all operands divides it
+    OWNED = enum.auto()  # memory or state of an invocation or its workgroup, that others have not
+    WAITLESS = enum.auto()  # a SYNC op that waits for no other invocation
 
 
 ALL = -1  # operands, or parameters

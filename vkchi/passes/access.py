@@ -21,13 +21,12 @@ from collections.abc import Callable, Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, shape_name, walk
-from vkchi.ir.ops import UPDATES
+from vkchi.ir.ops import SWAPS, UPDATES
 from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
 from vkchi.passes.offsets import Writer
 from vkchi.types import Array, Ptr, Scalar, i32, scalar_named, scalar_of
 
 Args = tuple[Value, ...]
-BITWISE = ("atomic_cas", "atomic_exchange")
 SHARED = frozenset({"const", "add", "mul", "bitcast"})  # what a program and an address may share
 
 
@@ -155,7 +154,7 @@ def survey(fn: Func) -> tuple[set[Value], set[Value]]:
     for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
         if op.kind == "elem" and op.attr != "inside":
             strays.add(op.args[0])
-        elif op.kind == "word" or (op.kind in BITWISE and _is_of_floats(op.args[0])):
+        elif op.kind == "word" or (op.kind in SWAPS and _is_of_floats(op.args[0])):
             kept.add(base_of(op.args[0]))
     return kept, strays
 

@@ -26,10 +26,8 @@ from vkchi.ir.axes import Order
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, walk
-from vkchi.ir.ops import PER_INVOCATION
+from vkchi.ir.ops import TIED
 from vkchi.types import Array, Type
-
-NUMBERED = PER_INVOCATION | {"shared", "random"}  # to what the order of iterations matters
 
 
 def find_order(op: Op) -> Order:
@@ -63,7 +61,7 @@ def digits_of(op: Op) -> tuple[Order, bool]:
 
 def is_numbered(op: Op) -> bool:
     """Whether a loop's body knows the number of its iteration."""
-    return any(inner.kind in NUMBERED for inner in walk(op.regions[0]))
+    return any(inner.kind in TIED for inner in walk(op.regions[0]))
 
 
 def plain_order(op: Op) -> Order:

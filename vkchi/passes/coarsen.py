@@ -28,7 +28,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, PER_INVOCATION, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, TIED, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.cost_model import is_processor, most_threads
 from vkchi.target.caps import Caps
@@ -36,7 +36,6 @@ from vkchi.types import i32, scalar_of
 
 SHORTEST = 4  # iterations of a strip, where that is known before
 SPARE = 8  # a processor is busy with so many times fewer invocations than it gets elsewhere
-HINDRANCES = PER_INVOCATION | {"shared", "random"}
 UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
 
@@ -68,9 +67,7 @@ def may_coarsen(op: Op) -> bool:
         and len(op.args) > 2
         and host_length(op) is not None
         and all(scalar_of(v.type) is i32 for v in op.args)
-        and not any(
-            x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in walk(op.regions[0])
-        )
+        and not any(x.kind in TIED or effect_of(x.kind) in UNMOVED for x in walk(op.regions[0]))
     )
 
 

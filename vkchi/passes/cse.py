@@ -20,7 +20,7 @@ from typing import Any
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.ops import COMMUTATIVE, TABLE, Effect
+from vkchi.ir.ops import CHOICES, COMMUTATIVE, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder, Visit
 from vkchi.passes.match import kind_of
 from vkchi.types import Type
@@ -58,7 +58,7 @@ class Available:
 
 def may_swap(kind: str, args: tuple[Value, ...]) -> bool:
     """Whether a commutative op gives the same bits for its operands exchanged."""
-    return kind not in ("min", "max") or kind_of(args[0].type) != "f"
+    return kind not in CHOICES or kind_of(args[0].type) != "f"
 
 
 class ScopedRebuilder(Rebuilder):

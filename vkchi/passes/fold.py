@@ -19,7 +19,7 @@ import numpy as np
 from vkchi.errors import InternalError
 from vkchi.ir.constants import Constant, Number
 from vkchi.ir.core import constant_attr, value_of
-from vkchi.ir.ops import DIVISIONS, ELEMENTWISE, TABLE
+from vkchi.ir.ops import DIVISIONS, TABLE, Effect
 from vkchi.types import Scalar, scalar_of, shape_of
 
 _EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {
@@ -31,9 +31,7 @@ _EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {
 }
 
 FOLDABLE = frozenset(
-    kind
-    for kind in (*ELEMENTWISE, *_EXTRA, "extract_at", "matmul", "transpose", "outer", "sum")
-    if TABLE[kind].numpy is not None
+    kind for kind, row in TABLE.items() if row.numpy is not None and row.effect is Effect.PURE
 )
 
 

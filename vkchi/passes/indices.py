@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from vkchi.analysis.linear import Linear, linear_form
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.ops import LINEAR
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, scalar_of
-
-LINEAR = frozenset({"add", "sub", "neg", "mul"})
 
 
 def order_indices(fn: Func) -> Func:

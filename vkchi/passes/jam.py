@@ -37,7 +37,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, PER_INVOCATION, READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, READS, TIED, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import is_processor, most_threads
@@ -49,7 +49,6 @@ FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
 MOST_STRAIGHT = 40  # ops of straight code
-HINDRANCES = PER_INVOCATION | {"shared", "random"}
 MEMORY = frozenset((*READS, *WRITES))
 UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
@@ -93,7 +92,7 @@ def may_jam(op: Op) -> bool:
         return False
     inner = list(walk(op.regions[0]))
     return len(inner) <= MOST_OPS and not any(
-        x.kind in HINDRANCES or effect_of(x.kind) in UNMOVED for x in inner
+        x.kind in TIED or effect_of(x.kind) in UNMOVED for x in inner
     )
 
 

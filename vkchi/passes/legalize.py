@@ -27,7 +27,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.num import Num
-from vkchi.ir.ops import ATOMICS, UPDATES
+from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes import f32_math, powers, quotient, subgroups
 from vkchi.passes.f64_math import FUNCTIONS
@@ -104,10 +104,8 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
 
 # What is only expanded where users see whether it is a whole number: elsewhere the device's own do.
 MAY_BE_WHOLE = frozenset({"div", "sqrt"})
-ROUNDING = frozenset({"floor", "ceil", "trunc", "round", "eq", "ne"})
-
-
-PASSED_ON = frozenset({"neg", "abs", "select", "min", "max", "splat", "pack", "extract", "insert"})
+ROUNDING = kinds_with(Trait.ROUNDS) | EQUALITIES
+PASSED_ON = kinds_with(Trait.CARRIES)
 
 
 def values_seen_whole(fn: Func) -> set[Value]:

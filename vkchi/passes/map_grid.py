@@ -37,7 +37,7 @@ from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
-from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.ops import PER_INVOCATION, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.axis_order import digits_of, find_order
 from vkchi.passes.cost_model import (
@@ -59,7 +59,7 @@ from vkchi.types import i32
 
 # Of what invocations see of each other and of their workgroup.
 HINDRANCES = PER_INVOCATION - {"thread_index"} | {"shared"}
-ALONE = frozenset({"leave", "fence"})  # which concern an invocation alone
+ALONE = kinds_with(Trait.WAITLESS)
 MOST_AXES = 3
 
 

@@ -26,7 +26,7 @@ from vkchi.analysis.alias import EXITS, SYNCS, Changes, ChangeTable, may_share
 from vkchi.analysis.multiples import MOST, Multiples
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, has_kind, walk
-from vkchi.ir.ops import READS, WRITES
+from vkchi.ir.ops import PLAIN_ACCESSES, READS, WRITES
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
 from vkchi.passes.offsets import Writer
@@ -94,7 +94,7 @@ def run_of(op: Op) -> Run | None:
     """What a load or store touches, if that is known: not behind a verdict, nor in memory of a
     workgroup or of an invocation."""
     at = op.args[0]
-    if op.kind not in ("load", "store") or not isinstance(at, Op) or at.kind != "address":
+    if op.kind not in PLAIN_ACCESSES or not isinstance(at, Op) or at.kind != "address":
         return None
     t, array = at.type, at.args[0]
     assert isinstance(t, Ptr) and isinstance(array.type, Array)

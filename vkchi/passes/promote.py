@@ -25,7 +25,7 @@ from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import Index, are_distinct, may_share, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
-from vkchi.ir.ops import READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor
@@ -108,9 +108,9 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
             if not isinstance(base.type, Array):
                 continue
             place = op.args[0]
-            while isinstance(place, Op) and place.kind in ("member", "member_at"):
+            while isinstance(place, Op) and place.kind in COMPONENTS:
                 place = place.args[0]
-            is_plain = op.kind in ("load", "store") and isinstance(place, Op)
+            is_plain = op.kind in PLAIN_ACCESSES and isinstance(place, Op)
             plain = is_plain and isinstance(place, Op) and place.kind == "elem"
             yield base, Access(op, outer, place) if plain and isinstance(place, Op) else None
 
@@ -189,7 +189,7 @@ def promote(fn: Func, body: Region, elements: Sequence[Element]) -> Func:
                     )
         if op in of_elem:
             return [places[id(of_elem[op])]]
-        if op.kind in ("member", "member_at") and args[0] is not op.args[0]:
+        if op.kind in COMPONENTS and args[0] is not op.args[0]:
             return [b.emit(op.kind, *args, attr=op.attr, name=op.name)]
         return None
 

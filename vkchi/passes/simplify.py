@@ -23,6 +23,7 @@ from typing import Any
 from vkchi.ir.builder import Builder, infer_type
 from vkchi.ir.constants import constant
 from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.passes import branches, structure
 from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
@@ -31,7 +32,7 @@ from vkchi.passes.rules import ROWS, Float, Row
 from vkchi.types import Type
 
 Apply = Callable[["Simplifier", Sequence[Value], Any, Type], "Value | None"]
-TRUTH_KINDS = frozenset({"and", "or", "not", "select"})
+TRUTH_KINDS = kinds_with(Trait.LOGIC)
 
 
 class Ruleset:

@@ -27,7 +27,7 @@ from vkchi.analysis.alias import may_share
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_of, walk
 from vkchi.ir.names import TEMP
-from vkchi.ir.ops import PER_INVOCATION, PLACES, TABLE, Effect
+from vkchi.ir.ops import LOOPS, PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
@@ -44,9 +44,15 @@ from vkchi.types import (
 )
 
 LONGEST_RECOMPUTATION = 64  # ops; above, a value travels in a temporary
-REPEATABLE = frozenset(
-    kind for kind, row in TABLE.items() if row.effect is Effect.PURE and kind not in PER_INVOCATION
-) | {"shared", "if", "yield"}
+REPEATABLE = (
+    frozenset(
+        kind
+        for kind, row in TABLE.items()
+        if row.effect is Effect.PURE and kind not in PER_INVOCATION
+    )
+    | {"shared"}
+    | {k for k, row in TABLE.items() if row.effect is Effect.CONTROL} - LOOPS - {"parallel"}
+)
 WRITES = frozenset(
     kind for kind, row in TABLE.items() if row.effect in (Effect.WRITE, Effect.ATOMIC)
 )

@@ -20,16 +20,16 @@ from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant, is_power_of_two
 from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
+from vkchi.ir.ops import ROUNDED_DOWN
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, u32, u64
 
-ROUND_DOWN = {"truncdiv": "floordiv", "rem": "mod", "floordiv": "floordiv", "mod": "mod"}
 UNSIGNED = {32: u32, 64: u64}
 
 
 def reduce_strength(fn: Func) -> Func:
     """The Func with divisions of natural numbers in their cheapest form."""
-    if not has_kind(fn.body, ROUND_DOWN):
+    if not has_kind(fn.body, ROUNDED_DOWN):
         return fn
     body = Strengthener(fn).region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
@@ -46,11 +46,11 @@ class Strengthener(Rebuilder):
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """The cheaper form of a division of natural numbers, or None."""
         t = op.type
-        if op.kind not in ROUND_DOWN or op in self.on_host or not isinstance(t, Scalar):
+        if op.kind not in ROUNDED_DOWN or op in self.on_host or not isinstance(t, Scalar):
             return None
         if t.kind != "i" or t.bits not in UNSIGNED or not all(map(self.is_natural, op.args)):
             return None
-        kind = ROUND_DOWN[op.kind]
+        kind = ROUNDED_DOWN[op.kind]
         if is_constant_power(args[1]):
             return None if kind == op.kind else [b.emit(kind, *args, name=op.name)]
         unsigned = [b.emit("bitcast", v, type=UNSIGNED[t.bits]) for v in args]

@@ -26,7 +26,7 @@ from vkchi.analysis.forms import Symbol, is_wide_integer, symbols_in
 from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
-from vkchi.ir.ops import EXTREMES, TABLE, UPDATES, VARYING, Effect
+from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.flags import only_raises_flag
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
@@ -101,7 +101,6 @@ def commute(a: Op, b: Op) -> bool:
 
 
 COMMUTING = UPDATES - {"atomic_exchange"}
-GREATER = {"gt": 0, "ge": 0, "lt": 1, "le": 1}  # which operand of a comparison
 
 
 def is_pure(op: Op) -> bool:

@@ -19,11 +19,11 @@ from vkchi.analysis.segments import find_late
 from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, constant_array, walk
-from vkchi.ir.ops import TABLE, VARYING, Effect
+from vkchi.ir.ops import TABLE, VARYING, Effect, Trait, kinds_with
 from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
 
-NEUTRAL = frozenset({"neg", "cast", "splat", "pack", "extract"})  # zero where the operand is
+NEUTRAL = kinds_with(Trait.KEEPS_ZERO)
 MOST_STEPS = 1000  # that what was read is followed
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op
+from vkchi.ir.ops import Trait, kinds_with
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
 from vkchi.spirv.spec import StorageClass
@@ -205,7 +206,7 @@ ROWS: dict[str, Row] = {
     "shl": lower_shift,
     "shr": lower_shift,
     "const": lower_const,
-    **dict.fromkeys(("stop_grad", "frozen", "in_gradient"), lambda em, op: em.ids[op.args[0]]),
+    **dict.fromkeys(kinds_with(Trait.IDENTITY), lambda em, op: em.ids[op.args[0]]),
     "select": lower_select,
     "cast": lower_cast,
     "bitcast": lower_bitcast,

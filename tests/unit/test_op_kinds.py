@@ -1,0 +1,124 @@
+"""What is true of op kinds stands in the op table: no other module lists kinds.
+
+Counted as a list of kinds: a dict, set, list or tuple written down, of which all keys or items are
+strings and two or more name op kinds; but not what a value is compared with, if that is two
+kinds (`kind in ("add", "sub")`). Two sorts are no facts of ops, and are named here, each with
+what it is: `HANDLERS`, which give kinds what their module does with them (a rule, a visitor, an
+opcode: that table *is* the module), and `OTHERS`. A new one must be a column of the op table, or
+come here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import vkchi
+from vkchi.ir.ops import TABLE
+
+ROOT = Path(vkchi.__file__).parent
+
+# module:name -> what kinds are given there
+HANDLERS = {
+    "analysis/conditions:NEVER": "which intervals decide a comparison",
+    "analysis/forms:MADE": "arithmetic of polynomials",
+    "analysis/host_numbers:LEAVES": "readers of numbers that launches know",
+    "analysis/multiples:RULES": "factors of a result",
+    "analysis/ranges:BACKWARD": "from a result to its operands",
+    "analysis/ranges:FOLLOWED": "facts that are an operand's",
+    "analysis/ranges:RULES": "facts besides the interval",
+    "autodiff/reverse:_CONTROL": "reversals",
+    "autodiff/reverse:_MEMORY": "reversals",
+    "autodiff/rules:_CONTROL": "derivatives",  # the parts of RULES, which is total
+    "autodiff/rules:_ELEMENTWISE": "derivatives",
+    "autodiff/rules:_MEMORY": "derivatives",
+    "autodiff/rules:_NONDIFF": "derivatives",
+    "autodiff/rules:_TENSORS": "derivatives",
+    "autodiff/rules:RULES": "derivatives",
+    "frontend/checks:OVERFLOWS": "overflow",
+    "frontend/checks:SIGNS": "what messages call them",
+    "frontend/warp:BEYOND": "arguments of shuffles",
+    "passes/access:HANDLERS": "addresses",
+    "passes/bounds:WALKS": "proofs of control ops",
+    "passes/branches:RULES": "simpler control ops",
+    "passes/f32_math:FUNCTIONS": "formulas",
+    "passes/f64_math:FUNCTIONS": "formulas",
+    "passes/fold:_EXTRA": "arguments of numpy functions",
+    "passes/neighbours:touched": "what accesses may not cross",
+    "passes/proved:REWRITES": "cheaper forms",
+    "passes/quotient:FUNCTIONS": "formulas",
+    "passes/records:WAYS": "records",
+    "passes/store_forwarding:VISITS": "what is known of memory",
+    "passes/structure:_COMPONENTS": "components of tensors",
+    "passes/structure:RULES": "simpler tensors",
+    "passes/subgroups:LIMITS": "limits of scans in wider types",
+    "passes/workgroup:NEUTRAL_VOTES": "votes of invocations that pad",
+    "spirv/arith:EXTENDED": "instructions",
+    "spirv/arith:OPCODES": "instructions",
+    "spirv/atomics:OPCODES": "instructions",
+    "spirv/lower:ROWS": "instructions",
+    "spirv/subgroup:ARITHMETIC": "instructions",
+    "spirv/subgroup:EXCHANGES": "instructions",
+    "target/shader:COUNT_OPS": "texts of counts",
+}
+# module:name -> why it is no fact of ops
+OTHERS = {
+    "frontend/elementwise:call": "Python's `and` and `or`",
+    "lang/matrix:_COMPARISONS": "Python's operators",
+    "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
+    "passes/access:SHARED": "ops that the pass itself writes",
+    "passes/legalize:MAY_BE_WHOLE": "rows of the pass that it leaves out where nobody sees them",
+    "passes/proved:PLAIN_AMOUNTS": "amounts of shifts that the emitter looks at itself",
+    "races/detector:_emit": "ops that are written",
+    "races/detector:ends": "ops that are written",
+    "spirv/arith:IN_64_BITS": "what the specification of GLSL's instructions says",
+    "types/__init__:__slots__": "attributes of a class",
+}
+
+
+def lists_of_kinds(path: Path) -> Iterator[str]:
+    """The names of what lists op kinds in a file: of the variable, or the function it stands in."""
+    tree = ast.parse(path.read_text())
+    module = str(path.relative_to(ROOT).with_suffix(""))
+
+    def visit(node: ast.AST, name: str) -> Iterator[str]:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            name = target.id if isinstance(target, ast.Name) else name
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            name = node.name
+        if is_list(node):
+            yield f"{module}:{name}"
+        for child in ast.iter_child_nodes(node):
+            if not (isinstance(node, ast.Compare) and is_pair(child)):
+                yield from visit(child, name)
+
+    yield from visit(tree, "")
+
+
+def is_list(node: ast.AST) -> bool:
+    """Whether an expression lists op kinds."""
+    if not isinstance(node, ast.Dict | ast.Set | ast.List | ast.Tuple):
+        return False
+    items = node.keys if isinstance(node, ast.Dict) else node.elts
+    texts = [x.value for x in items if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+    return len(texts) >= 2 and all(text in TABLE for text in texts)
+
+
+def is_pair(node: ast.AST) -> bool:
+    """Whether an expression is of two items."""
+    return isinstance(node, ast.Tuple) and len(node.elts) == 2
+
+
+def found() -> set[str]:
+    paths = (p for p in sorted(ROOT.rglob("*.py")) if p.parent.name != "ir")
+    return {name for path in paths for name in lists_of_kinds(path)}
+
+
+def test_kinds_are_listed_in_the_op_table_only() -> None:
+    assert found() - HANDLERS.keys() - OTHERS.keys() == set()
+
+
+def test_what_is_named_here_is_there() -> None:
+    assert (HANDLERS.keys() | OTHERS.keys()) - found() == set()
