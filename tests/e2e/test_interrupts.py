@@ -79,6 +79,12 @@ def test_an_interrupted_loop_of_launches(own_runtime: None) -> None:
     assert wrong == 0
 
 
+def test_the_script_that_interrupts_thousands_of_times_starts() -> None:
+    script = ROOT / "scripts" / "interrupt-torture"
+    run = [sys.executable, str(script), "--help"]
+    assert "--every PROGRAM" in subprocess.run(run, stdout=PIPE, text=True, check=True).stdout
+
+
 def test_an_interrupted_kernel_makes_the_gradients_of_its_tape_unknown() -> None:
     """One that is caught inside a tape leaves gradients unknown, and they are refused."""
     x, loss = (ti.field(ti.f32, shape, needs_grad=True) for shape in (4, ()))
