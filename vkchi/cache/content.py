@@ -21,11 +21,10 @@ from vkchi.ir.text import ir_text, print_func
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
-from vkchi.target.options import Options, Shelf
+from vkchi.target.options import IN_CODE, Options, Shelf
 from vkchi.target.shader import Check
 
 Make = Callable[[Func, Options, Caps], Artifact]
-IN_CODE = ("fast_math", "block_dim", "exact", "debug", "check_out_of_bound")  # of the options
 
 
 def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Artifact:

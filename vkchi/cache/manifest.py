@@ -16,7 +16,6 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.compiled import Compiled
-from vkchi.cache.content import IN_CODE
 from vkchi.cache.store import digest
 from vkchi.cache.survey import Survey, Unknown, is_ours
 from vkchi.cache.version import is_changed
@@ -24,7 +23,7 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface, IrText
 from vkchi.target.caps import Caps
-from vkchi.target.options import Options, Shelf
+from vkchi.target.options import IN_CODE, Options, Shelf
 from vkchi.tuples import NamedTuple
 
 Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]

@@ -9,7 +9,6 @@ Must not know: values.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from opcode import opmap
 from types import CodeType, FunctionType
@@ -69,6 +68,8 @@ def _shows(code: CodeType) -> bool:
 def words_of(text: str) -> set[str]:
     """The names that a text may say, in comments and strings too."""
     if not text.isascii():
+        import unicodedata  # few programs have such names
+
         text = unicodedata.normalize("NFKC", text)
     return set(WORD.findall(text))
 

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
 
+# Those that code depends on.
+IN_CODE = ("fast_math", "block_dim", "exact", "debug", "check_out_of_bound")
+
 
 class Shelf(Protocol):
     """Where compiled code is kept: bytes with a header, by key."""
