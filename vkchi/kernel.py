@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.launch import Plan
+    from vkchi.launch.again import Again
     from vkchi.signature.bound import Import
     from vkchi.target.caps import Caps
     from vkchi.target.options import Options
@@ -46,17 +47,37 @@ C = TypeVar("C")
 
 
 T = TypeVar("T")
+MOST_NOTES, MOST_KEPT = 256, 16  # of calls like one before
 MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts of it
 
 
 class Plans:
     """What a kernel was compiled to for one runtime: a plan for each signature."""
 
-    __slots__ = ("by_key", "runtime", "signer")
+    __slots__ = ("again", "by_key", "notes_left", "runtime", "signer")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.by_key: dict[tuple[Any, ...], Plan] = {}
+        self.again: dict[tuple[int, ...], Again] = {}  # by `id` of the arguments that are objects
+        self.notes_left = MOST_NOTES
+
+    def find_again(self, args: tuple[Any, ...]) -> Again | None:
+        """What is known of a call like this one."""
+        again = self.again.get(tuple([id(args[k]) for k in self.signer.objects]))
+        return again if again is not None and again.takes(args) else None
+
+    def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
+        """Keep what is known of such calls. Not for ever: some programs repeat none."""
+        from vkchi.launch.again import note_again  # not before a kernel is called
+
+        self.notes_left -= 1
+        noted = note_again(plan, self.signer.parameters, args)
+        if noted is None:
+            return
+        if len(self.again) >= MOST_KEPT:
+            self.again.clear()
+        self.again[tuple([id(args[k]) for k in self.signer.objects])] = noted
 
 
 class Kernel:
@@ -108,10 +129,15 @@ class Kernel:
         signer = plans.signer
         if kwargs or len(args) != self._in_order:
             args = self.arrange(args, kwargs)
+        is_plain = act is launch and runtime.recording is None
         try:
+            if is_plain and plans.again:
+                again = plans.find_again(args)
+                if again is not None:
+                    return again.launch(args)
             args = signer.adopt(args)
             shared: list[Import] = []
-            if act is launch and runtime.recording is None:
+            if is_plain:
                 args, shared = signer.share(args, runtime)
             key = signer.sign(args)
             plan = plans.by_key.get(key)
@@ -119,6 +145,8 @@ class Kernel:
                 plan = self._find_plan(plans, args, key)
             if shared:
                 return plan.launch_in_place(args, shared)
+            if is_plain and plans.notes_left:
+                plans.note(plan, args)
             return act(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
@@ -183,6 +211,7 @@ class Kernel:
     def forget_stale_plans(self) -> None:
         """Drop the plans for objects that are gone."""
         for plans in list(self._others.values()):
+            plans.again.clear()
             for key in [k for k in list(plans.by_key) if is_stale(k)]:
                 plans.by_key.pop(key, None)
 

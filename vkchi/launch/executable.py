@@ -208,32 +208,35 @@ class Step:
     def prepare(self, bound: Bound) -> list[Recorded]:
         """What `Device.record` takes for these arguments, nothing if there are no iterations: one
         dispatch, or several where an axis has more workgroups than the device counts along it."""
-        flat = bound.flat
+        return self.commands(bound.flat, *self.keys(bound.arrays))
+
+    def commands(
+        self, flat: list[Any], reads: frozenset[int], writes: frozenset[int]
+    ) -> list[Recorded]:
+        """The same for the numbers of a launch, and keys of the buffers that it works on."""
+        pack, pick, pipeline, grid = self.pack, self.pick, self.pipeline, self.grid
         if len(self.counts) == 1:  # as `dispatches_of` does, without its cost
             count = self.counts[0](flat)
             if count <= 0:
                 return []
-            groups = split_groups(-(-count // self.grid.block))
-            return [self._command(bound, self.pipeline, [*flat, count], (*groups, 1))]
+            groups = (*split_groups(-(-count // grid.block)), 1)
+            return [(pipeline, pack(*pick([*flat, count])), groups, reads, writes)]
         counts = [count(flat) for count in self.counts]
-        pipeline, grid = self.pipeline, self.grid
         if counts and min(counts) > 0:
             pipeline, grid = self.fitted.choose(counts)
         return [
-            self._command(bound, pipeline, [*flat, *counts, *bases], groups)
+            (pipeline, pack(*pick([*flat, *counts, *bases])), groups, reads, writes)
             for bases, groups in dispatches_of(grid, counts, self.limits)
         ]
 
-    def _command(
-        self, bound: Bound, pipeline: Any, flat: list[Any], groups: tuple[int, int, int]
-    ) -> Recorded:
-        arrays = bound.arrays
+    def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
+        """Keys of the buffers that are read and written, given those that are no fixed ones."""
         reads, writes = self.reads, self.writes
         if self.arg_reads:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
         if self.arg_writes:
             writes = writes.union([arrays[name].buffer.key for name in self.arg_writes])
-        return pipeline, self.pack(*self.pick(flat)), groups, reads, writes
+        return reads, writes
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:

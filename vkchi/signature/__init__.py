@@ -317,6 +317,7 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+        self.objects = [k for k, p in enumerate(parameters) if p.kind != "scalar"]
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with numpy views in place of arrays of other libraries. Raises

@@ -1,0 +1,137 @@
+"""A call like one before: of the same arrays, fields and objects, with other numbers.
+
+Owns: which calls can be repeated so, and how: what follows from the arrays (the signature, what is
+read and written, all but the numbers of the argument block) is kept, and nothing is kept alive.
+Must not know: how plans are found or made.
+
+What is kept is used under the lock of the runtime, and every number in it is written anew for each
+call before it is read: a call that an exception ends halfway leaves nothing wrong.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import release_wholly
+from vkchi.launch import Plan
+from vkchi.ndarray import Ndarray
+from vkchi.tuples import NamedTuple
+from vkchi.types.integers import range_of
+
+if TYPE_CHECKING:
+    from vkchi.launch.executable import Step
+    from vkchi.signature import Parameter
+    from vkchi.types import Scalar
+
+MOST_F32 = 3.4028235677973362e38
+OBJECTS = ("array", "template", "self")  # kinds of parameters that are found again by identity
+
+
+class Number(NamedTuple):
+    """An argument that is a number between two others: its place among the arguments, and in the
+    flat list."""
+
+    argument: int
+    place: int
+    types: tuple[type, ...]
+    low: float
+    high: float
+
+
+class Again:
+    """What is known of calls with these objects."""
+
+    __slots__ = ("arrays", "flat", "numbers", "objects", "plan", "steps")
+
+    def __init__(
+        self, plan: Plan, args: tuple[Any, ...], objects: list[tuple[int, weakref.ref[Any]]],
+        numbers: list[Number],
+    ) -> None:  # fmt: skip
+        bound = plan.executable.bind_arguments(args)
+        self.plan, self.objects, self.numbers = plan, objects, numbers
+        self.arrays = [
+            (k, args[k].buffer.address) for k, _ in objects if isinstance(args[k], Ndarray)
+        ]
+        self.flat = bound.flat
+        self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
+            (step, *step.keys(bound.arrays)) for step in plan.executable.steps
+        ]
+
+    def takes(self, args: tuple[Any, ...]) -> bool:
+        """Whether a call with these arguments, whose objects have the same `id`, is one of them."""
+        for k, found in self.objects:
+            if found() is not args[k]:
+                return False
+        for k, address in self.arrays:
+            array = args[k]
+            if array.grad is not None or array.buffer.address != address:
+                return False
+        for number in self.numbers:
+            k, _, types, low, high = number
+            arg = args[k]
+            if type(arg) not in types or not low <= arg <= high:
+                return False
+        return True
+
+    def launch(self, args: tuple[Any, ...]) -> Any:
+        """Do what `Plan.launch` does."""
+        plan, flat = self.plan, self.flat
+        lock = plan.runtime.lock
+        was_held = lock._is_owned()  # type: ignore[attr-defined]
+        try:  # as `restoring` does, without its cost
+            with lock:
+                for life in plan.lives:
+                    life.check_alive()
+                for k, place, _, _, _ in self.numbers:
+                    flat[place] = args[k]
+                for check in plan.checks:
+                    check(flat)
+                record = plan.runtime.device.record
+                for step, reads, writes in self.steps:
+                    for command in step.commands(flat, reads, writes):
+                        record(*command)
+                return plan.result() if plan.returns else None
+        except BaseException:
+            if not was_held:
+                release_wholly(lock)
+            raise
+
+
+def note_again(plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...]) -> Again | None:
+    """What is kept for more calls with the same objects; None where launches do more than record
+    the same commands with other numbers."""
+    if type(plan) is not Plan or not plan.is_plain or plan.executable.given:
+        return None
+    objects: list[tuple[int, weakref.ref[Any]]] = []
+    numbers: list[Number] = []
+    for k, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        if parameter.kind in OBJECTS:
+            if not is_kept(parameter.kind, arg):
+                return None
+            try:
+                objects.append((k, weakref.ref(arg)))
+            except TypeError:
+                return None
+        elif parameter.kind == "scalar" and parameter.type.kind != "b":
+            place = plan.executable.places["value", parameter.name, 0]
+            numbers.append(Number(k, place, *limits_of(parameter.type)))
+        else:
+            return None
+    return Again(plan, args, objects, numbers)
+
+
+def is_kept(kind: str, arg: Any) -> bool:
+    """Whether everything about an argument is as before if it is the same object."""
+    if kind == "array":
+        return isinstance(arg, Ndarray) and not arg.is_copy and arg.grad is None
+    return kind == "self" or (isinstance(arg, Storage) and not isinstance(arg, Ndarray))
+
+
+def limits_of(t: Scalar) -> tuple[tuple[type, ...], float, float]:
+    """The numbers that are bound as they are: their types, the least and the greatest."""
+    if t.kind == "f":
+        return (float, int), -MOST_F32, MOST_F32
+    return (int,), *range_of(t)
