@@ -146,6 +146,33 @@ def test_matrices_structs_and_packs(tmp_path: Path) -> None:
     assert y.to_numpy().tolist() == [3, 6]
 
 
+def test_gradients_that_kernels_use(tmp_path: Path) -> None:
+    @ti.kernel
+    def descend(rate: ti.f32, x: ti.types.ndarray(ti.f32, 1, needs_grad=True)):
+        for i in x:
+            x[i] -= rate * x.grad[i]
+
+    m = ti.aot.Module()
+    m.add_kernel(descend)
+    m.save(tmp_path)
+    x = ti.ndarray(ti.f32, 3, needs_grad=True)
+    x.grad.fill(2)
+    ti.load(tmp_path).descend(0.5, x)
+    assert x.to_numpy().tolist() == [-1, -1, -1]
+    assert "\ngradient x.grad x\n" in (tmp_path / "module.txt").read_text()
+    with pytest.raises(ArgumentError, match="an array with a gradient is needed"):
+        ti.load(tmp_path).descend(0.5, ndarray([1]))
+
+
+def test_tensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    m = saved(tmp_path, lambda m: m.add_kernel(push))
+    x, v = torch.ones(4), torch.zeros(4, 2)
+    assert m.push(0.5, x, v) == 6 and x.tolist() == [1.5] * 4 and v[0].tolist() == [1.5, 1]
+    with pytest.raises(ti.TaichiRuntimeError, match="leaf|requires"):
+        m.push(0.5, torch.ones(4, requires_grad=True), v)
+
+
 def test_textures(tmp_path: Path) -> None:
     seen, img = ti.Texture(ti.Format.rg32f, (4, 4)), ti.Texture(ti.Format.r32f, (4, 4))
     seen.storage.fill(2)

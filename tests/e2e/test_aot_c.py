@@ -6,6 +6,7 @@ Vulkan's declarations are those of the `vulkan` package where the machine has no
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import vulkan
 
 import vkchi as ti
-import vkchi.aot
+import vkchi.aot.module
 from vkchi.runtime import current
 from vkchi.target.caps import SMALLEST
 
@@ -76,6 +77,27 @@ def test_the_example_in_c(heat: tuple[Path, Path]) -> None:
     plate = plates[0].to_numpy()
     assert found == pytest.approx([m.total(plates[0]), plate[20, 9], plate[31, 31]], abs=1e-4)
     assert found[0] > 20
+
+
+def test_arguments_in_memory(
+    heat: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own_runtime: None,
+) -> None:
+    """As those of kernels with many arguments: here all that are longer than an address."""
+    usual = vkchi.aot.module.portable
+    monkeypatch.setattr(
+        vkchi.aot.module, "portable", lambda caps: usual(caps)._replace(push_constant_bytes=8)
+    )
+    monkeypatch.setattr(sys, "argv", ["heat.py", str(tmp_path)])
+    runpy.run_path(str(ROOT / "examples" / "c" / "heat.py"))
+    text = (tmp_path / "module.txt").read_text()
+    assert text.count(" buffer\n") > 2
+    program, module = heat
+    name = current().device.info.name.partition(" (")[0]
+    said = [subprocess.check_output([program, path, name]) for path in (module, tmp_path)]
+    assert said[0] == said[1]
 
 
 def test_the_example_refuses_damage(heat: tuple[Path, Path], tmp_path: Path) -> None:

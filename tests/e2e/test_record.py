@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -221,6 +222,23 @@ def test_algorithms_in_the_block() -> None:
     x.from_numpy(values)
     g.run()
     assert (x.to_numpy() == np.sort(values)).all()
+
+
+def test_other_threads_launch_as_ever() -> None:
+    x, y, found = array(), array(), []
+
+    def work() -> None:
+        add(5, y)
+        found.append((total(y), y[0]))
+
+    with ti.record() as g:
+        add(1, x)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == [(28 + 40, 5)]
+    g.run()
+    assert x[0] == 1 and y[0] == 5
 
 
 # --- what is refused -----------------------------------------------------------------------------

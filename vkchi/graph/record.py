@@ -117,11 +117,11 @@ class Record(Block):
             launches = [Launch(*step) for step in steps] if is_plain else []
             yield (Replay(launches) if is_plain else None), steps
 
-    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-        """A kernel is called: note it. Raises KernelRuntimeError for what cannot be recorded."""
+    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """A kernel is called: note it, or, from another thread, launch it. Raises
+        KernelRuntimeError for what cannot be recorded."""
         if get_ident() != self.thread:
-            plan.launch(args)
-            return
+            return plan.launch(args)
         if plan.returns:
             self._refuse(f"{name}() cannot return anything: let it write to a field")
         pairs = zip(plan.parameters, args, strict=True)
@@ -138,6 +138,7 @@ class Record(Block):
             if array_name in plan.written and array.watch is None:
                 self._watched[id(array)] = array
                 array.watch = self.accessed_unwatched
+        return None
 
     # --- what Python does in the block -----------------------------------------------------------
 
