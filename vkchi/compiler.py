@@ -12,29 +12,27 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from types import FunctionType
+from typing import TYPE_CHECKING
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
 from vkchi.cache.compiled import Compiled
 from vkchi.cache.content import kept
 from vkchi.compiling import compiling
-from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.lower import Lowered, lower_kernel
 from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
-from vkchi.passes.map_grid import plan_grid
-from vkchi.passes.pipeline import lower, optimise
-from vkchi.passes.shallow import keep_shallow, refuse_deep
-from vkchi.passes.wide import cut_wide_loops
 from vkchi.span import Span
-from vkchi.spirv import emit
 from vkchi.target.artifact import Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import Check, without_wraps
 from vkchi.types import Array
+
+if TYPE_CHECKING:
+    from vkchi.frontend.argspec import ArgSpec
+    from vkchi.frontend.lower import Lowered
 
 TOO_MANY = (
     "a loop of {n} iterations is more than run at once: split it, or give its range an i64 bound"
@@ -56,6 +54,10 @@ def compile_kernel(
 def _compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
+    from vkchi.frontend.lower import lower_kernel  # 50 ms, which gradients can do without
+    from vkchi.passes.shallow import keep_shallow
+    from vkchi.passes.wide import cut_wide_loops
+
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
     lowered = lowered._replace(func=cut_wide_loops(keep_shallow(lowered.func)))
@@ -95,6 +97,11 @@ def build(fn: Func, options: Options, caps: Caps) -> Artifact:
 
 
 def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
+    from vkchi.passes.map_grid import plan_grid  # what is found in the cache is not built
+    from vkchi.passes.pipeline import lower, optimise
+    from vkchi.passes.shallow import refuse_deep
+    from vkchi.spirv import emit
+
     program, temps = optimise(fn, caps, options)
     dispatches = []
     for k, func in enumerate(program.funcs):

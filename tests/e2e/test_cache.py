@@ -93,6 +93,9 @@ results.append(loss.dual[None])
 tell(2)
 ti.sync()
 print(results)
+if "strict" in sys.argv:  # nor is what compiles read
+    slow = {"vkchi.frontend.lower", "vkchi.spirv.dispatch", "vkchi.passes.map_grid"} & set(sys.modules)
+    assert not slow, slow
 """
 
 
