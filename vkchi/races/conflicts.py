@@ -1,6 +1,7 @@
 """Accesses of parallel loops that may meet: two iterations come to one element, and one writes it.
 
-Owns: `find_conflicts`, what indices do not keep apart. Two accesses of an array are known to be
+Owns: `find_conflicts`, what indices do not keep apart; `Feasible`, which of these may meet with the
+numbers and shapes of a call, as far as the ranges of their indices tell. Two accesses of an array are known to be
 apart if
 - constants in their components differ;
 - it follows from equal indices that one iteration made both, as `access.Survey` has it, or that
@@ -8,7 +9,7 @@ apart if
 Neither do iterations disturb each other that
 - do the same kind of atomic operation, which commute;
 - store a value that the element they store it to determines, as in `m[i // 3] = w[i // 3]`;
-- only read whether a flag is up that nobody lowers (`dependence.only_raises_flag`).
+- only read whether a flag is up that nobody lowers (`influence.only_raises_flag`).
 Of an array with more than MOST_ACCESSES in a loop, as unrolled ones have, they are taken together
 by lines, whose indices are not compared: unless all commute, they may meet.
 Must not know: gradients, launches.
@@ -16,18 +17,29 @@ Must not know: gradients, launches.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 
 from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import Index, Place, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
-from vkchi.analysis.footprint import element_under
+from vkchi.analysis.footprint import (
+    Box,
+    Footprint,
+    Shaped,
+    element_of,
+    element_under,
+    joined,
+    may_meet,
+)
 from vkchi.analysis.forms import Symbol, is_wide_integer, symbols_in
+from vkchi.analysis.intervals import Intervals
 from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Value, base_of, used_in, walk
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
-from vkchi.races.flags import only_raises_flag
+from vkchi.races.influence import only_raises_flag
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
@@ -63,7 +75,7 @@ def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
         sides = [(op,) for op in places] if len(places) <= MOST_ACCESSES else by_lines(places)
         for k, some in enumerate(sides):
             for others in sides[k:]:
-                if may_meet(sites, places, some, others):
+                if may_conflict(sites, places, some, others):
                     is_read = others[0].kind == "load"
                     first, second = (others, some) if is_read else (some, others)
                     yield Conflict(loop, root, first, second)
@@ -77,7 +89,9 @@ def by_lines(ops: Iterable[Op]) -> list[Accesses]:
     return list(map(tuple, found.values()))
 
 
-def may_meet(sites: Sites, places: Mapping[Op, Place], some: Accesses, others: Accesses) -> bool:
+def may_conflict(
+    sites: Sites, places: Mapping[Op, Place], some: Accesses, others: Accesses
+) -> bool:
     """Whether two iterations may meet in these accesses, and disturb each other."""
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
@@ -237,3 +251,42 @@ class Sites(Survey):
             return not any(may_share(base_of(op.args[0]), other) for other in self.writes)
         is_pure_value = op.type is not None and is_pure(op)
         return is_pure_value and op.kind not in VARYING
+
+
+class Feasible:
+    """The answers for one Func and these conflicts."""
+
+    def __init__(self, fn: Func, conflicts: Sequence[Conflict]) -> None:
+        self.conflicts, self.footprint = conflicts, Footprint(fn, (), ())
+
+    def find(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> tuple[int, ...]:
+        """The numbers, from 0, of the conflicts that may be in a call."""
+        if not self.conflicts:
+            return ()
+        shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        ranges = self.footprint.ranges(numbers, shapes)
+        return tuple(k for k, m in enumerate(self.conflicts) if is_feasible(m, ranges))
+
+
+def is_feasible(m: Conflict, ranges: Intervals) -> bool:
+    """Whether the loop may have two iterations, the parts of memory meet that both accesses may
+    touch, and two iterations may come to one element."""
+    ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(m.loop)]
+    lengths = [e[1] - b[0] if b is not None and e is not None else None for b, e in ends]
+    if all(n is not None and n <= 1 for n in lengths):
+        return False
+    if not isinstance(m.root, Param):
+        return True
+    if not may_meet(box_of(m.first, ranges), box_of(m.second, ranges)):
+        return False
+    if len(m.first) > 1 or len(m.second) > 1:
+        return True
+    survey = Survey(m.loop.regions[0].ops, m.loop, ranges)
+    return not survey.never_meet(m.root, *(element_of(op.args[0]) for op in (*m.first, *m.second)))
+
+
+def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:
+    """Which part of their array ops may touch."""
+    elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
+    boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]
+    return tuple(reduce(joined, axis) for axis in zip(*boxes))

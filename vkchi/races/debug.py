@@ -17,9 +17,8 @@ from vkchi.ir.core import Func
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
-from vkchi.races.conflicts import find_conflicts
+from vkchi.races.conflicts import Feasible, find_conflicts
 from vkchi.races.detector import Group, Style, grouped, note
-from vkchi.races.feasible import Feasible
 from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, describe_call, leaves_of
 from vkchi.tape.gradients import prepare

@@ -28,9 +28,8 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
-from vkchi.races.conflicts import Conflict, find_conflicts
+from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
 from vkchi.races.detector import Group, Style, grouped, note, slimmed
-from vkchi.races.feasible import Feasible
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call, whole
 from vkchi.tape.gradients import prepare

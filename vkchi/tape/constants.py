@@ -21,8 +21,7 @@ from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func
 from vkchi.tape.calls import Call, Gradients, companion, plan_gradient, whole
-from vkchi.tape.escapes import covering
-from vkchi.tape.fills import Fill
+from vkchi.tape.escapes import Fill, covering
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from vkchi.races.finder import check as check_race
 from vkchi.races.trials import Observed
 from vkchi.tape.calls import Call, Gradients, is_gradient, whole
 from vkchi.tape.mutation_log import MutationLog
-from vkchi.tape.replay_log import replay_log_of
 from vkchi.tape.snapshots import Rewritten, Snapshots
+from vkchi.tape.variants import Variant, replay_log_of
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
@@ -127,16 +127,21 @@ class Entry(Launch):
             self.in_run = None
             return {}
 
+    @property
+    def variant(self) -> Variant | None:
+        """What is run in the kernel's place."""
+        if self.in_run is not None:
+            return self.in_run[1].variant
+        return self.replay_log.variant if self.replay_log is not None else None
+
     def _launch(
         self, call: Call, args: tuple[Any, ...], own: Arrays, again: int | None = None
     ) -> Any:
         """Call the kernel in the form that this call needs."""
-        if self.in_run is not None:
-            given = {**call.arrays, **self.replayed, **own}
-            return self.in_run[1].variant.run(call, given, again)
-        if self.replay_log is not None:
-            return self.replay_log.run(call, self.replayed, again)
-        return call.plan.launch(args, again)
+        variant = self.variant
+        if variant is None:
+            return call.plan.launch(args, again)
+        return variant.run(call, {**call.arrays, **self.replayed, **own}, again)
 
     def launch_again(self) -> None:
         """Call the kernel as it was called first, but leave host memory as it is."""

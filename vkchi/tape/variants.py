@@ -1,27 +1,37 @@
-"""Kernels in another form, launched in their place: with derivatives along a direction, or watched.
+"""Kernels in another form, launched in their place: with derivatives along a direction, watched,
+noting who meets, or recording what they draw.
 
 Owns: `Variant`, which does all that a launch of the kernel does besides its dispatches: random
-numbers, results in host memory, reports, what is returned; `ForwardPlan`. Must not know: tapes.
+numbers, results in host memory, reports, what is returned; or rehearses a call, on copies of what
+it writes; `ForwardPlan`; `ReplayLog`, for calls whose gradient needs what they drew, made once per
+gradient. Must not know: tapes.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from vkchi.analysis.host_numbers import host_number
+from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.outflow import Outflows
-from vkchi.autodiff.refusals import depends_on_order
+from vkchi.autodiff.refusals import depends_on_order, gone
+from vkchi.autodiff.replay import record_draws
 from vkchi.compiler import build
 from vkchi.errors import GradientError
+from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
+from vkchi.ir.intervals import type_range
 from vkchi.ir.names import DUAL
-from vkchi.launch.executable import Arrays
+from vkchi.launch.executable import Arrays, count_reader
 from vkchi.signature.bound import tell_owners
 from vkchi.tape.calls import Call, copy_of, types_apart
 from vkchi.tape.escapes import missing_dual
 from vkchi.tape.gradients import build_forward, put_in_place
+from vkchi.tape.plan import GradientPlan, Room, new_buffer
 from vkchi.target.artifact import Artifact
-from vkchi.target.shader import REPORTS
+from vkchi.target.shader import REPORTS, compile_count
+from vkchi.types import Array, Scalar
 
 
 class Variant:
@@ -113,3 +123,43 @@ def plan_forward(call: Call, duals: Arrays, of: str) -> ForwardPlan:
         return ForwardPlan(call, duals)
 
     return call.plan.derived.forward.find((of, names), make)
+
+
+class ReplayLog:
+    """A kernel that records what its gradient needs (`replayed`)."""
+
+    def __init__(self, call: Call, made: GradientPlan) -> None:
+        plan = call.plan
+        fn = self.func = record_draws(plan.func, made.draws)
+        self.variant = Variant(call, fn)
+        places = self.variant.executable.places
+        self.rooms = [Room(d.save, plan.func, places) for d in made.draws]
+        read = count_reader(places)
+        self.sums = [
+            (draw.op, type_range(v.type), compile_count(number.expr, read))
+            for draw in made.draws for loop in draw.save.loops for v in sums_under(loop)
+            if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
+        ]  # fmt: skip
+
+    def make_room(self, call: Call) -> dict[str, Storage]:
+        """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
+        it is not known how much."""
+        flat = self.variant.executable.bind(call.args, call.arrays).flat
+        for op, (least, most), value in self.sums:
+            if not least <= value(flat) <= most:
+                raise gone(op)
+        made = {}
+        for room in self.rooms:
+            t = room.save.param.type
+            assert isinstance(t, Array) and room.positions and room.invocations
+            shape = (max(1, room.positions(flat)), max(1, room.invocations(flat)))
+            made[room.save.param.name] = new_buffer(call.plan.runtime, t, shape, call.name)
+        return made
+
+
+def replay_log_of(call: Call, made: GradientPlan) -> ReplayLog | None:
+    """The call's drawing; None if its gradient needs nothing."""
+    if made.draws and made.replay_log is None:
+        made.replay_log = ReplayLog(call, made)
+    assert made.replay_log is None or isinstance(made.replay_log, ReplayLog)
+    return made.replay_log
