@@ -1,8 +1,8 @@
 """Accesses of parallel loops that may meet: two iterations come to one element, and one writes it.
 
 Owns: `find_conflicts`, what indices do not keep apart; `Feasible`, which of these may meet with the
-numbers and shapes of a call, as far as the ranges of their indices tell. Two accesses of an array are known to be
-apart if
+numbers and shapes of a call, as far as the ranges of their indices tell. Two accesses of an array
+are known to be apart if
 - constants in their components differ;
 - it follows from equal indices that one iteration made both, as `access.Survey` has it, or that
   both have the number that `k = ti.atomic_add(count[...], 1)` drew.
