@@ -15,6 +15,7 @@ from vkchi.autodiff.reaching import Reach
 from vkchi.ir.core import Func, Op
 from vkchi.ir.ops import WRITES
 from vkchi.tuples import NamedTuple
+from vkchi.types import u1
 
 
 class Outflow(NamedTuple):
@@ -32,6 +33,7 @@ class Outflows:
     def __init__(self, fn: Func, names: frozenset[str]) -> None:
         self.fn, self.names, self.reach = fn, names, Reach(fn)
         self.guards = {op: g for op, g in guards_of(fn.body) if op.kind in WRITES}
+        self.truths = [p for p in fn.params if p.type is u1]
         self.footprint = Footprint(fn, (), ())
         self.known: dict[tuple[frozenset[str], frozenset[Op]], Outflow] = {}
 
@@ -56,11 +58,14 @@ class Outflows:
 
     def _skipped(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> frozenset[Op]:
         """The writes that a call does not do, for it does not take their branch."""
+        if not self.guards:
+            return NONE
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
-        ranges = self.footprint.ranges(numbers, shapes) if self.guards else None
+        ranges = self.footprint.ranges(numbers, shapes)
+        ranges.found |= {p: (numbers[p.name],) * 2 for p in self.truths if p.name in numbers}
         return frozenset(
             op for op, guards in self.guards.items()
-            if ranges is not None and not all(may_hold(v, t, ranges) for v, t in guards)
+            if not all(may_hold(v, t, ranges) for v, t in guards)
         )  # fmt: skip
 
 

@@ -229,6 +229,34 @@ def test_branches_that_arguments_decide(n: int) -> None:
         check(x, loss, lambda: each(n), use, gradient=[3] * N)
 
 
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("n", [3, 4])
+def test_branches_that_truth_values_decide(flag: bool, n: int) -> None:
+    x, loss = make()
+    y = ti.field(ti.f32, N)
+
+    @ti.kernel
+    def put(flag: ti.u1, n: ti.i32):
+        for i in x:
+            if flag and n > 3:
+                y[i] = x[i]
+            elif not flag:
+                loss[None] += x[i]
+            else:
+                y[i] = 5.0
+
+    @ti.kernel
+    def use():
+        for i in x:
+            loss[None] += x[i] * y[i]
+
+    y.fill(1)
+    if flag and n == 4:
+        refuse(LOST, loss, lambda: put(flag, n), use)
+    else:
+        check(x, loss, lambda: put(flag, n), use, gradient=[5 if flag else 2] * N)
+
+
 def test_branches_that_numbers_in_memory_decide() -> None:
     x, loss = make()
     y = ti.field(ti.f32, N)
