@@ -144,8 +144,9 @@ class Scopes:
         """Compute a value again, from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
-        again = Again(self, scope.values)
+        again, span = Again(self, scope.values), self.b.span
         again.visit(op)
+        self.b.span = span
         scope.values.update((r, again.map[r]) for r in op.results)
 
     # --- adjoints

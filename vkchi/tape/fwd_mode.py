@@ -21,7 +21,7 @@ from vkchi.launch import Plan
 from vkchi.races.finder import check_any
 from vkchi.runtime import Runtime, current
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
-from vkchi.tape.calls import companion, describe_call, usable, whole
+from vkchi.tape.calls import companion, describe_call, usable
 from vkchi.tape.clobbers import Index, blank
 from vkchi.tape.recording import Recording
 from vkchi.types import shape_of
@@ -79,7 +79,7 @@ class FwdMode(Recording):
         race = self.races.look(call, frozenset(duals), None)
         check_any(race, duals)
         result = found.run(call, args, duals)
-        self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
+        self.protect(plan.written, call.arrays, {})
         self.note(call, found.outflows.of(call.numbers, call.arrays), {})
         return result
 

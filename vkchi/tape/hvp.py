@@ -36,7 +36,6 @@ from vkchi.tape.clobbers import Cut, Index, blank
 from vkchi.tape.gradients import build_second
 from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
-from vkchi.tape.snapshots import Wanted
 from vkchi.tape.tape import clear_all_gradients
 from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
@@ -138,13 +137,10 @@ class Recorder(Recording):
         self.check(call, gradients.names)
         race = self.races.look(call, gradients.names, made.made.func)
         entry = Entry(self, call, gradients, race)
-        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
-            self.snapshots.want(Wanted(entry, key, box))
-        boxes = made.writes.boxes(call.numbers, call.arrays)
+        boxes = self.save(call, entry, made)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
-        self.snapshots.protect(written, entry.memory, boxes)
-        self.races.note_written(whole(call.arrays[k]) for k in plan.written & call.arrays.keys())
+        self.protect(written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)

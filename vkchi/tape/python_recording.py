@@ -6,7 +6,7 @@ gradients run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vkchi.analysis.footprint import Box
@@ -44,14 +44,15 @@ class PythonRecording(Recording):
         self.skipped: str | None = None
         self.state = "new"
 
-    def protect(self, written: set[str], arrays: dict[str, Storage], boxes: dict[str, Box]) -> None:
+    def protect(
+        self, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
+    ) -> None:
         """Save what a launch is about to overwrite, as long as the memory suffices."""
         was_over = self.snapshots.is_over
         for name in written & arrays.keys():
             array = whole(arrays[name])
             self.written[id(array)] = array
-        self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
-        self.snapshots.protect(written, arrays, boxes)
+        super().protect(written, arrays, boxes)
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 

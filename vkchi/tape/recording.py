@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.footprint import Box
 from vkchi.autodiff.outflow import Outflow
@@ -19,11 +19,14 @@ from vkchi.interrupts.blocks import Block
 from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
-from vkchi.tape.calls import Call, companion, whole
+from vkchi.tape.calls import Call, companion, copy_of, is_gradient, whole
 from vkchi.tape.clobbers import Clobbers, Index
 from vkchi.tape.copies import copy_floats, copy_in_order
 from vkchi.tape.escapes import Escape, Escapes, Values
-from vkchi.tape.snapshots import Snapshots
+from vkchi.tape.snapshots import Holder, Snapshots, Wanted
+
+if TYPE_CHECKING:
+    from vkchi.tape.plan import GradientPlan
 
 
 class Recording(Block):
@@ -70,6 +73,23 @@ class Recording(Block):
         noted += self.escapes.note(call, flow.bits, is_bits=True)
         for array in noted + self.clobbers.note_call(call, flow.stores, boxes):
             self.snapshots.watch(array)
+
+    def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
+        """Have kept what a call's gradient will read; the parts of arrays that the call writes."""
+        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
+            array = holder.memory[key]
+            if is_gradient(array):
+                holder.memory[key] = copy_of(array)  # which will change without notice
+            else:
+                self.snapshots.want(Wanted(holder, key, box))
+        return made.writes.boxes(call.numbers, call.arrays)
+
+    def protect(
+        self, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
+    ) -> None:
+        """Save what a launch is about to overwrite, in these parts."""
+        self.races.note_written(whole(arrays[name]) for name in written & arrays.keys())
+        self.snapshots.protect(written, arrays, boxes)
 
     def accessed(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""

@@ -38,9 +38,7 @@ from vkchi.tape.calls import (
     check_numbers,
     companion,
     copied_where_read,
-    copy_of,
     describe_call,
-    is_gradient,
     leaves_of,
     make_grads,
     usable,
@@ -53,7 +51,7 @@ from vkchi.tape.copies import put_back
 from vkchi.tape.gradcheck import check_inputs, check_tape
 from vkchi.tape.leftovers import Leftovers
 from vkchi.tape.python_recording import PythonRecording
-from vkchi.tape.snapshots import UNLIMITED, Wanted
+from vkchi.tape.snapshots import UNLIMITED
 from vkchi.tape.steps import (
     Custom,
     Entry,
@@ -225,12 +223,7 @@ class Tape(PythonRecording):
         self.check_race(None if isinstance(race, Doubt) else race)
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
-        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
-            if is_gradient(call.arrays[key]):
-                entry.memory[key] = copy_of(call.arrays[key])  # which will change without notice
-            else:
-                self.snapshots.want(Wanted(entry, key, box))
-        boxes = made.writes.boxes(call.numbers, call.arrays)
+        boxes = self.save(call, entry, made)
         self.protect(plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.flags if self.validation else None)
