@@ -113,9 +113,10 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
 _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items()}
 
 
-def verify(fn: Func) -> None:
-    """Check rules 1 to 19, and 22. Raises InvalidIR."""
-    check = _Checker(fn)
+def verify(fn: Func, known: set[Value] | None = None) -> None:
+    """Check rules 1 to 19, and 22. `known`: ops found good before, which are not looked at again
+    but for where they stand; those found now are added. Raises InvalidIR."""
+    check = _Checker(fn, set() if known is None else known)
     check.params()
     if fn.body.params:
         check.fail(16, "the body has parameters")
@@ -130,7 +131,7 @@ def verify_program(program: Program) -> None:
     names: set[str] = set()
     for fn in program.funcs:
         verify(fn)
-        check = _Checker(fn)
+        check = _Checker(fn, set())
         if fn.name in names:
             check.fail(20, f"two Funcs are called @{fn.name}")
         names.add(fn.name)
@@ -144,10 +145,10 @@ def verify_program(program: Program) -> None:
 class _Checker:
     """Checks one Func. `scope` holds the values that are visible, `seen` all ops and parameters."""
 
-    __slots__ = ("fn", "scope", "seen")
+    __slots__ = ("fn", "known", "scope", "seen")
 
-    def __init__(self, fn: Func) -> None:
-        self.fn = fn
+    def __init__(self, fn: Func, known: set[Value]) -> None:
+        self.fn, self.known = fn, known
         self.scope: set[Value | None] = set()
         self.seen: set[Value] = set()
 
@@ -171,10 +172,14 @@ class _Checker:
         self.define(ops, region.params)
         scope.update(region.params)
         is_visible, add, controls = scope.issuperset, scope.add, []
+        known, learn = self.known, self.known.add
         for op in ops[:-1]:
             kind, args = op.kind, op.args
             if args and not is_visible(args):
                 self.undefined(op)
+            if op in known:
+                add(op)
+                continue
             if kind == "const":
                 self.const(op)
             elif kind in _CONTROL:
@@ -187,6 +192,7 @@ class _Checker:
             if op.regions or (op.type is None and op.results):
                 self.fail(9, f"`{kind}` has regions or several results", op)
             add(op)
+            learn(op)
         self.end(ops[-1])
         scope.difference_update(ops, region.params, *[op.results for op in controls])
 

@@ -24,10 +24,12 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, shape_name,
 from vkchi.ir.ops import SWAPS, UPDATES
 from vkchi.passes.layouts import Place, Root, access_of, component, component_at, layout_of
 from vkchi.passes.offsets import Writer
-from vkchi.types import Array, Ptr, Scalar, i32, scalar_named, scalar_of
+from vkchi.types import Array, Ptr, Scalar, i32, i64, scalar_named, scalar_of, u32, u64
 
 Args = tuple[Value, ...]
-SHARED = frozenset({"const", "add", "mul", "bitcast"})  # what a program and an address may share
+# What a program and an address may share.
+SHARED = frozenset({"const", "add", "mul", "bitcast"})
+WORDS = frozenset({i32, i64, u32, u64})
 
 
 def lower_access(fn: Func) -> Func:
@@ -51,10 +53,10 @@ class Lowering(Writer):
     def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
         """What stands for the op."""
         kind = op.kind
-        if kind in SHARED:
-            return self.merge(op, args)
         handler = HANDLERS.get(kind)
-        return None if handler is None else handler(self, op, args)
+        if handler is not None:
+            return handler(self, op, args)
+        return self.merge(op, args) if kind in SHARED and op.type in WORDS else None
 
     def root(self, array: Value) -> Root:
         """An array parameter, as its elements are reached."""

@@ -26,6 +26,7 @@ from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
 from vkchi.ir.memory_ops import NATURAL
+from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.types import WIDE_FROM, Ptr, u32
@@ -46,14 +47,20 @@ class Marker(Rebuilder):
         super().__init__(self.visit_address)
         self.intervals = Intervals(axes_in(fn.body))
         self.natural: set[Value] = set()
-        self.looped: set[Value] = set()
-        served: dict[Value, set[int]] = {}
+        self.loops = 0  # around
+        served: dict[Value, int] = {}
+        self.shared: set[Value] = set()
         for op in walk(fn.body):
-            if op.kind in ("for", "while"):
-                self.looped.update(x for region in op.regions for x in walk(region))
-            elif op.kind == "address" and len(op.args) == 2:
-                served.setdefault(op.args[1], set()).add(op.attr)
-        self.shared = {offset for offset, constants in served.items() if len(constants) > 1}
+            is_plain = op.kind == "address" and len(op.args) == 2
+            if is_plain and served.setdefault(op.args[1], op.attr) != op.attr:
+                self.shared.add(op.args[1])
+
+    def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
+        """Count the loops around."""
+        self.loops += op.kind in LOOPS
+        new = super().keep(op, args)
+        self.loops -= op.kind in LOOPS
+        return new
 
     def region(self, region: Region) -> Region:
         """What an access in a region says holds in it only."""
@@ -72,7 +79,7 @@ class Marker(Rebuilder):
             return None
         if constant <= 0:
             self.natural.add(offset)
-        if constant == 0 or not (offset in self.shared or op in self.looped):
+        if constant == 0 or not (self.loops or offset in self.shared):
             return None
         if offset not in self.natural and not self.is_small(offset):
             return None

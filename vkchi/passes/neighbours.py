@@ -82,7 +82,10 @@ def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with wide accesses."""
     if not has_kind(fn.body, ("address",)):
         return fn
-    plan = Plan(caps)
+    likely = candidates(fn.body)
+    if not likely:
+        return fn
+    plan = Plan(caps, likely)
     plan.region(fn.body)
     if not plan.chunks:
         return fn
@@ -108,7 +111,20 @@ def run_of(op: Op) -> Run | None:
 
 # --- what may become one -------------------------------------------------------------------------
 
-Key = tuple[str, Value, "Value | None", Scalar]
+Way = tuple[str, Value]  # load or store, and of which array
+Start = tuple["Value | None", Scalar]  # from which offset
+
+
+def candidates(body: Region) -> dict[Op, Run]:
+    """Loads and stores with company from their offset, or of several scalars."""
+    runs = {op: run_of(op) for op in walk(body) if op.kind in ("load", "store")}
+    found = {op: run for op, run in runs.items() if run is not None}
+    company = Counter((op.kind, run[:3]) for op, run in found.items())
+    return {
+        op: run
+        for op, run in found.items()
+        if company[op.kind, run[:3]] > 1 or run.end - run.first > 1
+    }
 
 
 class Group:
@@ -124,11 +140,13 @@ class Group:
 class Plan:
     """The `chunks` of each load and store that changes."""
 
-    def __init__(self, caps: Caps) -> None:
+    def __init__(self, caps: Caps, likely: dict[Op, Run]) -> None:
+        self.likely = likely
         self.words = WORDS[0 if caps.int64 else 1 :] if is_processor(caps) else ()
         self.multiples, self.changes = Multiples(), ChangeTable()
         self.chunks: dict[Op, tuple[Chunk, ...]] = {}
-        self.groups: dict[Key, Group] = {}
+        self.groups: dict[Way, dict[Start, Group]] = {}
+        self.sharing: dict[tuple[Value, Value], bool] = {}
 
     def region(self, region: Region) -> None:
         """Look at a region and at those in it."""
@@ -139,57 +157,72 @@ class Plan:
                     self.region(inner)
                 self.pass_regions(self.changes.of(op.regions))
             elif op.kind in SYNCS or op.kind in EXITS:
-                self.close(list(self.groups))
+                self.close_all()
             elif op.kind in READS or op.kind in WRITES:
                 self.pass_access(op)
                 self.add(op, k)
-        self.close(list(self.groups))
+        self.close_all()
         self.groups = outer
 
     def pass_regions(self, changes: Changes) -> None:
         """Nothing moves across regions that may touch it."""
         if changes.sync or changes.ends:
-            self.close(list(self.groups))
+            self.close_all()
         written = {p.base for p in changes.writes}
         touched = {"load": written, "store": written.union(p.base for p in changes.reads)}
-        self.close([k for k in self.groups if any(may_share(k[1], b) for b in touched[k[0]])])
+        for way, groups in self.groups.items():
+            if groups and any(self.may_share(way[1], b) for b in touched[way[0]]):
+                self.close(groups, list(groups))
+
+    def may_share(self, a: Value, b: Value) -> bool:
+        """Whether two arrays may be the same memory."""
+        found = self.sharing.get((a, b))
+        if found is None:
+            found = self.sharing[a, b] = may_share(a, b)
+        return found
 
     def pass_access(self, op: Op) -> None:
         """Close the groups in which something would move across an access that may touch it."""
-        run, base = run_of(op), base_of(op.args[0])
-        ended = []
-        for key, group in self.groups.items():
-            kind, array, offset, _ = key
-            if (kind == "load" and op.kind not in WRITES) or not may_share(array, base):
+        run, base, writes = run_of(op), base_of(op.args[0]), op.kind in WRITES
+        for (kind, array), groups in self.groups.items():
+            if not groups or (kind == "load" and not writes) or not self.may_share(array, base):
                 continue
-            if run is None or run.array is not array or run.offset is not offset:
-                ended.append(key)
-            elif kind == "load":
-                group.blocked.append(run)
-            elif any(run.meets(other) for _, other in group.members):
-                ended.append(key)
-        self.close(ended)
+            ended = []
+            for start, group in groups.items():
+                if run is None or run.array is not array or run.offset is not start[0]:
+                    ended.append(start)
+                elif kind == "load":
+                    group.blocked.append(run)
+                elif any(run.meets(other) for _, other in group.members):
+                    ended.append(start)
+            self.close(groups, ended)
 
     def add(self, op: Op, k: int) -> None:
         """Let an access join those of its kind from its offset."""
-        run = run_of(op)
+        run = self.likely.get(op)
         if run is None:
             return
-        key = (op.kind, run.array, run.offset, run.scalar)
-        group = self.groups.get(key)
+        groups = self.groups.setdefault((op.kind, run.array), {})
+        start = (run.offset, run.scalar)
+        group = groups.get(start)
         if group is not None and (k - group.start > FARTHEST or any(map(run.meets, group.blocked))):
-            self.close([key])
+            self.close(groups, [start])
             group = None
         if group is None:
-            group = self.groups[key] = Group(k)
+            group = groups[start] = Group(k)
         group.members.append((op, run))
 
     # --- how wide
 
-    def close(self, keys: Sequence[Key]) -> None:
+    def close_all(self) -> None:
+        """No access joins those before."""
+        for groups in self.groups.values():
+            self.close(groups, list(groups))
+
+    def close(self, groups: dict[Start, Group], starts: Sequence[Start]) -> None:
         """No access joins these groups any more: cut what they touch."""
-        for key in keys:
-            members = sorted(self.groups.pop(key).members, key=lambda m: m[1].first)
+        for start in starts:
+            members = sorted(groups.pop(start).members, key=lambda m: m[1].first)
             for near in stretches(members):
                 self.cut(near)
 

@@ -37,10 +37,12 @@ class Writer(ScopedRebuilder):
 
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
         """A pure op of this type."""
-        found = self.available.find(kind, args, attr, type)
+        values, key = self.available.values, (kind, args, attr, type)
+        found = values.get(key) or self.available.find(kind, args, attr, type)
         if found is None:
             found = self.b.insert(Op(kind, args, attr, type, self.b.span))
-            self.available.enter(found)
+            values[key] = found
+            self.available.entered.append(key)
         return found
 
     def number(self, k: int, t: Scalar) -> Value:

@@ -20,7 +20,7 @@ from typing import Any
 
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.core import Func, Param, Program
+from vkchi.ir.core import Func, Param, Program, Value
 from vkchi.ir.verify import verify
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
@@ -213,6 +213,7 @@ def lower(fn: Func, caps: Caps) -> Func:
 def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:
     """The Func after these passes, each one's result verified."""
     changed: set[str] = set()
+    known: set[Value] = set()
     missing = left_out()
     for step in steps:
         if step.name in missing:
@@ -226,15 +227,15 @@ def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clo
             continue
         fn = new
         changed.add(step.name)
-        verify_result(fn, name)
+        verify_result(fn, name, known)
         clock.tick("verify")
     return fn
 
 
-def verify_result(fn: Func, name: str) -> None:
-    """Raises InternalError naming the pass if it broke the Func."""
+def verify_result(fn: Func, name: str, known: set[Value] | None = None) -> None:
+    """Raises InternalError naming the pass if it broke the Func; `known` as in `verify`."""
     try:
-        verify(fn)
+        verify(fn, known)
     except InternalError as e:
         raise InternalError(f"after pass `{name}`: {e}") from None
 
