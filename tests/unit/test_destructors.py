@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -204,6 +205,25 @@ def test_the_layer_finds_nothing_left_when_the_last_view_is_gone() -> None:
         "print(next(device._instance.ending, 'over'), device.messages)"
     )
     assert check_output(source, VKCHI_VALIDATE="1") == "over []"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_the_last_view_in_a_forked_child_ends_nothing() -> None:
+    """The driver's threads are not there: it would hang."""
+    source = WORK.format(staged=False) + (
+        "import os\n"
+        "views = [np.frombuffer(y.view, 'u1')] if y.view is not None else []\n"
+        "x = y = z = far = saxpy = None\n"
+        "device.close()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    views.clear()\n"
+        "    os._exit(0)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+        "views.clear()\n"
+        "print(next(device._instance.ending, 'over'))"
+    )
+    assert check_output(source) == "0\nover"
 
 
 # --- what the validation layer calls --------------------------------------------------------------
