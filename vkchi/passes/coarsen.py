@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vkchi.analysis.alias import kinds_of_accesses
+from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import axis_length, host_length
 from vkchi.analysis.variance import Dependents
 from vkchi.ir.axes import as_i32
@@ -76,10 +77,14 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
     such sums."""
     body = op.regions[0]
     kinds = kinds_of_accesses(body)
+    turning = Flow(body, [p for x in walk(body) for region in x.regions for p in region.params])
     sums = [
         x
         for x in walk(body)
-        if x.kind in ATOMICS and x not in used and kinds[base_of(x.args[0])] == {x.kind}
+        if x.kind in ATOMICS
+        and x not in used
+        and x.args[0] not in turning.found  # in a serial loop, it goes from place to place
+        and kinds[base_of(x.args[0])] == {x.kind}
     ]
     found = [Dependents(body, axis.param).found for axis in axes_of(op)]
     counts = [

@@ -143,7 +143,7 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm",
-    "promote", "reduce", "strength",
+    "neighbours", "promote", "reduce", "strength",
 })  # fmt: skip
 
 

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What single passes are worth: the programs with each of them left out, beside all passes.
+
+    benchmarks/passes.py [--rounds 3] [--only PASS,PASS] [NAME...]
+
+Prints a Markdown table, a program a row, a pass a column: the time without it divided by the time with all (above 1: the
+pass makes the program faster), of medians of processor time, which other work on the machine disturbs less. Runs take turns.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+PASSES = ("jam", "coarsen", "reduce", "promote", "commoning", "neighbours", "licm", "forward")
+NAMES = (
+    "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
+    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0"
+).split()
+
+
+def run(left_out, names):
+    """Seconds per program."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+        "VKCHI_PASSES": f"-{left_out}" if left_out else "",
+        "VKCHI_CACHE": "0",
+        "BENCH_CLOCK": "cpu",
+    }
+    command = [sys.executable, str(HERE / "programs.py"), "vkchi", "vulkan", *names]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PASSES))
+    options = parser.parse_args()
+    passes = options.only.split(",")
+    runs = {name: [] for name in ("", *passes)}
+    for _ in range(options.rounds):
+        for left_out, found in runs.items():
+            found.append(run(left_out, options.names))
+    show(passes, options.names, runs)
+
+
+def show(passes, names, runs):
+    """Print the table, with geometric means."""
+
+    def median(left_out, name):
+        return statistics.median(found[name] for found in runs[left_out])
+
+    print("| program | ms | " + " | ".join(f"without {p}" for p in passes) + " |")
+    print("|---" * (len(passes) + 2) + "|")
+    ratios = {p: [] for p in passes}
+    for name in names:
+        own = median("", name)
+        for p in passes:
+            ratios[p].append(median(p, name) / own)
+        row = " | ".join(f"{ratios[p][-1]:.2f}" for p in passes)
+        print(f"| {name} | {own * 1e3:.2f} | {row} |")
+    means = " | ".join(f"{math.exp(statistics.mean(map(math.log, ratios[p]))):.2f}" for p in passes)
+    print(f"| geometric mean | | {means} |")
+
+
+if __name__ == "__main__":
+    main()
