@@ -1,30 +1,40 @@
 """`ti.aot`: kernels and graphs saved as files, to be run where no compiler is.
 
-Owns: the public names. Must not know: anything else.
+Owns: the public names, which are loaded when they are first used: who loads a module needs nothing
+of what makes one. Must not know: anything else.
 
     >>> m = ti.aot.Module(); m.add_kernel(step); m.save("steps")
     >>> ti.load("steps").step(x, 0.1)               # in another process, without the compiler
 """
 
-from pathlib import Path
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
 
-from vkchi.aot.export import export, export_as
-from vkchi.aot.loaded import LoadedGraph, LoadedKernel, LoadedModule, load
-from vkchi.aot.module import Module
+if TYPE_CHECKING:
+    from vkchi.aot.export import export, export_as
+    from vkchi.aot.loaded import LoadedGraph, LoadedKernel, LoadedModule, load
+    from vkchi.aot.module import Module
+
+NAMES = {
+    **dict.fromkeys(("export", "export_as"), "export"),
+    **dict.fromkeys(("LoadedGraph", "LoadedKernel", "LoadedModule", "load"), "loaded"),
+    "Module": "module",
+}
 
 
 def include() -> str:
     """The folder of vkchi.h, which reads saved modules in C programs."""
-    return str(Path(__file__).parent / "c")
+    return os.path.join(os.path.dirname(__file__), "c")
 
 
 __all__ = [
-    "LoadedGraph",
-    "LoadedKernel",
-    "LoadedModule",
-    "Module",
-    "export",
-    "export_as",
-    "include",
+    "LoadedGraph", "LoadedKernel", "LoadedModule", "Module", "export", "export_as", "include",
     "load",
-]
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{NAMES[name]}"), name)

@@ -10,17 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
-import zipfile
-import zlib
-from pathlib import Path
+from contextlib import suppress
 
 from vkchi.errors import ModuleError
 
-# What reading an archive raises where bytes are wrong, encryption and compressions among it.
-BROKEN = (
-    zipfile.BadZipFile, EOFError, KeyError, ValueError, RuntimeError, struct.error, zlib.error,
-)  # fmt: skip
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it
 MOST_BYTES = 1 << 30
 WHEN = (2000, 1, 1, 0, 0, 0)  # archives of equal modules are equal
@@ -32,25 +25,27 @@ def sums_of(files: dict[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+def write_folder(folder: str, files: dict[str, bytes]) -> None:
     """Write files into a folder, which is made, and drop those of the module that was there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    old = folder / SUMS
-    if old.is_file():
-        for name in names_in(old.read_bytes()):
+    os.makedirs(folder, exist_ok=True)
+    sums = os.path.join(folder, SUMS)
+    if os.path.isfile(sums):
+        for name in names_in(read_bytes(sums)):
             if name not in files and is_plain(name):
-                (folder / name).unlink(missing_ok=True)
-        old.unlink()  # what is half written has no sums
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    part = folder / (SUMS + ".part")
-    part.write_bytes(sums_of(files))
-    os.replace(part, old)
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+        os.unlink(sums)  # what is half written has no sums
+    for name, data in {**files, SUMS + ".part": sums_of(files)}.items():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(data)
+    os.replace(sums + ".part", sums)
 
 
-def write_archive(path: Path, files: dict[str, bytes]) -> None:
+def write_archive(path: str, files: dict[str, bytes]) -> None:
     """Write files into one archive."""
-    part = path.with_name(path.name + ".part")
+    import zipfile  # not before an archive is met
+
+    part = path + ".part"
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {**files, SUMS: sums_of(files)}.items():
             archive.writestr(zipfile.ZipInfo(name, WHEN), data)
@@ -59,28 +54,40 @@ def write_archive(path: Path, files: dict[str, bytes]) -> None:
 
 def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """The files of a module by name. Raises ModuleError where one is missing or damaged."""
-    place = Path(path)
-    if not place.exists():
+    place = os.fspath(path)
+    if not os.path.exists(place):
         raise ModuleError(f"there is no module at {place}")
-    if place.is_dir() and not (place / SUMS).is_file():
+    is_folder = os.path.isdir(place)
+    if is_folder and not os.path.isfile(os.path.join(place, SUMS)):
         raise ModuleError(f"{place} is no module: it has no {SUMS}")
     try:
-        return checked(read_folder(place) if place.is_dir() else read_archive(place))
+        return checked(read_folder(place) if is_folder else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
-    except (OSError, *BROKEN) as e:
+    except Exception as e:  # wrong bytes in an archive: zipfile does not say what it raises of them
         raise ModuleError(f"{place} cannot be read: {e}") from None
 
 
-def read_folder(folder: Path) -> dict[str, bytes]:
+def read_bytes(path: str) -> bytes:
+    """What a file holds."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def read_folder(folder: str) -> dict[str, bytes]:
     """The files that the sums name, and the sums."""
-    sums = (folder / SUMS).read_bytes()
-    found = {name: folder / name for name in names_in(sums) if is_plain(name)}
-    return {SUMS: sums, **{name: p.read_bytes() for name, p in found.items() if p.is_file()}}
+    found = {SUMS: read_bytes(os.path.join(folder, SUMS))}
+    for name in names_in(found[SUMS]):
+        path = os.path.join(folder, name)
+        if is_plain(name) and os.path.isfile(path):
+            found[name] = read_bytes(path)
+    return found
 
 
-def read_archive(path: Path) -> dict[str, bytes]:
-    """The files in an archive. Raises BadZipFile, ModuleError."""
+def read_archive(path: str) -> dict[str, bytes]:
+    """The files in an archive. Raises what zipfile does."""
+    import zipfile
+
     with zipfile.ZipFile(path) as archive:
         if sum(info.file_size for info in archive.infolist()) > MOST_BYTES:
             raise ModuleError("it is too large")

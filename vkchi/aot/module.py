@@ -13,7 +13,6 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,12 +233,12 @@ class Module:
     def save(self, filepath: str | os.PathLike[str], filename: str = "") -> None:
         """Write the module into a folder, which is made. `filename` is what older programs of
         Taichi's give, and changes nothing. Raises OSError."""
-        write_folder(Path(filepath), self._files())
+        write_folder(os.fspath(filepath), self._files())
 
     def archive(self, filepath: str | os.PathLike[str]) -> None:
         """Write the module into one file, named *.tcm. Raises ArgumentError, OSError."""
-        path = Path(filepath)
-        if path.suffix != ".tcm":
+        path = os.fspath(filepath)
+        if not path.endswith(".tcm"):
             raise ArgumentError(f"archive: a file name that ends in .tcm is needed, not {path}")
         write_archive(path, self._files())
 
@@ -296,7 +295,7 @@ def without_files(value: Any) -> Any:
     shipped tells nothing of the machine that it was made on."""
     if isinstance(value, Span):
         caller = None if value.caller is None else without_files(value.caller)
-        return value._replace(file=f"<{Path(value.file).name.strip('<>')}>", caller=caller)
+        return value._replace(file=f"<{os.path.basename(value.file).strip('<>')}>", caller=caller)
     if isinstance(value, dict):
         return {k: without_files(v) for k, v in value.items()}
     if isinstance(value, tuple):

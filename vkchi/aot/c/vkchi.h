@@ -13,7 +13,8 @@
  * block is pushed as push constants at offset 0 for the compute stage; where `by_address`, it is put into memory, and its
  * 8-byte device address is pushed. Between dispatches stands a barrier from shader writes to shader reads and writes.
  * There are no descriptor sets. Devices need Vulkan 1.3 with bufferDeviceAddress, shaderInt64 where a module uses it, and
- * what its kernels use. Every array has a spare element behind its last, which strays go to: vkchi_bytes counts it.
+ * what its kernels use. Addresses of arrays and blocks are multiples of 16; every array has a spare element behind its
+ * last, which strays go to: vkchi_bytes counts it.
  */
 #ifndef VKCHI_H
 #define VKCHI_H
