@@ -289,9 +289,13 @@ def test_tensors_that_are_copied():
 
 
 def test_memory_of_the_device_itself_is_not_imported(in_place):
-    x = ti.ndarray(ti.f32, 64)
+    x, y = ti.ndarray(ti.f32, 64), ti.ndarray(ti.f32, 64)
+    x.fill(1)
     assert find(np.from_dlpack(x)) is None
-    add(x, np.from_dlpack(x))
+    add(np.from_dlpack(x), y)
+    assert y.to_numpy().tolist() == [1] * 64
+    with pytest.raises(ArgumentError, match="is memory of the device's array"):
+        add(x, np.from_dlpack(x))
 
 
 def test_debug_mode_looks_at_copies(own_runtime):

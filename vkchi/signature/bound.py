@@ -92,15 +92,15 @@ class Bound:
 
     def check_apart(self, plan: Writer, fields: Mapping[str, Storage]) -> None:
         """Raises ArgumentError where a copy of host memory is one of memory that the kernel reaches
-        otherwise as well: by a view of an array that is an argument, or one of `fields`."""
+        otherwise as well: by a view of an array that is an argument, or one of `fields`. What is in
+        place is never memory of the device's own."""
         own = {id(one.array) for one in self.imports}
         others = {k: a for k, a in {**fields, **self.arrays}.items() if id(a) not in own}
         for one in self.imports:
-            is_in_place = isinstance(one.array, HostNdarray)
+            if isinstance(one.array, HostNdarray):
+                continue
             for name, array in others.items():
                 if array.host is None or not plan.written & {one.name, name}:
-                    continue
-                if is_in_place and isinstance(array, HostNdarray):
                     continue
                 if host.may_overlap(one.view, array.host):
                     changed = name if name in plan.written else one.name
