@@ -1,20 +1,25 @@
-"""Every claim of `analysis.access` that two iterations never come to one element, against the
-indices that they have when the interpreter runs the program.
+"""Every claim of `analysis.access` that two iterations never come to one element, and of
+`analysis.must_write` that elements are surely written, against the indices that accesses have when
+the interpreter runs the program.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import defaultdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from vkchi.analysis.access import Survey
+from vkchi.analysis.must_write import Covered, Covers
+from vkchi.analysis.segments import find_segments
 from vkchi.ir import interp
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
@@ -164,6 +169,33 @@ def test_places_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
             check(program, found)
         except AssertionError as e:
             raise AssertionError(f"seed {seed}: {e}\n{print_func(program.fn)}") from None
+
+
+def covered(program: Program, args: dict[str, Any]) -> list[Covered]:
+    """What is claimed to be overwritten by a launch, where that is no large part."""
+    numbers = {k: int(args[k]) for k in NUMBERS}
+    covers = Covers(program.fn, find_segments(program.fn))
+    boxes = covers.boxes(numbers, {k: args[k] for k in ARRAYS})
+    return [c for c in boxes if math.prod(high - low + 1 for low, high in c.box) < 10_000]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_what_is_overwritten(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    program, rng = Program(seed), np.random.default_rng(seed)
+    for _ in range(3):
+        args = arguments(rng)
+        found = indices_of(program, monkeypatch, args)
+        for claim in covered(program, args) if found else ():
+            ops = [op for op in found if op.args[0].name == claim.name]
+            stored = {at for op in ops for at in found[op]}
+            ranges = [range(r[0], r[1] + 1) for r in claim.box if r is not None]
+            missing = [at for at in product(*ranges) if tuple(n % 2**32 for n in at) not in stored]
+            assert not missing, f"seed {seed}: {claim}, not {missing[0]}\n{print_func(program.fn)}"
+
+
+def test_parts_are_claimed_to_be_overwritten() -> None:
+    claims = [covered(Program(seed), arguments(np.random.default_rng(seed))) for seed in range(60)]
+    assert sum(map(bool, claims)) > 20
 
 
 def test_some_are_claimed() -> None:

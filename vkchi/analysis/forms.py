@@ -28,9 +28,9 @@ from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.intervals import Interval, type_range
-from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDERS, TABLE, Effect
+from vkchi.ir.ops import CHOICES, CONVERSIONS, DIVISIONS, REMAINDERS, TABLE, Effect
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Type
+from vkchi.types import Array, Scalar, Type
 
 Symbol = Hashable  # Value | Extent | Digit
 Monomial = frozenset[tuple[Symbol, int]]  # symbols and their powers
@@ -107,7 +107,27 @@ class Forms:
             if n is None or not 0 <= n < LEAST_BITS:
                 return None
             return times(self.of(op.args[0]), number(1 << n))
+        if op.kind in CHOICES:
+            return self._chosen(op)
         return symbol(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
+
+    def _chosen(self, op: Op) -> Polynomial | None:
+        """The lesser or the greater, if it is always the same one."""
+        a, b = map(self.of, op.args)
+        t = op.type
+        assert isinstance(t, Scalar)
+        if not self.is_exact(a, t) or not self.is_exact(b, t):
+            return None
+        low, high = (b, a) if is_least(a, b, self.is_positive) else (a, b)
+        if not is_least(high, low, self.is_positive):
+            return None
+        return high if op.kind == "max" else low
+
+    def is_positive(self, s: Symbol) -> bool:
+        """Whether a symbol is at least 1."""
+        if isinstance(s, Extent):
+            return s == self._extent_of_array(s.axis)
+        return self.range_of(s)[0] >= 1
 
     def _converted(self, op: Op) -> Polynomial | None:
         """The operand, where the type holds it or is as narrow as the operand's."""
@@ -203,7 +223,11 @@ class Forms:
         return is_all and len(axes) == len(monomial)
 
     def _extent_of_array(self, axis: int) -> Extent | None:
-        return extent_of(self.array, axis) if self.array is not None else None
+        """The extent of an axis of the array that has elements, if it has the axis."""
+        t = self.array.type if self.array is not None else None
+        if self.array is None or not isinstance(t, Array) or axis >= t.ndim:
+            return None
+        return extent_of(self.array, axis)
 
     def interval(self, p: Polynomial) -> Interval:
         """What a polynomial lies in."""

@@ -1,9 +1,7 @@
 """Parts of arrays that a launch surely overwrites, all of them.
 
-Owns: `Covers`, of one Func. A store counts that every iteration of its loops does, where each axis
-has an index of its own: one value, a loop's index plus something fixed, or digits of such an index,
-as `i // 5` and `i % 5` of who counts himself. Then the stores fill a box, whose ranges `intervals`
-finds.
+Owns: `Covers`, of one Func. A store counts that every iteration of its loops does, where `whole`
+proves that it fills the box whose ranges `intervals` finds.
 
 Must not know: gradients, tapes.
 
@@ -14,16 +12,15 @@ Must not know: gradients, tapes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
+from vkchi.analysis.forms import Forms, number
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.segments import Segment
-from vkchi.ir.control import axes_of
+from vkchi.analysis.whole import Filling, Sure
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
-from vkchi.ir.intervals import Interval
-from vkchi.ir.ops import CONVERSIONS, COUNTED, DIVISIONS, LINEAR, REMAINDERS
+from vkchi.ir.ops import COUNTED
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor
 
@@ -34,24 +31,6 @@ class Covered(NamedTuple):
     segment: int
     name: str
     box: Box
-
-
-class Sure(NamedTuple):
-    """A store to an array that every iteration of these loops does."""
-
-    op: Op
-    element: Op
-    loops: tuple[Op, ...]
-    segment: int
-
-
-class Digit(NamedTuple):
-    """`(loop // divisor) % modulus` of a loop's index; plus something fixed, if `is_moved`."""
-
-    loop: Value
-    divisor: int = 1
-    modulus: int | None = None
-    is_moved: bool = False
 
 
 class Covers:
@@ -74,7 +53,8 @@ class Covers:
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
         extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
         ranges = Intervals(self.axes, known, extents)
-        boxes = [(store, exact_box(store, ranges)) for store in self.stores]
+        forms = Forms(ranges)
+        boxes = [(store, exact_box(store, forms)) for store in self.stores]
         found = [(s, Covered(s.segment, name_of(s), box)) for s, box in boxes if box is not None]
         return with_all_components(found)
 
@@ -122,82 +102,13 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
             yield op, loops
 
 
-def exact_box(store: Sure, ranges: Intervals) -> Box | None:
+def exact_box(store: Sure, forms: Forms) -> Box | None:
     """The box that the store fills; None where that is not known."""
-    indices: dict[Value, Interval] = {}
-    for axis in [axis for loop in store.loops for axis in axes_of(loop)]:
-        begin, end = ranges.of(axis.begin), ranges.of(axis.end)
-        if begin is None or end is None or begin[0] != begin[1] or end[0] != end[1]:
-            return None
-        if begin[0] >= end[0]:
-            return None
-        indices[axis.param] = (begin[0], end[0] - 1)
-    digits: dict[Value, list[Digit]] = {}
-    box: list[Interval] = []
-    for v in store.element.args[1:]:
-        found = ranges.of(v)
-        if found is None:
-            return None
-        box.append(found)
-        if found[0] == found[1]:
-            continue
-        digit = digit_of(v, ranges)
-        if digit is None or digit.loop not in indices:
-            return None
-        digits.setdefault(digit.loop, []).append(digit)
-    return tuple(box) if all(are_independent(d, indices[v]) for v, d in digits.items()) else None
-
-
-def digit_of(v: Value, ranges: Intervals) -> Digit | None:
-    """A value as the digit of a loop's index."""
-    if v in ranges.axes:
-        return Digit(v)
-    if not isinstance(v, Op) or ranges.of(v) is None:  # it may wrap
-        return None
-    if v.kind in CONVERSIONS:
-        return digit_of(v.args[0], ranges)
-    if v.kind == "neg":
-        return moved(v.args[0], ranges)
-    if v.kind not in LINEAR | DIVISIONS:
-        return None
-    a, b = (ranges.of(x) for x in v.args)
-    if a is None or b is None:
-        return None
-    if v.kind in LINEAR:
-        rest, fixed = (v.args[0], b) if b[0] == b[1] else (v.args[1], a)
-        is_whole = fixed in ((1, 1), (-1, -1)) if v.kind == "mul" else fixed[0] == fixed[1]
-        return moved(rest, ranges) if is_whole else None
-    inner = digit_of(v.args[0], ranges)
-    if inner is None or inner.is_moved or inner.modulus is not None:
-        return None
-    if a[0] < 0 or b[0] != b[1] or b[0] <= 0:
-        return None
-    if v.kind in REMAINDERS:
-        return inner._replace(modulus=b[0])
-    return inner._replace(divisor=inner.divisor * b[0])
-
-
-def moved(v: Value, ranges: Intervals) -> Digit | None:
-    """The digit that a value is, plus something, or the negative of it."""
-    found = digit_of(v, ranges)
-    return found._replace(is_moved=True) if found is not None else None
-
-
-def are_independent(digits: list[Digit], found: Interval) -> bool:
-    """Whether the digits of one index, which has this range, take all their values independently of
-    each other."""
-    if len(digits) == 1 and digits[0].divisor == 1 and digits[0].modulus is None:
-        return True
-    if found[0] != 0:
-        return False
-    digits = sorted(digits, key=lambda d: d.divisor)
-    for low, high in pairwise(digits):
-        if low.modulus is None or high.divisor % (low.divisor * low.modulus):
-            return False
-    last, count = digits[-1], found[1] + 1
-    if last.modulus is None:
-        return count % last.divisor == 0
-    return count >= last.divisor * last.modulus
+    box = tuple(map(forms.ranges.of, store.element.args[1:]))
+    known = [r for r in box if r is not None and r[0] <= r[1]]
+    spans = [(number(low), number(high + 1 - low)) for low, high in known]
+    is_filled = len(known) == len(box) and Filling(forms).reaches(store, spans)
+    return box if is_filled else None
 
 
 def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:

@@ -1,16 +1,19 @@
-"""Whether a store overwrites all of an array, whatever shape the array has: a proof.
+"""Whether a store, done in every iteration of its loops, reaches all elements of a box: a proof.
 
-Owns: `Whole`, of one array. Its dynamic extents are symbols, and integers are polynomials in these
-and in `Digit`s of loop indices. What is taken for given:
-- sums and products wrap as the polynomials do, modulo 2**bits: equal polynomials are equal values;
+Indices are `forms` in loops' indices, in digits of these, and in extents of the array. Each of
+those may stand in one axis only. An axis takes all values from some first one on if
+- it goes with one of them, plus or minus: that one has to take as many values as there are;
+- it is a sum of several, each times something, which is no more than what those before it come to
+  together, plus one: `n * i + j` with j in [0, n).
+The digits of one index take all values independently of each other if each begins where the one
+below has come round, and the last one's values fit into the loop. What is taken for given:
+- sums and products wrap as polynomials do: equal polynomials are equal values;
 - extents are at least 1 (an array without elements is overwritten by nothing at all), and those of
   an array that is not wide multiply to less than 2**31;
 - the bounds of a `parallel` are what they say: where they overflow, its launch is an error. Those
   of a `for` may wrap, and have to be seen not to.
 
-Nothing is known of an integer that is made of anything else.
-
-Must not know: gradients, arguments of launches (`must_write` tries boxes with those).
+Owns: `Filling`; `Whole`, of one array whatever its shape. Must not know: gradients, launches.
 
     >>> Whole(y).is_stored(store)      # for i in range(y.shape[0]): y[y.shape[0] - 1 - i] = 0.0
     True
@@ -18,116 +21,186 @@ Must not know: gradients, arguments of launches (`must_write` tries boxes with t
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.must_write import Sure
+from vkchi.analysis.forms import (
+    ONE,
+    Digit,
+    Forms,
+    Monomial,
+    Polynomial,
+    Symbol,
+    Term,
+    as_polynomial,
+    freeze,
+    is_least,
+    minus,
+    negative,
+    number,
+    only_symbol,
+    plus,
+    symbol,
+    times,
+)
+from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.ir.control import Axis, axes_of
-from vkchi.ir.core import Op, Param, Value, constant_array, is_wide, shape_name
-from vkchi.ir.ops import CHOICES, DIVISIONS, LINEAR, REMAINDERS, SUMS
+from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, i32
+from vkchi.types import Array, i32
 
-MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (host_numbers)
-LEAST_BITS = 32
-
-Symbol = object  # an axis of the array, or a Digit
-Monomial = tuple[Symbol, ...]
-Polynomial = dict[Monomial, int]
-ONE: Monomial = ()
+MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (passes.grid)
+Span = tuple[Polynomial, Polynomial]  # the first, and how many
 
 
-class Digit(NamedTuple):
-    """`(loop // divisor) % modulus` of a loop's index, divisor and modulus as monomials with their
-    coefficients; without modulus nothing is cut off."""
+class Sure(NamedTuple):
+    """A store to an array that every iteration of these loops does."""
 
-    loop: Value
-    divisor: tuple[Monomial, int] = (ONE, 1)
-    modulus: tuple[Monomial, int] | None = None
+    op: Op
+    element: Op
+    loops: tuple[Op, ...]
+    segment: int
 
 
 class Taken(NamedTuple):
-    """The values of a digit that an axis needs: from `low`, `many` of them."""
+    """The values of a digit that an axis needs: from `low`, `many` of them. An index is the digit
+    of itself, by 1 and without modulus."""
 
     digit: Digit
     low: Polynomial
     many: Polynomial
 
 
-class Whole:
-    """One array parameter."""
+class Filling:
+    """What stores reach, where numbers are these."""
 
-    def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
-        t = array.type
-        assert isinstance(t, Array)
-        self.array, self.key = array, shape_name(array)
-        self.extents = [self.extent(t, k) for k in range(t.ndim)]
-        self.origin = list(origin) or [0] * t.ndim
+    def __init__(self, forms: Forms) -> None:
+        self.forms = forms
 
-    def extent(self, t: Array, axis: int) -> Polynomial:
-        """The extent of an axis, of an array with the same extents as this."""
-        return number(t.shape[axis]) if t.shape is not None else {(axis,): 1}
-
-    def is_stored(self, store: Sure) -> bool:
-        """Whether the store, done in every iteration of its loops, reaches all elements."""
-        if is_wide(self.array):
-            return False
-        indices: dict[Value, tuple[Op, Axis]] = {
+    def reaches(self, store: Sure, box: Sequence[Span]) -> bool:
+        """Whether a store reaches all elements of a box."""
+        axes: dict[Value, tuple[Op, Axis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
         }
-        needed: dict[Value, list[Taken]] = {v: [] for v in indices}
-        for axis, v in enumerate(store.element.args[1:]):
-            found = self.of(v, indices)
-            if found is None:
+        needed: dict[Symbol, list[Taken]] = {
+            v: [] for v in axes if only_symbol(self.forms.of(v)) is v
+        }
+        for v, span in zip(store.element.args[1:], box, strict=True):
+            taken = self.taken(self.forms.of(v), span, axes)
+            if taken is None:
                 return False
-            taken = self.taken(axis, found)
-            if isinstance(taken, bool):
-                if not taken:
+            for some in taken:
+                index = only_symbol(dict(some.digit.of))
+                if index not in needed:
                     return False
-            else:
-                needed[taken.digit.loop].append(taken)
-        return all(self.goes_round(*indices[v], some) for v, some in needed.items())
+                needed[index].append(some)
+        return all(self.goes_round(*axes[v], needed.get(v, [])) for v in axes)
 
-    def taken(self, axis: int, index: Polynomial) -> Taken | bool:
-        """What an axis needs of the digit that its index goes with. Where that is none, whether the
-        one index is all."""
-        digits = [m for m in index if any(isinstance(s, Digit) for s in m)]
-        first, extent = number(self.origin[axis]), self.extents[axis]
-        rest = {m: c for m, c in index.items() if m not in digits}
-        if not digits:
-            return rest == first and extent == number(1)
-        (monomial, *others) = digits
-        if others or len(monomial) != 1 or abs(index[monomial]) != 1:
-            return False
-        (digit,) = monomial
-        assert isinstance(digit, Digit)
-        if index[monomial] == 1:
-            return Taken(digit, plus(first, rest, -1), extent)
-        last = plus(plus(first, extent), number(1), -1)
-        return Taken(digit, plus(rest, last, -1), extent)
+    def taken(
+        self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, Axis]]
+    ) -> list[Taken] | None:
+        """What an axis needs of the digits that its index goes with; None if that is unknown."""
+        terms: list[tuple[Digit, Polynomial]] = []
+        for m, c in p.items():
+            digits = [(s, k) for s, k in m if isinstance(s, Digit) or s in axes]
+            if len(digits) > 1 or any(k > 1 for _, k in digits):
+                return None
+            factor = m - frozenset(digits)
+            if digits and all(isinstance(s, Extent) for s, _ in factor):
+                terms.append((as_digit(digits[0][0]), {factor: c}))
+        rest = {m: c for m, c in p.items() if all(isinstance(s, Extent) for s, _ in m)}
+        if len({digit for digit, _ in terms}) + len(rest) < len(p):
+            return None
+        if not terms:
+            return [] if rest == span[0] and span[1] == number(1) else None
+        digit, by = terms[0]
+        if len(terms) == 1 and by in (number(1), number(-1)):
+            return [self.one(digit, by, rest, span)]
+        return self.several(terms, rest, span, axes)
+
+    def one(self, digit: Digit, factor: Polynomial, rest: Polynomial, span: Span) -> Taken:
+        """Of a digit, or its negative, plus something."""
+        first, many = span
+        if factor == number(1):
+            return Taken(digit, minus(first, rest), many)
+        last = minus(plus(first, many), number(1))
+        return Taken(digit, minus(rest, last), many)
+
+    def several(
+        self,
+        terms: Sequence[tuple[Digit, Polynomial]],
+        rest: Polynomial,
+        span: Span,
+        axes: dict[Value, tuple[Op, Axis]],
+    ) -> list[Taken] | None:
+        """Of a sum of digits times something: all that these take, if enough and without gaps."""
+        left = [(*term, self.values_of(term[0], axes)) for term in terms]
+        found: list[Taken] = []
+        many, first = number(1), rest
+        while left:
+            fitting = [k for k, (_, c, values) in enumerate(left)
+                       if values is not None and self.is_least(many, self.size(c))]  # fmt: skip
+            if not fitting:
+                return None
+            digit, c, values = left.pop(fitting[0])
+            assert values is not None
+            low, count = values
+            if not self.is_least(self.size(c), number(1)):
+                return None
+            last = minus(plus(low, count), number(1))
+            first = plus(first, times(c, low if self.is_least(c, number(1)) else last))
+            many = plus(many, times(self.size(c), minus(count, number(1))))
+            found.append(Taken(digit, low, count))
+        skipped = minus(span[0], first)
+        is_enough = self.is_least(skipped, {}) and self.is_least(many, plus(skipped, span[1]))
+        return found if is_enough else None
+
+    def size(self, c: Polynomial) -> Polynomial:
+        """A coefficient without its sign, which is known of a term."""
+        return negative(c) if next(iter(c.values())) < 0 else c
+
+    def values_of(self, digit: Digit, axes: dict[Value, tuple[Op, Axis]]) -> Span | None:
+        """The values that a digit takes: the first, and how many; None if that is not known."""
+        if digit.modulus is not None:
+            return {}, as_polynomial(digit.modulus)
+        index = only_symbol(dict(digit.of))
+        if digit.divisor != (ONE, 1) or not isinstance(index, Value) or index not in axes:
+            return None
+        _, axis = axes[index]
+        begin, end = self.forms.of(axis.begin), self.forms.of(axis.end)
+        return begin, minus(end, begin)
 
     # --- loops -----------------------------------------------------------------------------------
 
     def goes_round(self, loop: Op, axis: Axis, needed: Sequence[Taken]) -> bool:
         """Whether a loop's index takes all combinations of these values of its digits."""
-        begin = self.of(axis.begin, {})
+        begin = self.bound(axis.begin)
         if begin is None or axis.param.type is not i32:
             return False
         return any(
-            self.has_all(begin, plus(end, begin, -1), needed)
+            self.has_all(begin, minus(end, begin), needed)
             for end in self.bounds_under(axis.end)
-            if loop.kind == "parallel" or (cannot_wrap(begin) and cannot_wrap(end))
+            if loop.kind == "parallel" or (self.is_exact(begin) and self.is_exact(end))
             if self.is_short(loop)
         )
+
+    def is_exact(self, p: Polynomial) -> bool:
+        """Whether i32 holds a polynomial."""
+        return self.forms.is_exact(p, i32)
 
     def is_short(self, loop: Op) -> bool:
         """Whether the bounds are such as the host computes."""
         bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
         return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
 
+    def bound(self, v: Value) -> Polynomial | None:
+        """A bound made of extents; None if it is made of anything else."""
+        p = self.forms.of(v)
+        return p if all(isinstance(s, Extent) for m in p for s, _ in m) else None
+
     def bounds_under(self, v: Value) -> Iterator[Polynomial]:
         """Polynomials that a value is at least."""
-        found = self.of(v, {})
+        found = self.bound(v)
         if found is not None:
             yield found
         elif isinstance(v, Op) and v.kind == "max":
@@ -136,190 +209,85 @@ class Whole:
 
     def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[Taken]) -> bool:
         """The same for an index that takes `trips` values from `begin`, or more."""
-        if not is_least(trips, number(1)):
+        if not self.is_least(trips, number(1)):
             return False
         if not needed:
             return True
-        if len(needed) == 1 and needed[0].digit == Digit(needed[0].digit.loop):
-            skipped = plus(needed[0].low, begin, -1)
+        if len(needed) == 1 and needed[0].digit == Digit(needed[0].digit.of):
+            skipped = minus(needed[0].low, begin)
             needs = plus(skipped, needed[0].many)
-            return is_least(skipped, {}) and is_least(trips, needs)
+            return self.is_least(skipped, {}) and self.is_least(trips, needs)
         return begin == {} and self.are_independent(trips, needed)
 
     def are_independent(self, trips: Polynomial, needed: Sequence[Taken]) -> bool:
         """Whether digits of an index from 0 take all values independently of each other: each
         begins where the one below has come round, and the last one's values fit into `trips`."""
-        room: Polynomial = number(1)
+        room = number(1)
         for k, (digit, low, many) in enumerate(sorted(needed, key=size_of)):
             needs, divisor = plus(low, many), as_polynomial(digit.divisor)
-            if not (is_least(low, {}) and divides(room, digit.divisor)):
+            if not (self.is_least(low, {}) and divides(room, digit.divisor)):
                 return False
             if digit.modulus is not None:
-                if not is_least(as_polynomial(digit.modulus), needs):
+                if not self.is_least(as_polynomial(digit.modulus), needs):
                     return False
                 needs = as_polynomial(digit.modulus)
             elif k + 1 < len(needed):
                 return False
             room = times(divisor, needs)
-        return is_least(trips, room)
+        return self.is_least(trips, room)
 
-    # --- values ----------------------------------------------------------------------------------
+    def is_least(self, p: Polynomial, q: Polynomial) -> bool:
+        """Whether p is at least q, whatever the extents are."""
+        return is_least(p, q, self.forms.is_positive)
 
-    def of(self, v: Value, indices: Container[Value]) -> Polynomial | None:
-        """An integer as a polynomial, where these are the indices of the loops around; None if it
-        is made of anything else."""
-        if v in indices:
-            return {(Digit(v),): 1} if v.type is i32 else None
-        if not isinstance(v, Op) or not isinstance(v.type, Scalar) or v.type.kind != "i":
-            return None
-        if v.type.bits < LEAST_BITS:
-            return None
-        if v.kind == "const":
-            return number(int(constant_array(v)))
-        if v.kind == "shape":
-            return self.shape(v)
-        args = [self.of(x, indices) for x in v.args] if v.kind in KINDS else [None]
-        known = [x for x in args if x is not None]
-        return combined(v, known) if len(known) == len(args) else None
 
-    def shape(self, op: Op) -> Polynomial | None:
-        """An extent, if it is one of this array or constant."""
-        array = op.args[0]
+class Whole(Filling):
+    """One array parameter, of whatever shape; `origin` is the index of its first element."""
+
+    def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
+        self.array = array
         t = array.type
         assert isinstance(t, Array)
-        is_known = t.shape is not None or shape_name(array) == self.key
-        return self.extent(t, op.attr) if is_known and not is_wide(array) else None
+        first = list(origin) or [0] * t.ndim
+        self.box = [(number(o), self.extent(t, k)) for k, o in enumerate(first)]
+
+    def extent(self, t: Array, axis: int) -> Polynomial:
+        """The extent of an axis."""
+        known = t.shape is not None
+        return number(t.shape[axis]) if known else symbol(extent_of(self.array, axis))  # type: ignore[index]
+
+    def is_stored(self, store: Sure) -> bool:
+        """Whether the store, done in every iteration of its loops, reaches all elements."""
+        axes: dict[Value, Axis] = {
+            axis.param: axis for loop in store.loops for axis in axes_of(loop)
+        }
+        self.forms = Forms(Intervals(axes), self.array)
+        return not is_wide(self.array) and self.reaches(store, self.box)
 
 
-# --- polynomials ---------------------------------------------------------------------------------
-
-KINDS = DIVISIONS | LINEAR | CHOICES | {"cast"}
-
-
-def combined(op: Op, args: Sequence[Polynomial]) -> Polynomial | None:
-    """What an op makes of polynomials; None where that is none."""
-    if op.kind == "neg":
-        return plus({}, args[0], -1)
-    if op.kind in SUMS:
-        return plus(args[0], args[1], -1 if op.kind == "sub" else 1)
-    if op.kind == "mul":
-        return None if any(map(has_digit, args)) else times(args[0], args[1])
-    if op.kind == "cast":
-        return args[0] if cannot_wrap(args[0]) else None
-    if op.kind in CHOICES:
-        return extreme(op.kind, args[0], args[1])
-    return divided(op.kind, args[0], args[1])
+def as_digit(s: Symbol) -> Digit:
+    """An index as its own digit."""
+    return s if isinstance(s, Digit) else Digit(freeze(symbol(s)))
 
 
-def extreme(kind: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """The larger or smaller of two, if it is always the same one."""
-    if any(has_digit(p) or not cannot_wrap(p) for p in (a, b)):
-        return None
-    for this, other in ((a, b), (b, a)):
-        if is_least(*((this, other) if kind == "max" else (other, this))):
-            return this
-    return None
-
-
-def divided(kind: str, a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """A digit of a digit."""
-    digit, term = only_digit(a), next(iter(b.items()), None)
-    if digit is None or digit.modulus is not None or term is None:
-        return None
-    if len(b) > 1 or has_digit(b) or term[1] < 1:
-        return None
-    if kind in REMAINDERS:
-        return {(digit._replace(modulus=term),): 1}
-    (divisor,) = times(as_polynomial(digit.divisor), b).items()
-    return {(digit._replace(divisor=divisor),): 1}
-
-
-def has_digit(p: Polynomial) -> bool:
-    """Whether it is different in different iterations."""
-    return any(isinstance(s, Digit) for m in p for s in m)
-
-
-def only_digit(p: Polynomial) -> Digit | None:
-    """The digit that it is, if it is nothing else."""
-    found = next(iter(p), ONE)
-    is_alone = p == {found: 1} and len(found) == 1
-    return found[0] if is_alone and isinstance(found[0], Digit) else None
-
-
-def number(n: int) -> Polynomial:
-    """A constant."""
-    return {ONE: n} if n else {}
-
-
-def as_polynomial(term: tuple[Monomial, int]) -> Polynomial:
-    """One term."""
-    return dict([term])
-
-
-def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
-    """a + b, or a - b."""
-    found = dict(a)
-    for m, c in b.items():
-        found[m] = found.get(m, 0) + sign * c
-    return {m: c for m, c in found.items() if c}
-
-
-def times(a: Polynomial, b: Polynomial) -> Polynomial:
-    """a times b."""
-    found: Polynomial = {}
-    for (m, c), (n, d) in product(a.items(), b.items()):
-        found = plus(found, {tuple(sorted((*m, *n), key=order)): c * d})
-    return found
-
-
-def cannot_wrap(p: Polynomial) -> bool:
-    """Whether 32 bits hold the value: a digit, a constant, an extent (or a product of different
-    ones) with something taken away, or the negative of one with something added."""
-    constant = p.get(ONE, 0)
-    terms = [(m, c) for m, c in p.items() if m != ONE]
-    if not -(1 << 31) <= constant < 1 << 31 or len(terms) > 1:
-        return False
-    if not terms or only_digit(p) is not None:
-        return True
-    ((monomial, c),) = terms
-    if has_digit(p) or len(set(monomial)) < len(monomial):
-        return False
-    return (c == 1 and constant <= 0) or (c == -1 and constant >= 0)
-
-
-def order(symbol: Symbol) -> int:
-    """By which the axes in a product are in order; a digit stands alone."""
-    return symbol if isinstance(symbol, int) else 0
-
-
-def is_least(p: Polynomial, q: Polynomial) -> bool:
-    """Whether p is at least q, whatever the symbols are that are at least 1: written in what they
-    are more than 1, the difference has no negative coefficients. No digits stand in them."""
-    found: Polynomial = {}
-    for m, c in plus(p, q, -1).items():
-        for kept in product((True, False), repeat=len(m)):
-            part = tuple(s for s, is_kept in zip(m, kept) if is_kept)
-            found = plus(found, {part: c})
-    return all(c > 0 for c in found.values())
-
-
-def divides(p: Polynomial, term: tuple[Monomial, int]) -> bool:
+def divides(p: Polynomial, term: Term) -> bool:
     """Whether a polynomial of one term divides a term."""
     if len(p) != 1:
         return False
     ((monomial, c),) = p.items()
-    left = list(term[0])
-    for s in monomial:
-        if s not in left:
-            return False
-        left.remove(s)
-    return c > 0 and term[1] % c == 0
+    return c > 0 and term[1] % c == 0 and is_part(monomial, term[0])
+
+
+def is_part(some: Monomial, of: Monomial) -> bool:
+    """Whether a monomial divides another one."""
+    powers = dict(of)
+    return all(k <= powers.get(s, 0) for s, k in some)
 
 
 def size_of(taken: Taken) -> tuple[int, int]:
     """By which digits are in order."""
     monomial, c = taken.digit.divisor
-    return len(monomial), c
+    return sum(k for _, k in monomial), c
 
 
 def count_ops(v: Value, most: int) -> int:
