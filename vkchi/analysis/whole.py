@@ -253,8 +253,7 @@ class Whole(Filling):
 
     def extent(self, t: Array, axis: int) -> Polynomial:
         """The extent of an axis."""
-        known = t.shape is not None
-        return number(t.shape[axis]) if known else symbol(extent_of(self.array, axis))  # type: ignore[index]
+        return number(t.shape[axis]) if t.shape else symbol(extent_of(self.array, axis))
 
     def is_stored(self, store: Sure) -> bool:
         """Whether the store, done in every iteration of its loops, reaches all elements."""
