@@ -3,6 +3,7 @@
 import array
 import copy
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -413,3 +414,31 @@ def test_memory_that_the_host_does_not_reach():
             export()
     assert "dltensor" in repr(x.__dlpack__(dl_device=(1, 0)))
     ti.init()
+
+
+def count_files():
+    """Open files of this process; 0 where the system does not tell."""
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+def test_a_thousand_exports_and_imports_leave_nothing():
+    needs_imports()
+    logical = current().device._logical
+
+    def count():
+        kinds = ("VkBuffer", "VkDeviceMemory")
+        return sum(len(logical.handles(kind)._made) for kind in kinds)
+
+    own = ti.ndarray(ti.f32, 100)
+    given = np.ones(5000, np.float32)
+    ti.sync()
+    current().device.sweep()
+    before, files = count(), count_files()
+    for _ in range(1000):
+        assert np.from_dlpack(own).ctypes.data == address_of(own)
+        add_one(ti.from_dlpack(given, copy=False))
+    ti.sync()
+    current().device.sweep()
+    assert given[0] == 1001
+    assert count() <= before + 2
+    assert count_files() == files

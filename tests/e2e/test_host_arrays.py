@@ -406,16 +406,21 @@ def count_objects():
     return sum(len(logical.handles(kind)._made) for kind in ("VkBuffer", "VkDeviceMemory"))
 
 
+def count_files():
+    """Open files of this process; 0 where the system does not tell."""
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
 def test_a_thousand_arrays_leave_nothing(no_copies):
     ti.sync()
-    before, files = count_objects(), len(os.listdir("/proc/self/fd"))
+    before, files = count_objects(), count_files()
     kept = [np.ones(100, np.float32) for _ in range(300)]
     for k in range(1000):
         double(np.ones(5000, np.float32))
         double(kept[k % 300])
     assert len(host_arrays(current())) <= MOST_IMPORTS
     assert count_objects() <= before + 2 * MOST_IMPORTS + 4
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert count_files() == files
     del kept
     gc.collect()
     find(np.ones(1, np.float32))
