@@ -34,26 +34,36 @@ from vkchi.types import WIDE_FROM, Ptr, u32
 
 def take_constants_apart(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with marks."""
-    if not caps.int64 or not has_kind(fn.body, ("address",)):
+    if not caps.int64:
         return fn
-    body = Marker(fn).region(fn.body)
+    shared = offsets_with_company(fn)
+    if not shared and not has_kind(fn.body, LOOPS):
+        return fn
+    body = Marker(fn, shared).region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
 
-class Marker(Rebuilder):
-    """One run; `natural` are offsets known from the accesses before."""
+def offsets_with_company(fn: Func) -> set[Value]:
+    """Offsets from which there are addresses with different constants."""
+    constants: dict[Value, int] = {}
+    return {
+        op.args[1]
+        for op in walk(fn.body)
+        if op.kind == "address"
+        and len(op.args) == 2
+        and constants.setdefault(op.args[1], op.attr) != op.attr
+    }
 
-    def __init__(self, fn: Func) -> None:
+
+class Marker(Rebuilder):
+    """One run; `shared` are offsets that serve several accesses, `natural` are known to be so from
+    the accesses before."""
+
+    def __init__(self, fn: Func, shared: set[Value]) -> None:
         super().__init__(self.visit_address)
         self.intervals = Intervals(axes_in(fn.body))
         self.natural: set[Value] = set()
-        self.loops = 0  # around
-        served: dict[Value, int] = {}
-        self.shared: set[Value] = set()
-        for op in walk(fn.body):
-            is_plain = op.kind == "address" and len(op.args) == 2
-            if is_plain and served.setdefault(op.args[1], op.attr) != op.attr:
-                self.shared.add(op.args[1])
+        self.shared, self.loops = shared, 0  # around
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
         """Count the loops around."""

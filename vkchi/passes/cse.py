@@ -36,16 +36,14 @@ class Available:
         self.values: dict[Key, Value] = {}
         self.entered: list[Key] = []
 
-    def find(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
-        """The value of an op that computes this."""
-        found = self.values.get((kind, args, attr, t))
-        if found is None and kind in COMMUTATIVE and may_swap(kind, args):
-            found = self.values.get((kind, args[::-1], attr, t))
-        return found
+    def swapped(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
+        """The value of an op that computes this with its operands exchanged."""
+        if kind not in COMMUTATIVE or not may_swap(kind, args):
+            return None
+        return self.values.get((kind, args[::-1], attr, t))
 
-    def enter(self, op: Op) -> None:
-        """The op stands here now."""
-        key = (op.kind, op.args, op.attr, op.type)
+    def enter(self, key: Key, op: Op) -> None:
+        """An op that computes this stands here now."""
         self.values[key] = op
         self.entered.append(key)
 
@@ -78,12 +76,14 @@ class ScopedRebuilder(Rebuilder):
 
     def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """Append a pure op, unless an equal one is available; what stands for its results."""
-        found = self.available.find(op.kind, args, op.attr, op.type)
+        available, key = self.available, (op.kind, args, op.attr, op.type)
+        found = available.values.get(key) or available.swapped(*key)
         if found is not None:
             return (found,)
         new = op if args is op.args else self.copy(op, args, ())
-        self.available.enter(new)
-        return self.b.insert(new).results
+        available.enter(key, new)
+        self.b.ops.append(new)
+        return new.results
 
 
 def merge_equal_ops(fn: Func) -> Func:

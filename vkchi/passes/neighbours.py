@@ -82,10 +82,7 @@ def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with wide accesses."""
     if not has_kind(fn.body, ("address",)):
         return fn
-    likely = candidates(fn.body)
-    if not likely:
-        return fn
-    plan = Plan(caps, likely)
+    plan = Plan(caps)
     plan.region(fn.body)
     if not plan.chunks:
         return fn
@@ -115,9 +112,9 @@ Way = tuple[str, Value]  # load or store, and of which array
 Start = tuple["Value | None", Scalar]  # from which offset
 
 
-def candidates(body: Region) -> dict[Op, Run]:
+def candidates(ops: Sequence[Op]) -> dict[Op, Run]:
     """Loads and stores with company from their offset, or of several scalars."""
-    runs = {op: run_of(op) for op in walk(body) if op.kind in ("load", "store")}
+    runs = {op: run_of(op) for op in ops if op.kind in ("load", "store")}
     found = {op: run for op, run in runs.items() if run is not None}
     company = Counter((op.kind, run[:3]) for op, run in found.items())
     return {
@@ -140,8 +137,8 @@ class Group:
 class Plan:
     """The `chunks` of each load and store that changes."""
 
-    def __init__(self, caps: Caps, likely: dict[Op, Run]) -> None:
-        self.likely = likely
+    def __init__(self, caps: Caps) -> None:
+        self.likely: dict[Op, Run] = {}
         self.words = WORDS[0 if caps.int64 else 1 :] if is_processor(caps) else ()
         self.multiples, self.changes = Multiples(), ChangeTable()
         self.chunks: dict[Op, tuple[Chunk, ...]] = {}
@@ -150,11 +147,17 @@ class Plan:
 
     def region(self, region: Region) -> None:
         """Look at a region and at those in it."""
-        outer, self.groups = self.groups, {}
+        for op in region.ops:
+            for inner in op.regions:
+                self.region(inner)
+        self.likely = candidates(region.ops)
+        if self.likely:
+            self.group(region)
+
+    def group(self, region: Region) -> None:
+        """Look at the accesses that stand directly in a region."""
         for k, op in enumerate(region.ops):
             if op.regions:
-                for inner in op.regions:
-                    self.region(inner)
                 self.pass_regions(self.changes.of(op.regions))
             elif op.kind in SYNCS or op.kind in EXITS:
                 self.close_all()
@@ -162,7 +165,6 @@ class Plan:
                 self.pass_access(op)
                 self.add(op, k)
         self.close_all()
-        self.groups = outer
 
     def pass_regions(self, changes: Changes) -> None:
         """Nothing moves across regions that may touch it."""

@@ -37,12 +37,11 @@ class Writer(ScopedRebuilder):
 
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
         """A pure op of this type."""
-        values, key = self.available.values, (kind, args, attr, type)
-        found = values.get(key) or self.available.find(kind, args, attr, type)
+        available, key = self.available, (kind, args, attr, type)
+        found = available.values.get(key) or available.swapped(*key)
         if found is None:
             found = self.b.insert(Op(kind, args, attr, type, self.b.span))
-            values[key] = found
-            self.available.entered.append(key)
+            available.enter(key, found)
         return found
 
     def number(self, k: int, t: Scalar) -> Value:
