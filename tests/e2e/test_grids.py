@@ -127,7 +127,7 @@ def test_every_iteration_of_fixed_extents_is_run_once(seed: int) -> None:
 
 
 def test_more_workgroups_than_the_device_counts(mapped: list[Any]) -> None:
-    shape = (40, 61, 700)
+    shape = (20, 31, 1500)
     a = np.zeros(shape, np.int32)
     fixed(a, tuple([(0, n) for n in shape]))
     (tile,) = mapped

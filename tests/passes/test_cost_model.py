@@ -37,10 +37,11 @@ def test_tiles(extents: tuple[int | None, ...], tile: tuple[int, ...]) -> None:
 def test_lines_that_are_used_both_ways() -> None:
     assert choose_tile((None, None), FULL, is_square=True) == (16, 16)
     assert choose_tile((None, None, None), FULL, is_square=True) == (1, 16, 16)
-    assert choose_tile((None, None), SMALLEST, is_square=True) == (8, 8)
+    assert choose_tile((None, None), SMALLEST._replace(subgroup_size=32), is_square=True) == (8, 8)
 
 
 def test_processors_fill_each_row() -> None:
+    assert choose_tile((None, None), PROCESSOR, is_square=True) == (1, 128)
     assert choose_tile((1000, 3), PROCESSOR) is None
     assert choose_tile((50, 16), PROCESSOR) == (10, 16)
 

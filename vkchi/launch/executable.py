@@ -25,7 +25,7 @@ from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
-from vkchi.target.shader import SEED, Check, Slot, compile_count, dispatches_of, split_groups
+from vkchi.target.shader import SEED, Check, Slot, compile_counts, dispatches_of
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 Place = tuple[str, str, int]  # kind of slot, parameter, axis
 # A pipeline, the bytes of its arguments, its workgroups, keys of buffers read and written.
 Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int]]
+# A pipeline, and of each dispatch the counts and first iterations along the axes, and workgroups.
+Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_FOUND = 64  # numbers of iterations for which a dispatch's parts are kept
 SEED_AT = 1  # in the flat list; the address of the trash stands before it
 
 FORMATS = {
@@ -67,7 +70,7 @@ def block_format(slots: tuple[Slot, ...], size_bytes: int) -> str:
 
 
 def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
-    """How a grid count's leaves are read from the flat list: for `shader.compile_count`."""
+    """How a grid count's leaves are read from the flat list: for `shader.compile_counts`."""
 
     def read(kind: str, name: str, axis: int) -> str:
         return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
@@ -181,11 +184,11 @@ class Step:
         self.pipeline = runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
-        self.counts = [compile_count(axis.length, read) for axis in shader.grid.axes]
-        self.limits = runtime.device.caps.workgroup_count
+        self.counts = compile_counts([axis.length for axis in shader.grid.axes], read)
+        self.found: dict[tuple[int, ...], Parts] = {}
         places = dict(places)
         for kind in ("count", "base"):
-            places |= {(kind, "", k): len(places) + k for k in range(len(self.counts))}
+            places |= {(kind, "", k): len(places) + k for k in range(len(shader.grid.axes))}
         keys = [(s.kind, s.param, s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
@@ -214,20 +217,27 @@ class Step:
         self, flat: list[Any], reads: frozenset[int], writes: frozenset[int]
     ) -> list[Recorded]:
         """The same for the numbers of a launch, and keys of the buffers that it works on."""
-        pack, pick, pipeline, grid = self.pack, self.pick, self.pipeline, self.grid
-        if len(self.counts) == 1:  # as `dispatches_of` does, without its cost
-            count = self.counts[0](flat)
-            if count <= 0:
-                return []
-            groups = (*split_groups(-(-count // grid.block)), 1)
-            return [(pipeline, pack(*pick([*flat, count])), groups, reads, writes)]
-        counts = [count(flat) for count in self.counts]
-        if counts and min(counts) > 0:
-            pipeline, grid = self.fitted.choose(counts)
+        pack, pick, counts = self.pack, self.pick, self.counts(flat)
+        found = self.found.get(counts)
+        if found is None:
+            found = self._find_parts(counts)
+        pipeline, parts = found
         return [
-            (pipeline, pack(*pick([*flat, *counts, *bases])), groups, reads, writes)
-            for bases, groups in dispatches_of(grid, counts, self.limits)
+            (pipeline, pack(*pick([*flat, *numbers])), groups, reads, writes)
+            for numbers, groups in parts
         ]
+
+    def _find_parts(self, counts: tuple[int, ...]) -> Parts:
+        """What runs for these iterations; kept for the next launch."""
+        pipeline, grid = self.pipeline, self.grid
+        if len(counts) > 1 and min(counts) > 0:
+            pipeline, grid = self.fitted.choose(counts)
+        parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
+        if len(self.found) >= MOST_FOUND:
+            self.found.clear()
+        found = pipeline, [((*counts, *bases), groups) for bases, groups in parts]
+        self.found[counts] = found
+        return found
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
         """Keys of the buffers that are read and written, given those that are no fixed ones."""

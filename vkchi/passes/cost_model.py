@@ -145,9 +145,9 @@ def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> Wish:
     """What is best where the extents allow it."""
     most = caps.workgroup_invocations
     if demand is not None:
-        width = TILE if is_square and demand >= TILE * TILE else ROW
+        width = TILE if is_square and demand >= TILE * TILE and not is_processor(caps) else ROW
         return Wish(demand, min(width, demand), is_demanded=True)
-    if is_square:
+    if is_square and not is_processor(caps):
         return Wish(TILE * TILE, TILE) if most >= TILE * TILE else Wish(TILE * TILE // 4, TILE // 2)
     return Wish(min(DEFAULT_BLOCK, most), ROW)
 

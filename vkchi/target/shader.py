@@ -167,6 +167,14 @@ def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
     return function
 
 
+def compile_counts(counts: Sequence[Count], read: Read) -> Callable[[Any], tuple[int, ...]]:
+    """The same for several counts at once."""
+    text = "".join(f"{count_text(count, read)}, " for count in counts)
+    names = {"div": floor_divide, "mod": floor_modulo, "trips": trip_count}
+    function: Callable[[Any], tuple[int, ...]] = eval(f"lambda f: ({text})", names)
+    return function
+
+
 class Check(NamedTuple):
     """What a launch checks before it runs: `test` is a Python expression about `n`, the value as
     if integer types had no end, and `w`, the value; `sentence` a format of {n}."""
