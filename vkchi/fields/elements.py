@@ -129,8 +129,7 @@ class Elements:
         self.buffer, self.is_own = buffer, is_own
         self.host = self._map()
         is_itself = self.host is not None and self.host.dtype == self.dtype.dtype
-        is_line = self.is_scalar and len(self.shape) == 1 and self._is_direct
-        self._is_quick = is_itself and is_line
+        self._is_quick = is_itself and self.is_scalar and self._is_direct
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
@@ -235,17 +234,31 @@ class Elements:
         return Access(kind, (*found, *digits))
 
     def __getitem__(self, key: Any) -> Any:
-        if self._is_quick and type(key) is int and self.watch is None:
+        if self._is_quick and self.watch is None:  # what follows does the same
             if self.device.busy:
                 self.device.wait()
-            if 0 <= key < self.shape[0]:
-                return self.host.item(key)  # type: ignore[union-attr]
+            if type(key) is int:
+                if len(self.shape) == 1 and 0 <= key < self.shape[0]:
+                    return self.host.item(key)  # type: ignore[union-attr]
+            elif key is None:
+                if not self.shape:
+                    return self.host.item()  # type: ignore[union-attr]
+            elif type(key) is tuple and lies_inside(key, self.shape):
+                return self.host.item(*key)  # type: ignore[union-attr]
         index = self.index(key)
         if self.is_scalar:
             return self.read(index)
         return ElementHook.make(self, index)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self._is_quick and self.watch is None and self.runtime.recording is None:
+            kinds, low, high = PLAIN[self.dtype]
+            place = key if type(key) is tuple else () if key is None else (key,)
+            if type(value) in kinds and low <= value <= high and lies_inside(place, self.shape):
+                if self.device.busy:
+                    self.device.wait()
+                self.host[place] = value  # type: ignore[index]
+                return
         self.write(self.index(key), value)
 
     def __iter__(self) -> Any:
@@ -318,6 +331,16 @@ class Elements:
             place = int(np.ravel_multi_index(rest, shape_of(self.elem)))
             offset += self.layout.components[place]
         return offset
+
+
+def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a key is an index, of Python's integers, of an array of this shape."""
+    if len(key) != len(shape):
+        return False
+    for k, n in zip(key, shape):  # noqa: SIM110  # `all` takes twice as long
+        if type(k) is not int or not 0 <= k < n:
+            return False
+    return True
 
 
 def check_integer(k: Any) -> None:

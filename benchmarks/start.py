@@ -1,0 +1,244 @@
+"""How long a process takes to its first result: import, init, first kernel, cold and warm.
+
+    python benchmarks/start.py [--against PYTHON] [--rounds 7] [NAME ...]
+
+Every figure is of whole processes, run in turn: the median of the processor time (user and system,
+all threads) and of the wall time, in ms. On a machine that does other things, the first says more.
+`cold` compiles everything; `warm` finds it in a disk cache that a first, uncounted run has filled.
+`against` is a Python that has `taichi`. `driver` is a bare Vulkan instance and device, without us.
+`ours` are ms of the calling thread from the first call of a kernel until it is recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ENTRIES = 1000
+
+DRIVER = """
+from vkchi.vk.raw import load_vulkan
+from vkchi.vk.instance import open_instance
+from vkchi.vk.logical import open_logical
+from vkchi.vk.physical import read_physical
+instance = open_instance(load_vulkan())
+open_logical(instance.vk, read_physical(instance.vk, instance.list_handles()[0]))
+import os
+os._exit(0)
+"""
+HEAD = """
+import sys, time
+import {target} as ti
+ti.init(arch=ti.{arch}, offline_cache={cached})
+"""
+TAIL = """
+began = time.thread_time()
+run()
+print(1e3 * (time.thread_time() - began))
+show()
+"""
+SAXPY = """
+x, y = ti.field(ti.f32, 1024), ti.field(ti.f32, 1024)
+@ti.kernel
+def saxpy(a: ti.f32):
+    for i in x:
+        y[i] = a * x[i] + y[i]
+run, show = lambda: saxpy(2.0), lambda: y[5]
+"""
+GRADIENT = """
+n = 256
+x = ti.Vector.field(2, ti.f32, n, needs_grad=True)
+U = ti.field(ti.f32, (), needs_grad=True)
+@ti.kernel
+def start():
+    for i in x:
+        x[i] = [ti.random(), ti.random()]
+@ti.kernel
+def potential():
+    for i, j in ti.ndrange(n, n):
+        d = x[i] - x[j]
+        U[None] += -1.0 / ti.sqrt(d.norm_sqr() + 1e-3)
+start()
+def run():
+    with ti.ad.Tape(U):
+        potential()
+show = lambda: x.grad[3][0]
+"""
+MPM = """
+n_particles, n_grid = 8192, 128
+dx, dt = 1 / n_grid, 2e-4
+p_rho, p_vol, gravity, bound, E = 1, (dx * 0.5) ** 2, 9.8, 3, 400
+p_mass = p_vol * p_rho
+x, v = ti.Vector.field(2, float, n_particles), ti.Vector.field(2, float, n_particles)
+C, J = ti.Matrix.field(2, 2, float, n_particles), ti.field(float, n_particles)
+gv, gm = ti.Vector.field(2, float, (n_grid, n_grid)), ti.field(float, (n_grid, n_grid))
+@ti.kernel
+def substep():
+    for i, j in gm:
+        gv[i, j] = [0, 0]
+        gm[i, j] = 0
+    for p in x:
+        Xp = x[p] / dx
+        base = int(Xp - 0.5)
+        fx = Xp - base
+        w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+        stress = -dt * 4 * E * p_vol * (J[p] - 1) / dx**2
+        affine = ti.Matrix([[stress, 0], [0, stress]]) + p_mass * C[p]
+        for i, j in ti.static(ti.ndrange(3, 3)):
+            offset = ti.Vector([i, j])
+            dpos = (offset - fx) * dx
+            weight = w[i].x * w[j].y
+            gv[base + offset] += weight * (p_mass * v[p] + affine @ dpos)
+            gm[base + offset] += weight * p_mass
+    for i, j in gm:
+        if gm[i, j] > 0:
+            gv[i, j] /= gm[i, j]
+        gv[i, j].y -= dt * gravity
+    for p in x:
+        Xp = x[p] / dx
+        base = int(Xp - 0.5)
+        fx = Xp - base
+        w = [0.5 * (1.5 - fx) ** 2, 0.75 - (fx - 1) ** 2, 0.5 * (fx - 0.5) ** 2]
+        new_v = ti.Vector.zero(float, 2)
+        new_C = ti.Matrix.zero(float, 2, 2)
+        for i, j in ti.static(ti.ndrange(3, 3)):
+            offset = ti.Vector([i, j])
+            dpos = (offset - fx) * dx
+            weight = w[i].x * w[j].y
+            g_v = gv[base + offset]
+            new_v += weight * g_v
+            new_C += 4 * weight * g_v.outer_product(dpos) / dx**2
+        v[p] = new_v
+        x[p] += dt * v[p]
+        J[p] *= 1 + dt * new_C.trace()
+        C[p] = new_C
+x.fill(0.5)
+J.fill(1)
+run, show = substep, lambda: x[3][0]
+"""
+KERNELS = {"saxpy": SAXPY, "gradient": GRADIENT, "mpm88": MPM}
+
+
+def programs(target: str, arch: str) -> dict[str, tuple[str, bool]]:
+    """Program texts by name, and whether each is to find a filled cache."""
+    head = {k: HEAD.format(target=target, arch=arch, cached=k) for k in (False, True)}
+    found = {"import": (f"import {target}", False), "import, init": (head[False], False)}
+    for name, text in KERNELS.items():
+        found[f"{name}, cold"] = (head[False] + text + TAIL, False)
+        found[f"{name}, warm"] = (head[True] + text + TAIL, True)
+    return found
+
+
+class Runner:
+    """Runs programs of one Python, and notes what each took."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.python, self.folder = python, folder
+        self.taken: dict[str, list[tuple[float, float, float]]] = {}
+        folder.mkdir()
+
+    def run(self, name: str, arguments: list[str], counted: bool = True) -> None:
+        """One process: its processor time, wall time, and the number that it prints, in ms."""
+        paths = {
+            "VKCHI_CACHE_DIR": str(self.folder / "cache"),
+            "PYTHONPATH": str(ROOT),
+            "TI_OFFLINE_CACHE_FILE_PATH": str(self.folder / "cache"),
+        }
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        done = subprocess.run(
+            [self.python, *arguments],
+            env={**os.environ, **paths},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        last = done.stdout.split()[-1:] or ["nan"]
+        ours = float(last[0]) if last[0].replace(".", "").isdigit() else float("nan")
+        if counted:
+            self.taken.setdefault(name, []).append((1e3 * used, 1e3 * wall, ours))
+
+    def run_text(self, name: str, text: str, counted: bool = True) -> None:
+        """The same for a program's text, which stands in a file as users' do."""
+        path = self.folder / (name.replace(", ", "_").replace(" ", "_") + ".py")
+        path.write_text(text)
+        self.run(name, [str(path)], counted)
+
+    def fill(self) -> None:
+        """Put as many entries into the cache as `ls` is to show."""
+        text = f"""
+import os
+os.fsync = lambda fd: None
+from vkchi.cache.folder import find_folder
+from vkchi.cache.store import Limits, Store, digest
+store = Store(find_folder(), Limits("never"))
+for k in range({ENTRIES}):
+    header = dict(kind="kernel", name=f"step{{k % 37}}", place=f"program.py:{{k}}", signature="a: f32",
+                  seconds=0.1, version="0" * 64, parts={{f"option {{n}}": "x" * 40 for n in range(30)}})
+    store.put(digest([str(k).encode()]), header, bytes(3000))
+"""
+        self.run_text("fill", text, counted=False)
+
+
+def measure(
+    python: str, target: str, arch: str, rounds: int, only: list[str], folder: Path
+) -> Runner:
+    """All programs, in turn, so many times."""
+    runner = Runner(python, folder / target)
+    texts = {"python": ("", False), "numpy": ("import numpy", False), **programs(target, arch)}
+    if target == "vkchi":
+        texts["driver"] = (DRIVER, False)
+        runner.fill()
+    texts = {
+        name: found for name, found in texts.items() if not only or any(o in name for o in only)
+    }
+    for name, (text, is_warm) in texts.items():
+        for _ in range(2 if is_warm else 0):
+            runner.run_text(name, text, counted=False)
+    for _ in range(rounds):
+        for name, (text, _) in texts.items():
+            runner.run_text(name, text)
+        if target == "vkchi" and (not only or "ls" in only):
+            runner.run(f"cache ls, {ENTRIES} entries", ["-m", "vkchi", "cache", "ls", "--json"])
+    return runner
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="only programs whose names hold one of these")
+    parser.add_argument("--against", default="", help="a Python that has taichi")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "vkchi")], check=False)
+    with tempfile.TemporaryDirectory() as name:
+        folder, targets = Path(name), [(sys.executable, "vkchi", "vulkan")]
+        if options.against:
+            targets.append((options.against, "taichi", "cpu"))
+        runners = [measure(*one, options.rounds, options.names, folder) for one in targets]
+    print(
+        f"{'':28}"
+        + "".join(f"{target:>10} cpu {'wall':>8} {'ours':>8}" for _, target, _ in targets)
+    )
+    for name in runners[0].taken:
+        row = [runner.taken.get(name, [(float("nan"),) * 3]) for runner in runners]
+        print(
+            f"{name:28}"
+            + "".join(
+                f"{statistics.median(t[0] for t in r):14.0f} {statistics.median(t[1] for t in r):8.0f} "
+                f"{statistics.median(t[2] for t in r):8.1f}"
+                for r in row
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
