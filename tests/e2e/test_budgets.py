@@ -41,12 +41,24 @@ def output_of(program):
 
 def test_import():
     program = """
-import numpy, time
+import time
 start = time.process_time()
 import vkchi
 print(time.process_time() - start)
 """
-    assert min(float(output_of(program)) for _ in range(4)) < 0.060 * MARGIN
+    assert min(float(output_of(program)) for _ in range(4)) < 0.025 * MARGIN
+
+
+def test_import_and_init():
+    """Beyond numpy; the driver's share is some 50 ms."""
+    program = """
+import numpy, time
+start = time.process_time()
+import vkchi as ti
+ti.init(offline_cache=False)
+print(time.process_time() - start)
+"""
+    assert min(float(output_of(program)) for _ in range(4)) < 0.110 * MARGIN
 
 
 def test_import_leaves_other_packages_alone():
@@ -117,7 +129,7 @@ def test_launch():
     for _ in range(20):
         seconds.append(best_of(1, batch) / 50)
         ti.sync()
-    assert min(seconds) < 10e-6 * MARGIN
+    assert min(seconds) < 7e-6 * MARGIN
     np.testing.assert_array_equal(a.to_numpy(), np.full(16, 3))
 
 
@@ -169,8 +181,8 @@ def test_element_access(make):
         for i in range(100):
             x[i] = 2.0
 
-    assert best_of(10, read) / 100 < 5e-6 * MARGIN
-    assert best_of(10, write) / 100 < 5e-6 * MARGIN
+    assert best_of(10, read) / 100 < 0.2e-6 * MARGIN
+    assert best_of(10, write) / 100 < 0.6e-6 * MARGIN
 
 
 def test_read_after_launch():
