@@ -11,7 +11,7 @@ Must not know: gradients, tapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
@@ -19,6 +19,7 @@ from vkchi.analysis.forms import Forms, number
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.segments import Segment
 from vkchi.analysis.whole import Filling, Sure
+from vkchi.interrupts.bounded import remember
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.ops import COUNTED
 from vkchi.tuples import NamedTuple
@@ -47,9 +48,17 @@ class Covers:
             if (element := element_under(op.args[0])) is not None
         ]
         self.names = frozenset(name_of(s) for s in self.stores)
+        self.known: dict[Hashable, list[Covered]] = {}
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
         """What a launch with these arguments covers."""
+        shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        key = tuple(numbers.items()), shapes
+        if key not in self.known:
+            remember(self.known, key, self._boxes(numbers, arrays), MOST_KNOWN)
+        return self.known[key]
+
+    def _boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
         known: dict[Value, int] = {p: numbers[p.name] for p in self.given if p.name in numbers}
         extents = {(n, k): e for n, a in arrays.items() for k, e in enumerate(a.shape)}
         ranges = Intervals(self.axes, known, extents)
@@ -60,6 +69,7 @@ class Covers:
 
 
 MOST_PARTS = 64  # that are left of an array
+MOST_KNOWN = 1000  # launches with different numbers that are remembered
 T = TypeVar("T")
 
 

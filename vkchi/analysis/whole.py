@@ -47,7 +47,7 @@ from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, i32
+from vkchi.types import Array, Scalar, i32
 
 MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (passes.grid)
 Span = tuple[Polynomial, Polynomial]  # the first, and how many
@@ -174,19 +174,16 @@ class Filling:
 
     def goes_round(self, loop: Op, axis: Axis, needed: Sequence[Taken]) -> bool:
         """Whether a loop's index takes all combinations of these values of its digits."""
-        begin = self.bound(axis.begin)
-        if begin is None or axis.param.type is not i32:
+        begin, t = self.bound(axis.begin), axis.param.type
+        if begin is None or not isinstance(t, Scalar):
             return False
+        is_checked = loop.kind == "parallel" and t is i32
         return any(
             self.has_all(begin, minus(end, begin), needed)
             for end in self.bounds_under(axis.end)
-            if loop.kind == "parallel" or (self.is_exact(begin) and self.is_exact(end))
+            if is_checked or all(self.forms.is_exact(p, t) for p in (begin, end))
             if self.is_short(loop)
         )
-
-    def is_exact(self, p: Polynomial) -> bool:
-        """Whether i32 holds a polynomial."""
-        return self.forms.is_exact(p, i32)
 
     def is_short(self, loop: Op) -> bool:
         """Whether the bounds are such as the host computes."""
