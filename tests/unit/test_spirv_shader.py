@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from vkchi.ir.text import parse_func
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
+from vkchi.spirv.reshape import reshaped
 from vkchi.target.caps import FULL, SMALLEST, Caps
-from vkchi.target.shader import SERIAL, Grid, Shader, Slot, row_grid
+from vkchi.target.shader import SERIAL, Grid, GridAxis, Shader, Slot, row_grid
 from vkchi.types import i32
 
 GUARDED = row_grid(("arg", "n"), 64, guard=True)
@@ -228,3 +230,51 @@ def test_exact_sums_and_products_are_not_fused(exact: bool, count: int) -> None:
     }"""
     shader = emit(lower(parse_func(text), FULL), SERIAL, FULL, "k", exact=exact)
     assert disassemble(shader.words).count("NoContraction") == count
+
+
+AXES = """
+func @k(%x: array<i32[??]>, %n: i32, %m: i32) {
+  %c1 = const 1 : i32
+  parallel %c1, %n, %c1, %m [(2, 64)] {
+    ^(%i: i32, %j: i32)
+    %t = thread_index : i32
+    %p = elem %x, %i, %j : ptr<i32 global>
+    store %p, %t
+    yield
+  }
+  yield
+}
+"""
+
+
+def test_grids_of_several_axes() -> None:
+    """A guard and a first iteration where the axis has them; the number of an iteration from the
+    counts; nothing is divided."""
+    axes = (GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, False, has_base=True))
+    shader = emit_text(AXES, Grid(axes))
+    text = disassemble(shader.words)
+    assert "LocalSize 64 2 1" in text
+    assert text.count("OpULessThan") == 1
+    kinds = {(slot.kind, slot.axis) for slot in shader.slots if slot.kind in ("count", "base")}
+    assert kinds == {("count", 0), ("base", 1)}
+    assert not re.search("Op[US](Div|Mod|Rem)", text)
+
+
+def test_grids_have_an_axis_for_each_of_the_loop() -> None:
+    with pytest.raises(InternalError, match="a grid of 1 axes cannot run a loop over 2"):
+        emit_text(AXES, GUARDED)
+
+
+def test_workgroups_of_another_shape() -> None:
+    axes = (GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))
+    plain = emit_text(AXES, Grid(axes))
+    other = emit_text(AXES, Grid(tuple(a._replace(block=n) for a, n in zip(axes, (4, 32)))))
+    assert reshaped(plain, (4, 32)) == other
+    with pytest.raises(InternalError, match="no workgroups of 1 axes"):
+        reshaped(plain, (128,))
+
+
+def test_numbers_of_workgroups_stand_in_rows_only() -> None:
+    text = AXES.replace("thread_index", "group_index")
+    with pytest.raises(InternalError, match="several axes has no number"):
+        emit_text(text, Grid((GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))))

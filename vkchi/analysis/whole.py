@@ -49,7 +49,7 @@ from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, i32
 
-MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (passes.grid)
+MOST_OPS = 32  # in a bound: the host counts no loop whose bounds are longer (host_numbers)
 Span = tuple[Polynomial, Polynomial]  # the first, and how many
 
 
