@@ -30,6 +30,7 @@ def snippets() -> list[tuple[str, str]]:
         DOCS / "profiling.md",
         DOCS / "graphs.md",
         DOCS / "aot.md",
+        DOCS / "performance.md",
     ]:
         codes = SNIPPET.findall(path.read_text())
         found += [(f"{path.stem}_{k}", code) for k, code in enumerate(codes)]
