@@ -142,8 +142,8 @@ LOWERING: tuple[Step, ...] = (
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
-    "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam", "licm",
-    "neighbours", "promote", "reduce", "strength",
+    "bases", "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam",
+    "licm", "neighbours", "promote", "reduce", "strength",
 })  # fmt: skip
 
 
