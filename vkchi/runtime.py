@@ -106,6 +106,7 @@ class Runtime:
         self.deferred = deferred
         self.gradients: WeakGroup[Any] = WeakGroup()
         self.duals: WeakGroup[Any] = WeakGroup()
+        self.exported: WeakGroup[Any] = WeakGroup()  # arrays that others may see in place
 
     @property
     def tape(self) -> Any:

@@ -186,6 +186,10 @@ class Elements:
     def tell(self, access: Access) -> None:
         """Say that Python is about to access the contents."""
         tape = self.runtime.tape  # first: it may find that who watches was left
+        if self.runtime.exported and access.kind != "read":
+            seen = getattr(tape, "seen", None)
+            if seen is not None:
+                seen.told(self)
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:

@@ -121,6 +121,8 @@ class Storage(Elements):
         shared = None if copy else self._in_place()
         if shared is None and (copy is False or (self.host is None and dl_device is None)):
             raise BufferError(NO_DLPACK if self.host is None else NOT_IN_STEPS)
+        if shared is not None:
+            self.runtime.exported.add(self)
         values = self.contents() if shared is None else shared
         return dlpack.capsule(values, stream, max_version, dl_device)
 

@@ -174,9 +174,11 @@ class HostArrays:
             if fit is None:
                 return None
             buffer = self._runtime.device.import_host(self._bytes(array), fit.size_bytes)
-            return TakenNdarray(self._runtime, fit.elem, fit.shape, buffer)
+            made = TakenNdarray(self._runtime, fit.elem, fit.shape, buffer)
         except DeviceError:
             return None
+        self._runtime.exported.add(made)
+        return made
 
     def _see_derived(self, array: np.ndarray[Any, Any]) -> Seen | None:
         try:

@@ -108,3 +108,6 @@ class WeakGroup(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return self._table.values()
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None

@@ -51,6 +51,7 @@ from vkchi.tape.copies import put_back
 from vkchi.tape.gradcheck import check_inputs, check_tape
 from vkchi.tape.leftovers import Leftovers
 from vkchi.tape.python_recording import PythonRecording
+from vkchi.tape.seen import Seen
 from vkchi.tape.snapshots import UNLIMITED
 from vkchi.tape.steps import (
     Custom,
@@ -96,6 +97,7 @@ class Tape(PythonRecording):
         super().__init__(current(), budget)
         self.report: Report | None = None
         self.copies = Copies()
+        self.seen = Seen(self.runtime)
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.failed: str | None = None  # what was begun here and did not come to its end
 
@@ -139,6 +141,7 @@ class Tape(PythonRecording):
                 f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
+        self.seen.look_at_all()
         self.clobbers.check_loss(self.loss)
         self.tensors.check_loss(self.loss)
         self.state, self.is_paused = "evaluated", True
@@ -212,6 +215,7 @@ class Tape(PythonRecording):
         call = describe_call(name, plan, args)
         if call.hosts:
             call = self.copies.share(call)
+        self.seen.look(call.arrays.values())
         check_leaves(call)
         make_grads(call)
         gradients = Gradients(call)
@@ -227,6 +231,7 @@ class Tape(PythonRecording):
         self.protect(plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.flags if self.validation else None)
+        self.seen.take(call.arrays.values())
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)
@@ -260,6 +265,7 @@ class Tape(PythonRecording):
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
         step = self.note_step(name, plan, args)
         arrays = step.call.arrays if step is not None else arrays_of(plan, args)
+        self.seen.look(arrays.values())
         boxes = self.mutation_log.note_launch(name, plan, args, arrays)
         for array in arrays.values():
             self.snapshots.watch(whole(array))
@@ -270,6 +276,7 @@ class Tape(PythonRecording):
         skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
         with skipping or nullcontext():
             result = plan.launch(args)
+        self.seen.take(arrays.values())
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:

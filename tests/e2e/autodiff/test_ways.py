@@ -722,3 +722,66 @@ def test_torch_between_kernels() -> None:
     refuses(without)
     refuses(computed, "torch computed the tensor")
     is_near(Run().gradient(lambda y: put_torch(y.to_torch())), CONSTANT)
+
+
+# --- arrays that others see in place ------------------------------------------------------------
+
+
+def seen_arrays() -> list[tuple[str, Any]]:
+    """What can be seen in place: (kind, maker of an array and of a view of it, all ones)."""
+
+    def exported(make: Any) -> Any:
+        def made() -> tuple[Any, Any]:
+            array = make(ti.f32, 4)
+            array.fill(1)
+            return array, np.from_dlpack(array)
+
+        return made
+
+    def taken() -> tuple[Any, Any]:
+        base = np.ones(4, np.float32)
+        return ti.from_dlpack(base), base
+
+    return [("ndarray", exported(ti.ndarray)), ("field", exported(ti.field)), ("taken", taken)]
+
+
+@pytest.mark.parametrize("memory", [None, "1KiB"])
+@pytest.mark.parametrize(("kind", "make"), seen_arrays())
+def test_what_others_write_to_an_array_in_place(kind: str, make: Any, memory: Any) -> None:
+    """Each kernel's gradient is by what it found."""
+    x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    x.fill(2)
+    weights, view = make()
+    if weights.host is None:
+        pytest.skip("no views of the device's memory here")
+
+    @ti.kernel
+    def add_field(w: ti.template()):
+        for i in x:
+            loss[None] += x[i] * w[i]
+
+    @ti.kernel
+    def add_array(w: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] * w[i]
+
+    add = add_field if kind == "field" else add_array
+
+    with ti.ad.Tape(loss, memory=memory):
+        add(weights)
+        ti.sync()
+        view[:] = [10, 20, 30, 40]
+        add(weights)
+        ti.sync()
+        view[1] = 5
+        weights[2] = 100
+        add(weights)
+        ti.sync()
+        view[:] = 7
+    assert loss[None] == 2 * (4 + 100 + 10 + 5 + 100 + 40)
+    assert x.grad.to_numpy().tolist() == [21, 26, 131, 81]
+    assert view.tolist() == [7] * 4
+    view[0] = 8
+    with ti.ad.Tape(loss, memory=memory):
+        add(weights)
+    assert x.grad.to_numpy().tolist() == [8, 7, 7, 7]
