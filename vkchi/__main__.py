@@ -42,6 +42,13 @@ def run_cache(argv: Sequence[str]) -> int:
     return cache_main(argv)
 
 
+def run_doctor(argv: Sequence[str]) -> int:
+    """Say what this machine has for vkchi, what is wrong, and the command that mends it."""
+    from vkchi.cli.doctor import main as doctor_main
+
+    return doctor_main(argv)
+
+
 def run_example(argv: Sequence[str]) -> int:
     """Run an example of the source checkout, or list them."""
     from vkchi.cli.example import main as example_main
@@ -52,6 +59,7 @@ def run_example(argv: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "ir": run_ir,
     "cache": run_cache,
+    "doctor": run_doctor,
     "example": run_example,
 }
 

@@ -1,0 +1,90 @@
+"""`vkchi doctor`: what is wrong is said, with what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from vkchi.__main__ import main
+from vkchi.cli import doctor
+from vkchi.errors import DeviceError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("VKCHI_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def look(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
+    """The exit status, and what is said in JSON."""
+    status = main(["doctor", "--json"])
+    said: dict[str, object] = json.loads(capsys.readouterr().out)
+    return status, said
+
+
+@pytest.mark.device
+def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = look(capsys)
+    assert status == 0
+    assert any("Vulkan 1." in line for line in said["devices (* is taken by ti.init)"])  # type: ignore[attr-defined]
+    assert main(["doctor"]) == 0
+    assert "problem" in capsys.readouterr().out
+
+
+def test_no_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise DeviceError("no Vulkan driver was found")
+
+    monkeypatch.setattr(doctor, "physical_devices", none)
+    status, said = look(capsys)
+    assert status == 1
+    assert "no Vulkan driver was found" in str(said["problems"])
+    assert "make driver" in str(said["problems"])
+
+
+def test_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKCHI_DEVCE", "0")
+    monkeypatch.setenv("VK_DRIVER_FILES", "/nowhere/icd.json")
+    monkeypatch.setattr(doctor, "physical_devices", list)
+    monkeypatch.setattr(doctor, "chosen_index", lambda: 0)
+    status, said = look(capsys)
+    problems = str(said["problems"])
+    assert "unset VKCHI_DEVCE" in problems
+    assert "/nowhere/icd.json, which is not there" in problems
+    assert status == 1
+
+
+def test_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = doctor.look_at_cache()
+    assert found.lines[0] == str(folder)
+    assert found.lines[-1] == "0 entries"
+    assert not found.problems
+    assert doctor.can_write(str(folder))
+    folder.mkdir(mode=0o700)
+    (folder / ("0" * 64)).write_bytes(b"no entry")
+    found = doctor.look_at_cache()
+    assert "1 entries" in found.lines
+    assert "damaged" in found.problems[0]["what"]
+    monkeypatch.setattr(doctor, "can_write", lambda folder: False)
+    assert "VKCHI_CACHE_DIR" in doctor.look_at_cache().problems[0]["mend"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "slow"),
+    [("llvmpipe Mesa 22.3.6 (LLVM 15)", True), ("llvmpipe Mesa 25.0.7", False), ("NVIDIA", False)],
+)
+def test_old_software_drivers(driver: str, slow: bool) -> None:
+    assert doctor.is_slow(driver) is slow
+
+
+def test_a_folder_that_nobody_may_write_to(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if os.access(locked, os.W_OK):
+        pytest.skip("this user may write anywhere")
+    assert not doctor.can_write(str(locked / "cache"))

@@ -1,0 +1,237 @@
+"""`vkchi doctor`: what this machine has for vkchi, what is wrong, and the command that mends it.
+
+Owns: the checks, one function each, and the table of what lacking capabilities cost. Exit status: 0
+where kernels can run, 1 where they cannot. Must not know: how devices are opened.
+
+    $ vkchi doctor
+    $ vkchi doctor --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypedDict
+
+from vkchi import env
+from vkchi.cache.folder import find_folder
+from vkchi.cache.store import Damaged, Store, read_entry
+from vkchi.errors import VkchiError
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.vk.physical import Physical
+
+SLOW_MESA = 24  # lavapipe of older ones takes several times as long
+MENDED_BY_DRIVER = "make driver"
+# Capabilities that a device may lack, and what that costs.
+COSTS = {
+    "int8": "kernels with i8 and u8 are refused",
+    "int16": "kernels with i16 and u16 are refused",
+    "int64": "kernels with i64 and u64, and arrays of 2^31 numbers, are refused",
+    "float16": "kernels with f16 are refused",
+    "float64": "kernels with f64 are refused",
+    "f32_atomic_add": "sums of floats in places that data tell are loops of compare-and-swap: slow",
+    "f64_atomic_add": "the same of f64",
+    "i64_atomics": "atomics of 64 bits are refused",
+    "subgroup_arithmetic": "sums over whole loops take one atomic per invocation: slow",
+    "subgroup_ballot": "`ti.simt.warp` functions that vote are refused",
+    "subgroup_shuffle": "`ti.simt.warp` shuffles are refused",
+}
+PACKAGES = ("numpy", "vulkan", "cffi", "torch", "typer", "rich", "pygame-ce", "Pillow")
+
+
+class Problem(TypedDict):
+    """Something wrong, and the command, or the words, that mend it."""
+
+    what: str
+    mend: str
+    stops: bool
+
+
+class Found(NamedTuple):
+    """What a check saw: lines by title, and problems."""
+
+    title: str
+    lines: list[str]
+    problems: list[Problem]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look at everything; the exit status."""
+    parser = argparse.ArgumentParser("vkchi doctor", description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    as_json = parser.parse_args(argv).json
+    found = [check() for check in CHECKS]
+    problems = [p for f in found for p in f.problems]
+    if as_json:
+        print(json.dumps({**{f.title: f.lines for f in found}, "problems": problems}, indent=1))
+    else:
+        for f in found:
+            print("\n".join([f.title, *(f"  {line}" for line in f.lines)]))
+        print(f"\n{len(problems)} problem{'s' * (len(problems) != 1)}" + ":" * bool(problems))
+        for p in problems:
+            print(f"  {p['what']}\n    {p['mend']}")
+    return int(any(p["stops"] for p in problems))
+
+
+def problem(what: str, mend: str, *, stops: bool = False) -> Problem:
+    """A problem; `stops`: no kernel runs because of it."""
+    return {"what": what, "mend": mend, "stops": stops}
+
+
+# --- what is looked at ---------------------------------------------------------------------------
+
+
+def look_at_versions() -> Found:
+    """vkchi, Python and the packages it uses."""
+    lines = [
+        f"vkchi {version_of('vkchi')}, Python {platform.python_version()}, {platform.platform()}"
+    ]
+    packages = {name: version_of(name) for name in PACKAGES}
+    lines.append(", ".join(f"{name} {v}" for name, v in packages.items()))
+    needed = ("numpy", "vulkan", "cffi")
+    missing = [name for name in needed if find_spec(name) is None]
+    mend = f"pip install {' '.join(missing)}"
+    wrong = [problem(f"no package {', '.join(missing)}", mend, stops=True)] if missing else []
+    return Found("versions", lines, wrong)
+
+
+def version_of(package: str) -> str:
+    """The version of a package; `-` where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "-"
+
+
+def look_at_devices() -> Found:
+    """Vulkan devices, in order, the one that `ti.init()` takes, and what they lack."""
+    try:
+        rows = physical_devices()
+        chosen = chosen_index()
+    except (VkchiError, ImportError) as e:
+        mend = f"install the GPU's Vulkan driver; for a software one: {MENDED_BY_DRIVER}"
+        return Found("devices", [], [problem(str(e), mend, stops=True)])
+    lines, wrong = [], []
+    for k, row in enumerate(rows):
+        mark = "*" if k == chosen else " "
+        api = ".".join(map(str, row.api))
+        lines.append(f"{mark} {k}: {row.name}, {row.kind}, {row.driver}, Vulkan {api}")
+        lacks = row.list_lacks()
+        if lacks:
+            lines.append(f"     cannot be used: it lacks {', '.join(lacks)}")
+            continue
+        costs = [
+            f"no {name}: {cost}" for name, cost in COSTS.items() if not getattr(row.caps, name)
+        ]
+        lines += [f"     {cost}" for cost in costs]
+        if k == chosen and is_slow(row.driver):
+            wrong.append(problem(f"{row.driver} is slow: newer ones are several times as fast",
+                                 MENDED_BY_DRIVER))  # fmt: skip
+    if all(row.kind == "cpu" for row in rows):
+        lines.append("  software only: no graphics card has a Vulkan driver here")
+    return Found("devices (* is taken by ti.init)", lines, wrong)
+
+
+def physical_devices() -> list[Physical]:
+    """What vkchi asks of each physical device. Raises DeviceError where there are none."""
+    from vkchi.vk.instance import open_instance
+    from vkchi.vk.physical import read_all
+    from vkchi.vk.raw import load_vulkan
+
+    instance = open_instance(load_vulkan())
+    try:
+        return read_all(instance.vk, instance.list_handles())
+    finally:
+        instance.close()
+
+
+def chosen_index() -> int:
+    """The device that `ti.init()` opens. Raises DeviceError where it opens none."""
+    from vkchi.devices import open_device
+
+    device = open_device()
+    try:
+        return device.info.index
+    finally:
+        device.close()
+
+
+def is_slow(driver: str) -> bool:
+    """Whether a driver is an old software one."""
+    mesa = re.search(r"llvmpipe.*Mesa (\d+)", driver)
+    return mesa is not None and int(mesa[1]) < SLOW_MESA
+
+
+def look_at_flags() -> Found:
+    """Environment variables that change what vkchi does."""
+    names = sorted(n for n in os.environ if n.startswith("VKCHI_"))
+    known = [f"{n}={os.environ[n]}: {env.FLAGS[n][1]}" for n in names if n in env.FLAGS]
+    wrong = [problem(f"no flag is called {n}", f"unset {n}") for n in names if n not in env.FLAGS]
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        files = [f for f in os.environ.get(name, "").split(os.pathsep) if f]
+        known += [f"{name}={os.environ[name]}"] if files else []
+        wrong += [problem(f"{name} names {f}, which is not there", f"unset {name}", stops=True)
+                  for f in files if not os.path.exists(f)]  # fmt: skip
+    try:
+        env.check_flags()
+    except VkchiError as e:
+        wrong.append(problem(str(e), "unset it, or give it one of these", stops=True))
+    return Found("environment", known or ["no VKCHI_ variable is set"], wrong)
+
+
+def look_at_cache() -> Found:
+    """Where compiled kernels are kept, and whether they can be."""
+    folder = find_folder()
+    store, lines, wrong = Store(folder), [folder], []
+    mend = "VKCHI_CACHE_DIR=FOLDER, one that you may write to; or VKCHI_CACHE=0"
+    if not env.is_on("VKCHI_CACHE"):
+        lines.append("switched off by VKCHI_CACHE")
+    elif not can_write(folder):
+        wrong.append(problem(f"nothing can be written to {folder}", mend))
+    keys = store.keys()
+    damaged = sum(is_damaged(store, key) for key in keys)
+    lines.append(f"{len(keys)} entries")
+    if damaged:
+        wrong.append(
+            problem(f"{damaged} entries are damaged", "vkchi cache verify; vkchi cache clear")
+        )
+    return Found("cache", lines, wrong)
+
+
+def can_write(folder: str) -> bool:
+    """Whether files can be made in a folder, or the folder itself where it is not there."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x" * 4096)
+    except OSError:
+        return False
+    return True
+
+
+def is_damaged(store: Store, key: str) -> bool:
+    """Whether an entry's sum or form is wrong."""
+    try:
+        read_entry(store.path_of(key))
+    except (Damaged, OSError):
+        return True
+    return False
+
+
+CHECKS: tuple[Callable[[], Found], ...] = (
+    look_at_versions, look_at_devices, look_at_flags, look_at_cache,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
