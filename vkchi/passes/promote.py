@@ -137,7 +137,9 @@ def elements_of(
         ):
             elems = {a.elem for a in group}
             plain = [op for op in body.ops if op in elems]
-            start = next(op for op in body.ops if holds(op, elems))
+            start = next((op for op in body.ops if holds(op, elems)), None)
+            if start is None:  # made before the loop, which has one iteration
+                continue
             attr = "inside" if any(op.attr == "inside" for op in plain) else None
             yield Element(group, start, base, first.args[1:], attr)
 
