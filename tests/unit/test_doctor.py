@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vkchi.__main__ import main
+from vkchi.cache.store import Store
 from vkchi.cli import doctor
 from vkchi.errors import DeviceError
 
@@ -16,6 +17,7 @@ from vkchi.errors import DeviceError
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own."""
+    monkeypatch.setenv("VKCHI_CACHE", "1")
     monkeypatch.setenv("VKCHI_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -65,8 +67,9 @@ def test_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.lines[-1] == "0 entries"
     assert not found.problems
     assert doctor.can_write(str(folder))
-    folder.mkdir(mode=0o700)
-    (folder / ("0" * 64)).write_bytes(b"no entry")
+    store = Store(str(folder))
+    assert store.is_usable(make=True)
+    Path(store.path_of("0" * 64)).write_bytes(b"no entry")
     found = doctor.look_at_cache()
     assert "1 entries" in found.lines
     assert "damaged" in found.problems[0]["what"]
