@@ -134,6 +134,7 @@ def elements_of(
             is_worth_it(group)
             and all(are_distinct(indices, other) for other in others)
             and all(v in made or v not in inner for v in first.args[1:])
+            and inner.issuperset(a.elem for a in group)  # not placed before the loop
         ):
             elems = {a.elem for a in group}
             plain = [op for op in body.ops if op in elems]
