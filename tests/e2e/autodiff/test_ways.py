@@ -752,8 +752,8 @@ def test_what_others_write_to_an_array_in_place(kind: str, make: Any, memory: An
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.fill(2)
     weights, view = make()
-    if weights.host is None:
-        pytest.skip("no views of the device's memory here")
+    if weights.host is None or not np.may_share_memory(weights.host, view):
+        pytest.skip("no memory that both see here")
 
     @ti.kernel
     def add_field(w: ti.template()):
