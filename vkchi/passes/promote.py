@@ -64,6 +64,9 @@ class Element(NamedTuple):
         return any(a.op.kind in WRITES for a in self.accesses)
 
 
+Groups = dict[tuple[Index, ...], list[Access]]
+
+
 def promote_elements(fn: Func) -> Func:
     """The Func with elements of its loops in private places."""
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
@@ -82,7 +85,6 @@ def find_elements(loop: Op) -> list[Element]:
     body = loop.regions[0]
     if any(effect_of(op.kind) in UNMOVED for op in walk(body)):
         return []
-    survey = Survey(body.ops, loop)
     touched: dict[Value, list[Access] | None] = {}
     for base, access in accesses_of(body):
         so_far = touched.setdefault(base, [])
@@ -90,11 +92,21 @@ def find_elements(loop: Op) -> list[Element]:
             touched[base] = None
         else:
             so_far.append(access)
-    found: list[Element] = []
-    for base, accesses in touched.items():
-        if accesses and not any(o is not base and may_share(o, base) for o in touched):
-            found += elements_of(base, accesses, survey, body)
-    return found
+    groups = {base: by_place(accesses) for base, accesses in touched.items() if accesses}
+    worth = [base for base, of in groups.items() if any(map(is_worth_it, of.values()))]
+    alone = [b for b in worth if not any(o is not b and may_share(o, b) for o in touched)]
+    if not alone:
+        return []
+    survey = Survey(body.ops, loop)
+    return [e for base in alone for e in elements_of(base, groups[base], survey, body)]
+
+
+def by_place(accesses: Sequence[Access]) -> Groups:
+    """Accesses by the element that they are to."""
+    groups: Groups = {}
+    for access in accesses:
+        groups.setdefault(place_of(access.elem).indices, []).append(access)
+    return groups
 
 
 def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
@@ -115,14 +127,9 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, Access | None]]:
             yield base, Access(op, outer, place) if plain and isinstance(place, Op) else None
 
 
-def elements_of(
-    base: Value, accesses: Sequence[Access], survey: Survey, body: Region
-) -> Iterator[Element]:
+def elements_of(base: Value, groups: Groups, survey: Survey, body: Region) -> Iterator[Element]:
     """The elements of one array to promote."""
-    groups: dict[tuple[Index, ...], list[Access]] = {}
-    for access in accesses:
-        groups.setdefault(place_of(access.elem).indices, []).append(access)
-    writes = [a.op.args[0] for a in accesses if a.op.kind in WRITES]
+    writes = [a.op.args[0] for of in groups.values() for a in of if a.op.kind in WRITES]
     if not writes or not survey.is_private(base, writes):
         return
     made = {v for op in body.ops for v in op.results} | set(body.params)
