@@ -35,6 +35,7 @@ EXAMPLES = {
     "ad_gravity": (["--steps", "300"], "relative change"),
     "wave": ([], "the first shape is recovered"),
     "diffmpm": (["--steps", "120"], "calls again"),
+    "every_device": (["--bodies", "200", "--steps", "3"], "devices agree"),
     "poisson": ([], "from the solution"),
     "mass_spring": (["--rounds", "40"], "to the right"),
     "torch_padding": (["--size", "24"], "walls and gradients agree"),
