@@ -485,6 +485,16 @@ def test_saving_again_drops_what_was_there(tmp_path: Path) -> None:
     assert (tmp_path / "__content__").read_text() == "kernel:two"
 
 
+def test_sums_of_other_files_are_left_alone(tmp_path: Path) -> None:
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / SUMS).write_text("0" * 64 + "  notes.txt\n")
+    with pytest.raises(ModuleError, match="save into a folder of its own"):
+        m.save(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", SUMS}
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -517,6 +527,9 @@ def test_damaged_files(tmp_path: Path) -> None:
         ti.load(tmp_path / "m.tcm")
 
 
+NO_ARGUMENT = {"tag": "NDARRAY", "dtype": "f32", "ndim": "two", "fmt": None}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -525,11 +538,14 @@ def test_damaged_files(tmp_path: Path) -> None:
         ("kernels", {"push": {}}, "none that vkchi writes"),
         ("caps", {}, "none that vkchi writes"),
         ("fields", {"x": {"type": "f32", "block": 0, "start_bytes": 0}}, "no module that"),
+        ("blocks", [4], "no module that"),
+        ("graphs", {"g": {"arguments": {"a": NO_ARGUMENT}, "nodes": []}}, "no module that"),
     ],
 )
 def test_metadata_of_others(tmp_path: Path, key: str, value: Any, message: str) -> None:
-    m = ti.aot.Module()
+    m, x = ti.aot.Module(), ti.field(ti.f32, 4)
     m.add_kernel(push)
+    m.add_field("x", x)
     m.save(tmp_path)
     files = read_files(tmp_path)
     tree = json.loads(files[METADATA])

@@ -246,10 +246,13 @@ def test_other_threads_launch_as_ever() -> None:
 
 def test_what_would_be_of_no_run() -> None:
     x, y, f = array(), array(), ti.field(ti.f32, (), needs_grad=True)
+    vectors = ti.Vector.field(2, ti.f32, 4)
 
     @ti.kernel
     def work():
         f[None] += 1
+        for i in vectors:
+            vectors[i] += 1
 
     @ti.ad.grad_replaced
     def custom():
@@ -264,6 +267,9 @@ def test_what_would_be_of_no_run() -> None:
         (lambda: x[0], "does not hold what they will write: read it after g.run"),
         (lambda: x.to_numpy(), "read it after g.run"),
         (lambda: f[None], "read it after g.run"),
+        (lambda: vectors[1][0], "read it after g.run"),
+        (lambda: vectors.get_scalar_field(1)[2], "read it after g.run"),
+        (lambda: vectors.get_scalar_field(0).to_numpy(), "read it after g.run"),
         (lambda: y.fill(0), "would be written once, now"),
         (lambda: y.from_numpy(np.zeros(8)), "would be written once, now"),
         (lambda: y.copy_from(x), "would be written once, now"),
@@ -415,3 +421,20 @@ def test_conditions_that_are_none() -> None:
     assert g.run_until(other, max=5) == 5 and x[0] == 5
     with pytest.raises(ArgumentError, match="max is a number of runs"):
         g.run_while(other, max=1.5)
+    with pytest.raises(ArgumentError, match="max is a number of runs"):
+        g.run_while(other, max=-1)
+
+
+def test_conditions_are_not_kept_for_ever() -> None:
+    x = array()
+    with ti.record() as g:
+        add(1, x)
+    gone = []
+    for k in range(20):
+        condition = ti.ndarray(ti.i32, 1)
+        condition.fill(k % 2)
+        assert g.run_while(condition, max=2) == 2 * (k % 2)
+        gone.append(weakref.ref(condition))
+    del condition
+    gc.collect()
+    assert sum(one() is not None for one in gone) < 12 and x[0] == 20

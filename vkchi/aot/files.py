@@ -15,6 +15,7 @@ from contextlib import suppress
 from vkchi.errors import ModuleError
 
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it
+CONTENT = "__content__"  # every module has a file of this name, and nothing else is likely to
 MOST_BYTES = 1 << 30
 WHEN = (2000, 1, 1, 0, 0, 0)  # archives of equal modules are equal
 
@@ -26,11 +27,15 @@ def sums_of(files: dict[str, bytes]) -> bytes:
 
 
 def write_folder(folder: str, files: dict[str, bytes]) -> None:
-    """Write files into a folder, which is made, and drop those of the module that was there."""
+    """Write files into a folder, which is made, and drop those of the module that was there. Raises
+    ModuleError where somebody else's sums are."""
     os.makedirs(folder, exist_ok=True)
     sums = os.path.join(folder, SUMS)
     if os.path.isfile(sums):
-        for name in names_in(read_bytes(sums)):
+        names = names_in(read_bytes(sums))
+        if CONTENT not in names:
+            raise ModuleError(f"{sums} is not that of a module: save into a folder of its own")
+        for name in names:
             if name not in files and is_plain(name):
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))

@@ -25,6 +25,7 @@ from vkchi.errors import (
     ArgumentListError,
     DeviceError,
     GradientError,
+    InternalError,
     KernelRuntimeError,
     ModuleError,
 )
@@ -197,9 +198,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     saved = read(read_files(path))
     try:
         return LoadedModule(os.fspath(path), saved, runtime)
-    except MALFORMED as e:
-        if isinstance(e, KernelRuntimeError):
-            raise
+    except (*MALFORMED, InternalError) as e:
         raise ModuleError(f"{path} is no module that vkchi writes: {e!r}") from None
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from vkchi.aot import table
 from vkchi.aot.capabilities import caps_of, portable
 from vkchi.aot.export import EXPORTED
-from vkchi.aot.files import write_archive, write_folder
+from vkchi.aot.files import CONTENT, write_archive, write_folder
 from vkchi.aot.form import Saved, SavedField, SavedGraph, SavedKernel, write
 from vkchi.aot.parameters import example_of, is_bound, save
 from vkchi.cache.version import compiler_version
@@ -232,7 +232,8 @@ class Module:
 
     def save(self, filepath: str | os.PathLike[str], filename: str = "") -> None:
         """Write the module into a folder, which is made. `filename` is what older programs of
-        Taichi's give, and changes nothing. Raises OSError."""
+        Taichi's give, and changes nothing. Raises OSError, and ModuleError where the folder has
+        sums of other files."""
         write_folder(os.fspath(filepath), self._files())
 
     def archive(self, filepath: str | os.PathLike[str]) -> None:
@@ -262,7 +263,7 @@ class Module:
         content += [f"cgraph:{name}" for name in self._graphs]
         files = write(saved)
         files[table.NAME] = table.write(saved, files)
-        return {**files, "__content__": "\n".join(content).encode()}
+        return {**files, CONTENT: "\n".join(content).encode()}
 
 
 def check_name(who: str, name: Any) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 IN_BLOCK = "in the block of ti.record() kernels are recorded and not run, so "
+MOST_LOOPS = 8  # conditions that commands are kept for
 
 
 class Step(NamedTuple):
@@ -149,7 +150,9 @@ class Record(Block):
             return
         if access.kind != "read":
             self._refuse(f"what Python writes to {array!r} would be written once, now")
-        if id(array) in self._watched:
+        from vkchi.tape.calls import whole  # which loads what differentiates
+
+        if id(whole(array)) in self._watched:
             self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
 
     def filled(self, array: Storage, values: object) -> None:
@@ -186,7 +189,7 @@ class Record(Block):
     def run(self, n: int = 1) -> None:
         """Run all recorded calls, n times. Raises ArgumentError for what is no number of times,
         KernelRuntimeError where the runtime, or a field, is gone."""
-        if not hasattr(n, "__index__") or isinstance(n, bool) or n.__index__() < 0:
+        if not is_count(n):
             raise ArgumentError(f"run() takes a number of times, not {describe(n)}")
         runtime = self._open_runtime()
         with restoring(runtime.lock), runtime.lock:
@@ -236,7 +239,7 @@ class Record(Block):
     def _loop(self, field: Any, most: int | None, *, wanted: bool) -> int:
         runtime = self._open_runtime()
         cell = cell_of_condition(field, runtime)
-        if most is not None and (not hasattr(most, "__index__") or isinstance(most, bool)):
+        if most is not None and not is_count(most):
             raise ArgumentError(f"max is a number of runs, not {describe(most)}")
         with restoring(runtime.lock), runtime.lock:
             if most is None and not self._writes(field) and is_true(field, cell) is wanted:
@@ -251,9 +254,12 @@ class Record(Block):
                     count += 1
                 return count
             key = (id(field), wanted)
-            if key not in self._loops:
-                self._loops[key] = DeviceLoop(runtime, replay, field, wanted=wanted)
-            return self._loops[key].run(most)
+            loop = self._loops.pop(key, None)
+            if loop is None:
+                self._loops = dict(list(self._loops.items())[1 - MOST_LOOPS :])
+                loop = DeviceLoop(runtime, replay, field, wanted=wanted)
+            self._loops[key] = loop
+            return loop.run(most)
 
     def _writes(self, field: Storage) -> bool:
         for step in self._steps:
@@ -263,6 +269,11 @@ class Record(Block):
                 if name in step.plan.written and array.buffer.key == field.buffer.key:
                     return True
         return False
+
+
+def is_count(n: Any) -> bool:
+    """Whether something is a number of times."""
+    return hasattr(n, "__index__") and not isinstance(n, bool) and n.__index__() >= 0
 
 
 def record() -> Record:
