@@ -160,7 +160,7 @@ class Solver:
     def follow(self, equation: Equation) -> set[Symbol] | None:
         """The symbols that are equal by one equation; None if it cannot be."""
         alone = only_unit(equation.a) if equation.a == equation.b else None
-        if alone is not None:
+        if alone is not None and self.is_held(alone, equation.bits):
             return {alone} if self.loop.differs(alone) else set()
         a, b = self.terms(equation.a), self.terms(equation.b)
         rest = minus(a.pop(ONE, {}), b.pop(ONE, {}))
@@ -177,6 +177,11 @@ class Solver:
         if not a and not b and rest and self.is_contradiction(a, b, rest, equation.bits):
             return None
         return found
+
+    def is_held(self, s: Symbol, bits: int) -> bool:
+        """Whether so many bits tell a symbol's values apart."""
+        low, high = self.forms.range_of(s)
+        return high - low < 1 << bits
 
     def left(self, m: Monomial, coefficient: Polynomial) -> Polynomial:
         """What is left of a term that is told, with this difference of coefficients."""
@@ -375,13 +380,16 @@ class Solver:
 
     def comes_round_once(self, op: Op) -> bool:
         """Whether the dividend of a remainder takes no more values in a row than the divisor."""
-        t, dividend = op.type, self.forms.of(op.args[0])
+        t = op.type
+        dividend, divisor = map(self.forms.of, op.args)
         assert isinstance(t, Scalar)
-        if op.kind not in REMAINDERS or not self.forms.is_exact(dividend, t):
+        if op.kind not in REMAINDERS:
+            return False
+        if not all(self.forms.is_exact(p, t) for p in (dividend, divisor)):
             return False
         if op.kind == "rem" and self.forms.interval(dividend)[0] < 0:
             return False
-        return self.is_within(dividend, self.forms.of(op.args[1]))
+        return self.is_within(dividend, divisor)
 
     def is_within(self, p: Polynomial, many: Polynomial) -> bool:
         """Whether a polynomial takes no more than so many values in a row."""
