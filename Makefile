@@ -2,13 +2,14 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo driver test check conformance bench format clean
+.PHONY: help demo driver test check docs conformance bench format clean
 
 help:
 	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators and a fluid that moves"
 	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make check   lint and types alone"
+	@echo "make docs    the documentation as a site, in out/site"
 	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
 	@echo "make bench   the benchmarks, on the default device (beside Taichi: see benchmarks/README.md)"
 	@echo "make format  rewrite the sources as ruff format wants them"
@@ -33,6 +34,11 @@ check:
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+
+docs:
+	@scripts/environment docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+	@echo "wrote out/site/index.html"
 
 conformance:
 	@scripts/environment dev

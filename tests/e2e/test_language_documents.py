@@ -30,6 +30,8 @@ def snippets() -> list[tuple[str, str]]:
         DOCS / "profiling.md",
         DOCS / "graphs.md",
         DOCS / "aot.md",
+        DOCS / "index.md",
+        DOCS / "migrating.md",
         DOCS / "performance.md",
     ]:
         codes = SNIPPET.findall(path.read_text())
