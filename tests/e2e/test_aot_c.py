@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,54 @@ def compare(
         f"{c[2][0]} {c[2][1]} {c[2][2]} {c[1].hex()}" for c in expected
     ]
     assert bool(expected) is not is_empty
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("block", "block"),
+        ("field", "field f f32 1 1 0 0 13" + " 1" * 13),
+        ("field", "field f f32 1 1 7 0 1 4"),
+        ("bound", "bound f 9"),
+        ("value", "value a i32 -1"),
+        ("array", "array x f32 1 99"),
+        ("dispatch", "dispatch ../push.spv 4 0 8 push"),
+        ("dispatch", "dispatch push.spv 4 0 -8 push"),
+        ("axis", "axis 0 1"),
+        ("slot", "slot ptr x 0 u64 4000"),
+        ("slot", "slot ptr x 0 u64 -8"),
+        ("slot", "slot ptr x 0 u9000 0"),
+        ("slot", "slot count - 77 i32 0"),
+        ("slot", "slot count - -1 i32 0"),
+        ("slot", "slot value a 4 i32 0"),
+        ("slot", "slot dim x 99 i32 0"),
+        ("axis", "axis 16 item:a:7"),
+        ("axis", "axis 16 dim:x:99"),
+        ("axis", "axis 16 arg:x"),
+        ("axis", "axis 16 arg:a wrap:i999"),
+        ("axis", "axis 16 9223372036854775807 9223372036854775807 mul"),
+        ("axis", "axis 16 1 add"),
+    ],
+)
+def test_tables_that_vkchi_does_not_write(
+    driver: Path, tmp_path: Path, line: str, other: str
+) -> None:
+    """What would lie outside of arrays and argument blocks is refused: as a line, or in a launch."""
+    f, module = ti.field(ti.f32, 4), ti.aot.Module()
+
+    @ti.kernel
+    def push(a: ti.i32, x: ti.types.ndarray(ti.f32, 1)):
+        for i in range(a):
+            x[i] += f[0]
+
+    module.add_field("f", f)
+    module.add_kernel(push)
+    module.save(tmp_path)
+    table = tmp_path / "module.txt"
+    lines = table.read_text().splitlines()[:-1]
+    at = next(k for k, text in enumerate(lines) if text.startswith(line + " "))
+    text = "".join(f"{one}\n" for one in [*lines[:at], other, *lines[at + 1 :]])
+    table.write_text(f"{text}crc {zlib.crc32(text.encode())}\n")
+    call = [driver, table, "push", "4096", "4096", "5", "4096", "5"]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode in (2, 5), done.stdout + done.stderr

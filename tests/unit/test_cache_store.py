@@ -375,3 +375,17 @@ def test_a_note_that_is_a_link_is_not_followed(store, tmp_path):
     assert store.note("compiler") == ""
     store.leave_note("compiler", "z")
     assert (secret.read_text(), store.note("compiler")) == ("y", "z")
+
+
+def test_the_compilers_version_follows_links(tmp_path: Path) -> None:
+    package, apart = tmp_path / "package", tmp_path / "apart"
+    package.mkdir(), apart.mkdir()
+    (package / "parts").symlink_to(apart)
+    (package / "one.py").symlink_to(apart / "two.py")
+    found = []
+    for text in ("a = 1", "a = 2"):
+        (apart / "two.py").write_text(text)
+        found.append(digest_of(str(package)))
+        (apart / "three.py").write_text(text)
+        found.append(digest_of(str(package)))
+    assert len(set(found)) == 4

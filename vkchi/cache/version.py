@@ -94,7 +94,7 @@ def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     for entry in found:
         if entry.name.endswith(".py"):
             yield entry.path, entry.stat()
-        elif entry.name not in APART and entry.is_dir(follow_symlinks=False):
+        elif entry.name not in APART and entry.is_dir():  # links too: what they lead to runs
             yield from sources_in(entry.path)
 
 

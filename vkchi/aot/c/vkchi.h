@@ -163,11 +163,20 @@ static vkchi_words vkchi_part(char **words, int from, int to) {
     return found;
 }
 
-static void vkchi_read_field(vkchi_module *m, char **w, int n) {
+static int vkchi_read_field(vkchi_module *m, char **w, int n) {
+    if (atoi(w[7]) != n - 8 || n - 8 > VKCHI_AXES || atoi(w[5]) < 0 || atoi(w[5]) >= m->block_count) return 0;
     vkchi_field *f = VKCHI_ADD(m->fields, m->field_count);
     f->name = w[1], f->type = w[2], f->components = atoi(w[3]), f->dense = atoi(w[4]), f->block = atoi(w[5]);
     f->start = strtoull(w[6], NULL, 10), f->axes = atoi(w[7]);
-    for (int k = 0; k < f->axes && k < VKCHI_AXES && 8 + k < n; k++) f->extents[k] = atoll(w[8 + k]);
+    for (int k = 0; k < f->axes; k++) f->extents[k] = atoll(w[8 + k]);
+    return 1;
+}
+
+/* Whether the number of a slot's line stands in the argument block of its dispatch. */
+static int vkchi_is_inside(const vkchi_dispatch *d, char **w) {
+    int axis = atoi(w[3]), size = vkchi_size(w[4]), offset = atoi(w[5]);
+    if (axis < 0 || (axis > 2 && (!strcmp(w[1], "count") || !strcmp(w[1], "base")))) return 0;
+    return size > 0 && size <= 8 && offset >= 0 && offset <= d->args_bytes - size;
 }
 
 static void vkchi_read_own(vkchi_kernel *kernel, char **w, int n, enum vkchi_own_kind kind) {
@@ -187,6 +196,7 @@ static int vkchi_kernel_line(vkchi_kernel *kernel, char **w, int n, const char *
     if ((!strcmp(w[0], "value") && n == 4) || (!strcmp(w[0], "array") && n == 5)) {
         vkchi_param *p = VKCHI_ADD(kernel->params, kernel->param_count);
         p->name = w[1], p->type = w[2], p->components = atoi(w[3]), p->axes = n == 5 ? atoi(w[4]) : -1;
+        if (p->components < 1 || p->axes < -1 || p->axes > VKCHI_AXES) return 0;
     } else if (!strcmp(w[0], "bound") && n == 3) {
         vkchi_read_own(kernel, w, n, VKCHI_BOUND);
     } else if (!strcmp(w[0], "return") && n == 4) {
@@ -202,14 +212,14 @@ static int vkchi_kernel_line(vkchi_kernel *kernel, char **w, int n, const char *
         check->value = vkchi_part(w, 1, middle), check->test = vkchi_part(w, middle + 1, n);
     } else if (!strcmp(w[0], "says") && kernel->check_count) {
         kernel->checks[kernel->check_count - 1].says = line + 5;
-    } else if (!strcmp(w[0], "dispatch") && n == 6) {
+    } else if (!strcmp(w[0], "dispatch") && n == 6 && atoi(w[4]) >= 0 && !strchr(w[1], '/')) {
         vkchi_dispatch *d = VKCHI_ADD(kernel->dispatches, kernel->dispatch_count);
         d->file = w[1], d->bytes = (uint32_t)strtoul(w[2], NULL, 10), d->crc = (uint32_t)strtoul(w[3], NULL, 10);
         d->args_bytes = atoi(w[4]), d->by_address = !strcmp(w[5], "buffer");
     } else if (!strcmp(w[0], "axis") && last && n > 2 && last->axis_count < 3 && atoi(w[1]) > 0) {
         last->lengths[last->axis_count] = atoi(w[1]);
         last->counts[last->axis_count++] = vkchi_part(w, 2, n);
-    } else if (!strcmp(w[0], "slot") && last && n == 6) {
+    } else if (!strcmp(w[0], "slot") && last && n == 6 && vkchi_is_inside(last, w)) {
         vkchi_slot *s = VKCHI_ADD(last->slots, last->slot_count);
         s->kind = w[1], s->name = w[2], s->axis = atoi(w[3]), s->type = w[4], s->offset = atoi(w[5]);
     } else {
@@ -236,7 +246,9 @@ static int vkchi_line(vkchi_module *m, char **w, int n, const char *line) {
     if (!strcmp(w[0], "block") && n == 2)
         *(uint64_t *)VKCHI_ADD(m->blocks, m->block_count) = strtoull(w[1], NULL, 10);
     else if (!strcmp(w[0], "field") && n >= 8)
-        vkchi_read_field(m, w, n);
+        return vkchi_read_field(m, w, n);
+    else if (!strcmp(w[0], "bound") && n == 3 && (atoi(w[2]) < 0 || atoi(w[2]) >= m->field_count))
+        return 0;
     else if (!strcmp(w[0], "kernel") && n == 2)
         ((vkchi_kernel *)VKCHI_ADD(m->kernels, m->kernel_count))->name = w[1];
     else if (!strcmp(w[0], "graph") && n == 2)
@@ -331,10 +343,8 @@ static vkchi_int vkchi_floor(vkchi_int a, vkchi_int b) {
 
 /* What an integer type makes of a number. */
 static vkchi_int vkchi_wrap(vkchi_int x, const char *type) {
-    int bits = atoi(type + 1);
-    vkchi_int size = (vkchi_int)1 << bits, half = type[0] == 'i' ? size >> 1 : 0;
-    vkchi_int rest = (x + half) % size;
-    return (rest < 0 ? rest + size : rest) - half;
+    unsigned __int128 size = (unsigned __int128)1 << atoi(type + 1), half = type[0] == 'i' ? size >> 1 : 0;
+    return (vkchi_int)(((unsigned __int128)x + half) % size) - (vkchi_int)half;
 }
 
 /* arg:NAME, item:NAME:K, dim:NAME:AXIS; *ok is 0 for what there is not. */
@@ -345,7 +355,9 @@ static vkchi_int vkchi_leaf(const vkchi_kernel *kernel, const vkchi_call *call, 
     for (int k = 0; k < kernel->param_count; k++) {
         const vkchi_param *p = &kernel->params[k];
         if (strlen(p->name) != length || memcmp(p->name, name, length)) continue;
+        if (axis < 0 || axis >= (word[0] == 'd' ? VKCHI_AXES : p->components)) return *ok = 0;
         if (word[0] == 'd') return call->args[k].extents[axis];
+        if (p->axes >= 0) return *ok = 0;
         return p->type[0] == 'f' ? (vkchi_int)call->args[k].numbers[axis].f : (vkchi_int)call->args[k].numbers[axis].i;
     }
     return *ok = 0;
@@ -383,11 +395,12 @@ static vkchi_int vkchi_count(const vkchi_kernel *kernel, const vkchi_call *call,
         if ((w[0] >= '0' && w[0] <= '9') || (w[0] == '-' && w[1])) stack[top++] = strtoll(w, NULL, 10);
         else if (nw && !strcmp(w, "n")) stack[top++] = nw[0];
         else if (nw && !strcmp(w, "w")) stack[top++] = nw[1];
-        else if (!strncmp(w, "wrap:", 5) && top) stack[top - 1] = wraps ? vkchi_wrap(stack[top - 1], w + 5) : stack[top - 1];
+        else if (!strncmp(w, "wrap:", 5) && top && vkchi_size(w + 5) > 0 && vkchi_size(w + 5) <= 8)
+            stack[top - 1] = wraps ? vkchi_wrap(stack[top - 1], w + 5) : stack[top - 1];
         else if (strchr(w, ':')) stack[top++] = vkchi_leaf(kernel, call, w, ok);
         else if (!strcmp(w, "neg") && top) stack[top - 1] = -stack[top - 1];
         else if (!strcmp(w, "trip_count") && top > 2) {
-            vkchi_int step = stack[top - 1], length = stack[top - 3] - stack[top - 2];
+            vkchi_int step = stack[top - 1], length = vkchi_apply("sub", stack[top - 3], stack[top - 2], ok);
             top -= 2;
             stack[top - 1] = step ? vkchi_clip(-vkchi_floor(length, step), 0, VKCHI_MOST) : 0;
         } else if (top > 1) {
@@ -437,6 +450,7 @@ static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkc
         const vkchi_param *p = &kernel->params[k];
         const vkchi_value *arg = &call->args[k];
         if (strcmp(p->name, s->name)) continue;
+        if (s->axis >= (!strcmp(s->kind, "value") ? (p->axes < 0 ? p->components : 0) : VKCHI_AXES)) return -1;
         if (!strcmp(s->kind, "value")) return vkchi_put(block + s->offset, s->type, arg->numbers[s->axis]);
         if (!strcmp(s->kind, "ptr")) x.i = (int64_t)arg->address;
         if (!strcmp(s->kind, "dim")) x.i = arg->extents[s->axis];
@@ -459,6 +473,7 @@ int vkchi_pack(const vkchi_kernel *kernel, int dispatch, int part, const vkchi_c
         counts[k] = vkchi_count(kernel, call, d->counts[k], 1, NULL, &ok);
         if (!ok) return -1;
         if (counts[k] <= 0) return 0;
+        if (counts[k] >> 62) return -1;
         needed[k] = (counts[k] + d->lengths[k] - 1) / d->lengths[k];
     }
     if (d->axis_count == 1) { /* what goes beyond x stands in y */
