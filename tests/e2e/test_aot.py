@@ -356,6 +356,15 @@ def test_arrays_given_to_a_graph_cannot_be_saved() -> None:
         ti.aot.Module().add_graph("g", builder.compile())
 
 
+@pytest.mark.parametrize("name", ["my rate", "a\nkernel b", ""])
+def test_graph_arguments_that_are_no_words_cannot_be_saved(name: str) -> None:
+    """They would be something else in module.txt."""
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(draw, ti.graph.Arg(ti.graph.ArgKind.NDARRAY, name, ti.f32, ndim=1))
+    with pytest.raises(ArgumentError, match="a name without spaces is needed"):
+        ti.aot.Module().add_graph("g", builder.compile())
+
+
 def test_a_graph_with_textures_of_any_format(tmp_path: Path) -> None:
     """As in Taichi's example of graphs with textures."""
     kind = ti.graph.ArgKind

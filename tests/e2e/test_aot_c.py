@@ -329,7 +329,7 @@ def compare(
 def test_tables_that_vkchi_does_not_write(
     driver: Path, tmp_path: Path, line: str, other: str
 ) -> None:
-    """What would lie outside of arrays and argument blocks is refused: as a line, or in a launch."""
+    """What would lie outside of arrays and blocks is refused: as a line, or in a launch."""
     f, module = ti.field(ti.f32, 4), ti.aot.Module()
 
     @ti.kernel

@@ -200,6 +200,8 @@ class Module:
         check_name("add_graph", name)
         if name in self._graphs:
             raise ArgumentError(f"add_graph: the module has a graph `{name}` already")
+        for key in graph.args:
+            check_name("add_graph", key)
         samples = {key: example_for(arg) for key, arg in graph.args.items() if is_example(arg)}
         for key, value in (template_args or {}).items():
             if key not in samples:
