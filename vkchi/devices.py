@@ -182,9 +182,9 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
 
 def is_named(info: DeviceInfo, select: str | int) -> bool:
     """Whether an index or a part of a name means this device."""
-    if isinstance(select, int) or select.isdecimal():
-        return int(select) == info.index
-    return select.lower() in info.name.lower()
+    if not isinstance(select, str) or select.isdecimal():
+        return str(select) == str(info.index)
+    return bool(select) and select.lower() in info.name.lower()
 
 
 def list_names(infos: list[DeviceInfo]) -> str:

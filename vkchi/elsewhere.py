@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.devices import is_named, open_device
-from vkchi.errors import KernelRuntimeError
+from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import restoring
-from vkchi.runtime import CHOSEN, Chosen, Runtime, Slot, all_runtimes, arch_of, current
+from vkchi.runtime import CHOSEN, Chosen, Runtime, Slot, all_runtimes, arch_of, current, innermost
 from vkchi.target.config import Config
 
 
@@ -35,7 +35,12 @@ class DeviceBlock(Block):
                     "inside a tape, forward mode or a recording the device stays the same: what "
                     "another one does would not be seen"
                 )
-        self.runtime, self.above = _runtime_on(self._name), CHOSEN.get()
+        if self.is_entered and not self.is_left:
+            raise KernelRuntimeError(
+                "this block of ti.device is entered already, here or in another thread: give each "
+                "`with` a ti.device(...) of its own"
+            )
+        self.runtime, self.above = _runtime_on(self._name), innermost()
         self.enter()
         CHOSEN.set(self)
         return self
@@ -43,6 +48,7 @@ class DeviceBlock(Block):
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
         """The end of the block."""
         CHOSEN.set(self.above)
+        self.is_entered = False
 
 
 def device(name: str | int) -> DeviceBlock:
@@ -50,8 +56,11 @@ def device(name: str | int) -> DeviceBlock:
     or a part of its name. It is opened when it is first used, and stays open until `ti.reset()`.
     Arrays belong to the device that they were made on: kernels take those of theirs only.
 
-    Raises DeviceError where there is no such device, KernelRuntimeError inside a tape.
+    Raises DeviceError where there is no such device, KernelRuntimeError inside a tape,
+    and for a block that is entered already.
     """
+    if name is None:  # to `open_device` that means any
+        raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")
     return DeviceBlock(name)
 
 

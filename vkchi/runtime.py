@@ -185,12 +185,8 @@ def current() -> Runtime:
 
 def running() -> Runtime | None:
     """The runtime, if there is one: that of the `with ti.device(...)` around, or that of `init`."""
-    block = CHOSEN.get()
-    while block is not None:
-        if not block.is_left:
-            return block.runtime
-        block = block.above
-    return Slot.runtime
+    block = innermost()
+    return Slot.runtime if block is None else block.runtime
 
 
 def all_runtimes() -> list[Runtime]:
@@ -210,6 +206,22 @@ class Chosen(Protocol):
 
 
 CHOSEN: ContextVar[Chosen | None] = ContextVar("device", default=None)
+
+
+def innermost() -> Chosen | None:
+    """The block of `ti.device` that this thread is in."""
+    block = CHOSEN.get()
+    while block is not None and block.is_left:
+        block = block.above
+    return block
+
+
+def _require_outside() -> None:
+    if innermost() is not None:
+        raise KernelRuntimeError(
+            "inside `with ti.device(...)` the devices stay open: call ti.init() and ti.reset() "
+            "outside of it"
+        )
 
 
 def install(runtime: Runtime | None) -> None:
@@ -252,6 +264,7 @@ def init(
     enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
     a variable of the environment whose value means nothing.
     """
+    _require_outside()
     _refuse_unknown(others)
     env.check_flags()
     given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
@@ -457,6 +470,7 @@ def _int_type(dtype: Any) -> Scalar:
 
 def reset() -> None:
     """Free the device and everything made on it. Fields and kernels need a new `init`."""
+    _require_outside()
     install(None)
 
 

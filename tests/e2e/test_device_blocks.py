@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import vkchi as ti
@@ -71,6 +72,10 @@ def touch(g: ti.template()):
 
 
 refused(add_up, "field `", "on SwiftShader", "runs on llvmpipe")
+late = ti.field(ti.f32)
+with ti.device("SwiftShader"):
+    refused(lambda: ti.root.dense(ti.i, 4).place(late), "field is on llvmpipe", "on SwiftShader")
+ti.root.dense(ti.i, 4).place(late)
 refused(lambda: touch(f), "on SwiftShader")
 f.fill(2)
 with ti.device("SwiftShader"):
@@ -159,3 +164,50 @@ def test_no_other_device_inside_a_tape():
     with ti.ad.Tape(loss):
         with pytest.raises(KernelRuntimeError, match="inside a tape"):
             ti.device(0).__enter__()
+
+
+def test_a_block_is_entered_once_at_a_time():
+    block, runtime = ti.device(0), current()
+    for _ in range(3):  # again, once it is left
+        with block:
+            pass
+    with block:
+        with pytest.raises(KernelRuntimeError, match="entered already"), block:
+            pass
+        refused = []
+        thread = threading.Thread(target=lambda: refused.append(enters(block)))
+        thread.start()
+        thread.join()
+        assert refused == [False]
+        assert current() is block.runtime
+    assert current() is runtime
+
+
+def enters(block):
+    try:
+        with block:
+            return True
+    except KernelRuntimeError:
+        return False
+
+
+def test_devices_stay_open_inside_a_block():
+    x = ti.ndarray(ti.f32, 4)
+    with ti.device(current().device.info.name):
+        for call in (ti.init, ti.reset):
+            with pytest.raises(KernelRuntimeError, match="outside of it"):
+                call()
+        x.fill(2)
+    assert x[3] == 2
+
+
+@pytest.mark.parametrize("name", [None, 1.5, -1, "", True])
+def test_what_names_no_device(name):
+    with pytest.raises(DeviceError, match="no Vulkan device matches"):
+        ti.device(name).__enter__()
+
+
+def test_an_index_of_numpy():
+    runtime = current()
+    with ti.device(np.int64(runtime.device.info.index)):
+        assert current() is runtime

@@ -90,8 +90,14 @@ class Parent:
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
-            if field.runtime is not self.runtime:
+            if field.runtime.device.closed:
                 raise KernelRuntimeError("the field was made before ti.init: make it again")
+            if field.runtime is not self.runtime:
+                here, there = self.runtime.device.info.name, field.runtime.device.info.name
+                raise KernelRuntimeError(
+                    f"the field is on {there}, and what it is placed in on {here}: make both "
+                    "inside the same `with ti.device(...)`, or outside of it"
+                )
             field.check_placeable()
             field.enter(self, origin)
         return self
