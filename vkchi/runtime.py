@@ -216,16 +216,25 @@ def innermost() -> Chosen | None:
     return block
 
 
-def _require_outside() -> None:
+def require_home(what: str, home: Runtime, here: Runtime) -> None:
+    """Raises KernelRuntimeError where what belongs to runtime `home` is used with another one."""
+    if home.device.closed:
+        raise KernelRuntimeError(f"{what} was made before ti.init: make it again")
+    if home is not here:
+        raise KernelRuntimeError(
+            f"{what} is on {home.device.info.name}, and this is {here.device.info.name}: use both "
+            "inside the same `with ti.device(...)`, or outside of it"
+        )
+
+
+def install(runtime: Runtime | None) -> None:
+    """Make `runtime` the current one after closing the one before, and all others. Raises
+    KernelRuntimeError inside a block of `ti.device`."""
     if innermost() is not None:
         raise KernelRuntimeError(
             "inside `with ti.device(...)` the devices stay open: call ti.init() and ti.reset() "
             "outside of it"
         )
-
-
-def install(runtime: Runtime | None) -> None:
-    """Make `runtime` the current one after closing the one before, and all others."""
     while Slot.others:
         Slot.others[-1].close()
         Slot.others.pop()
@@ -264,7 +273,6 @@ def init(
     enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
     a variable of the environment whose value means nothing.
     """
-    _require_outside()
     _refuse_unknown(others)
     env.check_flags()
     given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
@@ -470,7 +478,6 @@ def _int_type(dtype: Any) -> Scalar:
 
 def reset() -> None:
     """Free the device and everything made on it. Fields and kernels need a new `init`."""
-    _require_outside()
     install(None)
 
 

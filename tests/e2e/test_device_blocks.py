@@ -74,7 +74,11 @@ def touch(g: ti.template()):
 refused(add_up, "field `", "on SwiftShader", "runs on llvmpipe")
 late = ti.field(ti.f32)
 with ti.device("SwiftShader"):
-    refused(lambda: ti.root.dense(ti.i, 4).place(late), "field is on llvmpipe", "on SwiftShader")
+    refused(lambda: ti.root.dense(ti.i, 4).place(late), "field is on llvmpipe", "SwiftShader")
+with ti.record() as graph:
+    step(x)
+with ti.device("SwiftShader"):
+    refused(graph.run, "graph is on llvmpipe", "this is SwiftShader")
 ti.root.dense(ti.i, 4).place(late)
 refused(lambda: touch(f), "on SwiftShader")
 f.fill(2)

@@ -211,7 +211,7 @@ def test_after_another_init(own_runtime: None) -> None:
     with ti.record() as g:
         add(1, x)
     ti.init()
-    with pytest.raises(KernelRuntimeError, match="was recorded before ti.init"):
+    with pytest.raises(KernelRuntimeError, match="was made before ti.init"):
         g.run()
 
 

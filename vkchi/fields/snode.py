@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.interrupts.locks import restoring
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
@@ -90,14 +90,7 @@ class Parent:
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
-            if field.runtime.device.closed:
-                raise KernelRuntimeError("the field was made before ti.init: make it again")
-            if field.runtime is not self.runtime:
-                here, there = self.runtime.device.info.name, field.runtime.device.info.name
-                raise KernelRuntimeError(
-                    f"the field is on {there}, and what it is placed in on {here}: make both "
-                    "inside the same `with ti.device(...)`, or outside of it"
-                )
+            require_home("the field", field.runtime, self.runtime)
             field.check_placeable()
             field.enter(self, origin)
         return self
@@ -276,8 +269,7 @@ class RootNode(Parent):
         return [tree.top for tree in self.trees]
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
-        if current() is not self.runtime:
-            raise KernelRuntimeError("this was made before ti.init: make it again")
+        require_home("the tree", self.runtime, current())
         tree = Tree(self)
         tree.top = SNode(kind, self, tree, cells)
         self.trees.append(tree)

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from vkchi.algorithms.arrays import on_arrays
-from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.lang.static import loop_config, static
 from vkchi.launch.replay import Launch, Replay
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.runtime import Runtime
+from vkchi.runtime import Runtime, require_home
 from vkchi.signature import describe
 from vkchi.types import i32
 
@@ -52,8 +52,7 @@ def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
     if not isinstance(field, Storage):
         raise ArgumentError(f"a field or ndarray of one number is needed, not {describe(field)}")
     field.check_alive()
-    if field.runtime is not runtime:
-        raise KernelRuntimeError("the condition was made before ti.init: make it again")
+    require_home("the condition", field.runtime, runtime)
     if not field.is_scalar or field.shape not in ((), (1,)) or any(field.origin):
         raise ArgumentError(f"a field or ndarray of one number is needed, not {field!r}")
     return field.index(None if field.shape == () else 0)

@@ -31,7 +31,7 @@ from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import restoring
 from vkchi.kernel import launch
 from vkchi.launch.replay import Launch, Replay
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current, require_home
 from vkchi.signature import describe
 from vkchi.tuples import NamedTuple
 
@@ -219,8 +219,8 @@ class Record(Block):
     def _open_runtime(self) -> Runtime:
         if self._problem:
             raise KernelRuntimeError(f"the graph {self._problem}")
-        if current() is not self._runtime:
-            raise KernelRuntimeError("the graph was recorded before ti.init: record it again")
+        assert self._runtime is not None
+        require_home("the graph", self._runtime, current())
         return self._runtime
 
     def run_while(self, field: Any, *, max: int | None = None) -> int:
