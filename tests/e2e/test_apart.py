@@ -90,3 +90,22 @@ def test_sums_of_a_serial_loop() -> None:
     c = np.zeros((9, 9), np.float32)
     multiply(c, a, b)
     np.testing.assert_array_equal(c, a @ b)
+
+
+@ti.kernel
+def meet(x: ti.types.ndarray(ti.i32, 1), y: ti.types.ndarray(ti.i32, 1), n: int):
+    """One iteration alone comes to either array."""
+    for i in range(n):
+        if i == n - 1:
+            y[0] = 7
+            x[0] += 5
+            y[0] = y[0] * 2
+
+
+@pytest.mark.parametrize("n", [1, 4096])
+def test_a_loop_sums_into_what_it_finds_by_another_name(n: int) -> None:
+    x, y = ti.ndarray(ti.i32, 4), ti.ndarray(ti.i32, 4)
+    meet(x, x, n)
+    assert x.to_numpy().tolist() == [24, 0, 0, 0]
+    meet(x, y, n)
+    assert (x[0], y[0]) == (29, 14)

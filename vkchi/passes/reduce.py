@@ -259,7 +259,7 @@ def find_claims(
         claim = make_claim(op, defined, guarded) if is_sum else None
         if claim:
             claims.append(claim)
-    return [c for c in claims if is_free(loop, roots[c.atomic.args[0]], kinds)]
+    return [c for c in claims if is_free(roots[c.atomic.args[0]], kinds)]
 
 
 def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:
@@ -286,16 +286,12 @@ def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> Claim | None:
     return Claim(atomic, place, tuple(reversed(path)), guarded)
 
 
-def is_free(loop: Op, root: Value, kinds: dict[Value, set[str]]) -> bool:
-    """Whether a loop that does `kinds` to arrays does one kind of atomic only to this one.
-
-    In a `parallel`, another array in the same memory is no hindrance: iterations that touch it
-    race with the atomics already."""
+def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
+    """Whether a loop that does `kinds` to arrays does one kind of atomic only to this one, and
+    nothing to another that may be the same memory: an iteration sees there what it has added."""
     if len(kinds[root]) > 1 or "access" in kinds[root]:
         return False
-    return loop.kind == "parallel" or not any(
-        other is not root and may_share(root, other) for other in kinds
-    )
+    return not any(other is not root and may_share(root, other) for other in kinds)
 
 
 def can_share_out(op: Op) -> bool:
