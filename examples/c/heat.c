@@ -67,7 +67,15 @@ static void open_device(const char *wanted) {
     VkPhysicalDeviceVulkan13Features in13 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
     VkPhysicalDeviceVulkan12Features in12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .pNext = &in13};
     VkPhysicalDeviceVulkan11Features in11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &in12};
-    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &in11};
+    VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomics = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT, .pNext = &in11};
+    const char *const extension = "VK_EXT_shader_atomic_float";
+    static VkExtensionProperties listed[512];
+    uint32_t listed_count = 512, has_atomics = 0;
+    vkEnumerateDeviceExtensionProperties(physical, NULL, &listed_count, listed);
+    for (uint32_t k = 0; k < listed_count; k++) has_atomics |= !strcmp(listed[k].extensionName, extension);
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = has_atomics ? (void *)&atomics : (void *)&in11};
     vkGetPhysicalDeviceFeatures2(physical, &features);
     features.features.robustBufferAccess = VK_FALSE;
     if (!in12.bufferDeviceAddress) stop("the device", "lacks bufferDeviceAddress");
@@ -75,7 +83,8 @@ static void open_device(const char *wanted) {
     VkDeviceQueueCreateInfo queues = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = family,
                                       .queueCount = 1, .pQueuePriorities = &priority};
     VkDeviceCreateInfo wants = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &features,
-                                .queueCreateInfoCount = 1, .pQueueCreateInfos = &queues};
+                                .queueCreateInfoCount = 1, .pQueueCreateInfos = &queues,
+                                .enabledExtensionCount = has_atomics, .ppEnabledExtensionNames = &extension};
     check(vkCreateDevice(physical, &wants, NULL, &device), "vkCreateDevice");
     vkGetDeviceQueue(device, family, 0, &queue);
 

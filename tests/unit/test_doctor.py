@@ -85,6 +85,11 @@ def test_old_software_drivers(driver: str, slow: bool) -> None:
     assert doctor.is_slow(driver) is slow
 
 
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert not doctor.can_write(str(tmp_path / "file"))
+
+
 def test_a_folder_that_nobody_may_write_to(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)

@@ -210,7 +210,7 @@ def look_at_cache() -> Found:
 
 def can_write(folder: str) -> bool:
     """Whether files can be made in a folder, or the folder itself where it is not there."""
-    while not os.path.isdir(folder):
+    while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
