@@ -265,6 +265,6 @@ int main(int argc, char **argv) {
     printf("total %.4f, at the source %.6f, in a corner %.6f\n", (double)*sum, (double)heat[20 * N + 9],
            (double)heat[N * N - 1]);
     vkchi_free(&module);
-    vkDestroyDevice(device, NULL); /* the rest ends with the process */
+    /* what Vulkan made ends with the process, the device too: destroying it first wants all of it destroyed */
     return 0;
 }
