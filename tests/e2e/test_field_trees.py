@@ -319,3 +319,34 @@ def test_fields_of_an_older_runtime_are_refused() -> None:
             use()
     with pytest.raises(ti.TaichiRuntimeError):
         ti.root.dense(ti.i, 2).place(z)
+
+
+def test_an_interrupt_while_fields_get_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that has its part is used; the others get theirs later, of the same memory."""
+    x, y = ti.field(ti.i32, needs_grad=False), ti.Vector.field(2, ti.f32)
+    block = ti.root.dense(ti.i, 20)
+    block.place(x, y)
+    attach = type(y).attach
+
+    def interrupted(field: Any, *args: Any, **kwargs: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(y), "attach", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        x.fill(1)
+    assert type(y).attach is attach
+    x.fill(1)
+    with pytest.raises(RuntimeError, match="cannot grow"):
+        block.place(ti.field(ti.i32))
+    y.fill(3)
+    assert x.to_numpy().tolist() == [1] * 20
+    assert (y.to_numpy() == 3).all()
+
+    @ti.kernel
+    def add():
+        for i in x:
+            x[i] += 1
+
+    add()
+    assert x.to_numpy().tolist() == [2] * 20

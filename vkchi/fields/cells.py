@@ -61,7 +61,8 @@ class Window(Buffer):
 
 
 def fill_tree(tree: Tree) -> None:
-    """Lay a tree out, allocate its buffer, and give each field its part."""
+    """Lay a tree out, allocate its buffer, and give each field its part: of the same buffer, where
+    that was interrupted and begins anew, for fields that have theirs may be in use already."""
     seats: list[Seat] = []
     size_bytes = lay_out(tree.top, seats)
     for seat in seats:
@@ -71,8 +72,9 @@ def fill_tree(tree: Tree) -> None:
     if not seats:
         return
     spare_bytes = max(element_bytes(seat.node) for seat in seats)  # where stray accesses go
-    device = tree.root.runtime.device
-    whole = device.allocate(size_bytes + spare_bytes)
+    if tree.memory is None:
+        tree.memory = tree.root.runtime.device.allocate(size_bytes + spare_bytes)
+    whole = tree.memory
     for seat in seats:
         field = seat.node.field
         if field is not None and len(seats) == 1:

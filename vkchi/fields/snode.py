@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol
 
+from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.interrupts.locks import restoring
@@ -285,13 +286,14 @@ class Tree:
     def __init__(self, root: RootNode) -> None:
         self.root = root
         self.is_laid_out = self.is_destroyed = False
+        self.memory: Buffer | None = None  # while fields are being given their parts of it
 
     def check_open(self) -> None:
         """Raises KernelRuntimeError where it is too late to add anything."""
         self.check_alive()
         if self.root.runtime.device.closed:
             raise KernelRuntimeError("this block was made before ti.init: make it again")
-        if self.is_laid_out:
+        if self.is_laid_out or self.memory is not None:
             raise KernelRuntimeError(
                 "this block was laid out when a field in it was first used, and cannot grow: place "
                 "all its fields before, or begin a new one with ti.root.dense(...)"
@@ -329,6 +331,7 @@ class Tree:
                 self._place_needed()
                 fill_tree(self)
                 self.is_laid_out = True
+                self.memory = None
                 if self in self.root.trees:
                     self.root.trees.remove(self)
 
@@ -344,6 +347,7 @@ class Tree:
     def destroy(self) -> None:
         """Free the memory; its fields cannot be used any more."""
         self.is_destroyed = True
+        self.memory = None
         for node in self.places():
             field: Any = node.field
             if field is not None:
