@@ -14,6 +14,7 @@ block's cells. Blocks of one axis whose cells have no gaps between them are one 
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import Buffer
@@ -72,9 +73,10 @@ def fill_tree(tree: Tree) -> None:
     if not seats:
         return
     spare_bytes = max(element_bytes(seat.node) for seat in seats)  # where stray accesses go
-    if tree.memory is None:
-        tree.memory = tree.root.runtime.device.allocate(size_bytes + spare_bytes)
-    whole = tree.memory
+    whole = tree.memory()
+    if whole is None:
+        whole = tree.root.runtime.device.allocate(size_bytes + spare_bytes)
+        tree.memory = weakref.ref(whole)  # which is free when no field has a part of it
     for seat in seats:
         field = seat.node.field
         if field is not None and len(seats) == 1:

@@ -12,7 +12,7 @@ cells are laid out (`cells`), memory.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 from vkchi.buffer import Buffer
@@ -277,6 +277,10 @@ class RootNode(Parent):
         return tree.top
 
 
+def nothing() -> None:
+    """No memory."""
+
+
 class Tree:
     """A block, or place, at the top, with all that is under it. Fields are used after it was laid
     out: at the first use, or by the builder that owns the tree."""
@@ -286,14 +290,14 @@ class Tree:
     def __init__(self, root: RootNode) -> None:
         self.root = root
         self.is_laid_out = self.is_destroyed = False
-        self.memory: Buffer | None = None  # while fields are being given their parts of it
+        self.memory: Callable[[], Buffer | None] = nothing  # that fields have, or are being given
 
     def check_open(self) -> None:
         """Raises KernelRuntimeError where it is too late to add anything."""
         self.check_alive()
         if self.root.runtime.device.closed:
             raise KernelRuntimeError("this block was made before ti.init: make it again")
-        if self.is_laid_out or self.memory is not None:
+        if self.is_laid_out or self.memory() is not None:
             raise KernelRuntimeError(
                 "this block was laid out when a field in it was first used, and cannot grow: place "
                 "all its fields before, or begin a new one with ti.root.dense(...)"
@@ -331,7 +335,6 @@ class Tree:
                 self._place_needed()
                 fill_tree(self)
                 self.is_laid_out = True
-                self.memory = None
                 if self in self.root.trees:
                     self.root.trees.remove(self)
 
@@ -347,7 +350,6 @@ class Tree:
     def destroy(self) -> None:
         """Free the memory; its fields cannot be used any more."""
         self.is_destroyed = True
-        self.memory = None
         for node in self.places():
             field: Any = node.field
             if field is not None:
