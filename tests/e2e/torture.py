@@ -267,7 +267,10 @@ class Torture:
     def launch_beside(self) -> None:
         worker = Worker()
         self.workers.append(worker)
-        worker.start()
+        try:
+            worker.start()
+        except RuntimeError as error:  # Python's own: a Condition releases what it could not take
+            raise error.__context__ or error from None
         for _ in range(5):
             add(self.arrays.x)
         add_array(self.arrays.a, 1.0)
