@@ -49,6 +49,19 @@ def test_no_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert "make driver" in str(said["problems"])
 
 
+def test_a_device_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise DeviceError("no Vulkan device matches 'zzz'")
+
+    monkeypatch.setenv("VKCHI_DEVICE", "zzz")
+    monkeypatch.setattr(doctor, "physical_devices", none)
+    status, said = look(capsys)
+    assert status == 1
+    assert "unset VKCHI_DEVICE, or name one that is there" in str(said["problems"])
+
+
 def test_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKCHI_DEVCE", "0")
     monkeypatch.setenv("VK_DRIVER_FILES", "/nowhere/icd.json")

@@ -120,6 +120,8 @@ def look_at_devices() -> Found:
         chosen = chosen_index()
     except (VkchiError, ImportError) as e:
         mend = f"install the GPU's Vulkan driver; for a software one: {MENDED_BY_DRIVER}"
+        if env.flag("VKCHI_DEVICE"):
+            mend = f"unset VKCHI_DEVICE, or name one that is there; if there is none: {mend}"
         return Found("devices", [], [problem(str(e), mend, stops=True)])
     lines, wrong = [], []
     for k, row in enumerate(rows):

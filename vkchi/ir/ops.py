@@ -39,7 +39,7 @@ from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, u32, u64, with_
 __all__ = [
     "ATOMICS", "BITWISE", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS", "CONVERSIONS",
     "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES", "FIXED",
-    "GREATER", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "PER_INVOCATION", "PLACES",
+    "GREATER", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED", "PER_INVOCATION", "PLACES",
     "PLAIN_ACCESSES", "READS", "REMAINDERS", "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS",
     "TABLE", "TIED", "TRUTHS", "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row",
     "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
@@ -445,6 +445,8 @@ SWAPS = UPDATES - ATOMICS.keys()  # that do not combine what stood there with so
 PLAIN_ACCESSES = (READS | WRITES) - UPDATES
 # What depends on which invocation comes there.
 TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
+# What keeps its place among all that an invocation does: iterations are not mixed around it.
+ORDERED = frozenset(k for k, r in TABLE.items() if r.effect in (Effect.SYNC, Effect.REPORT))
 TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))
 # Comparisons that say the opposite, and the same with the operands exchanged.
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}

@@ -29,15 +29,13 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, TIED, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, ORDERED, TIED
 from vkchi.ir.rebuild import Cloner, rebuild
-from vkchi.passes.cost_model import is_processor, most_threads
+from vkchi.passes.cost_model import least_threads
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
 
 SHORTEST = 4  # iterations of a strip, where that is known before
-SPARE = 8  # a processor is busy with so many times fewer invocations than it gets elsewhere
-UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
 
 def coarsen(fn: Func, caps: Caps) -> Func:
@@ -68,7 +66,7 @@ def may_coarsen(op: Op) -> bool:
         and len(op.args) > 2
         and host_length(op) is not None
         and all(scalar_of(v.type) is i32 for v in op.args)
-        and not any(x.kind in TIED or effect_of(x.kind) in UNMOVED for x in walk(op.regions[0]))
+        and not any(x.kind in TIED or x.kind in ORDERED for x in walk(op.regions[0]))
     )
 
 
@@ -93,11 +91,6 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
     ]
     best = max(counts, default=0)
     return len(counts) - 1 - counts[::-1].index(best) if best else None
-
-
-def least_threads(caps: Caps) -> int:
-    """The invocations that keep the device busy where each has more to do."""
-    return most_threads(caps) // (SPARE if is_processor(caps) else 1)
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:

@@ -44,6 +44,7 @@ SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that 
 LARGEST_EXACT_BLOCK = 256
 
 GROUPS_SOFTWARE = 64  # workgroups of a device with narrow subgroups: a processor's
+SPARE = 8  # so many times fewer invocations keep a processor busy, if they are longer
 GROUPS_HARDWARE = 512
 WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
 WORTH_A_LOOP = 4  # iterations per invocation
@@ -75,6 +76,11 @@ def subgroup_width(caps: Caps) -> int:
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
     """The invocations that keep the device busy, in whole workgroups; more only cost."""
     return block * (GROUPS_SOFTWARE if is_processor(caps) else GROUPS_HARDWARE)
+
+
+def least_threads(caps: Caps) -> int:
+    """The invocations that keep the device busy where each has more to do."""
+    return most_threads(caps) // (SPARE if is_processor(caps) else 1)
 
 
 def is_worth_sharing(most: int, caps: Caps) -> bool:

@@ -32,15 +32,15 @@ from functools import reduce
 
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.linear import linear_form
-from vkchi.analysis.variance import Variance, loads_in_loops
+from vkchi.analysis.variance import Variance, is_private, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, READS, TIED, WRITES, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, ORDERED, READS, TIED, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild
 from vkchi.passes.axis_order import find_order
-from vkchi.passes.cost_model import is_processor, most_threads
+from vkchi.passes.cost_model import is_processor, least_threads
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor, Type, f16, scalar_of
@@ -50,7 +50,6 @@ MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
 MOST_STRAIGHT = 40  # ops of straight code
 MEMORY = frozenset((*READS, *WRITES))
-UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
 
 def jam(fn: Func, caps: Caps) -> Func:
@@ -91,9 +90,7 @@ def may_jam(op: Op) -> bool:
     if op.attr is not None or find_order(op):
         return False
     inner = list(walk(op.regions[0]))
-    return len(inner) <= MOST_OPS and not any(
-        x.kind in TIED or effect_of(x.kind) in UNMOVED for x in inner
-    )
+    return len(inner) <= MOST_OPS and not any(x.kind in TIED or x.kind in ORDERED for x in inner)
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
@@ -132,16 +129,15 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
         return None  # not aligned; branches cost other devices more than they gain
     if len(body.ops) > MOST_STRAIGHT or any(inner.regions for inner in body.ops):
         return None
-    steps = [step_of(x, index) for x in body.ops if x.kind in MEMORY and not is_private(x)]
+    steps = [
+        step_of(x, index)
+        for x in body.ops
+        if x.kind in MEMORY and not is_private(base_of(x.args[0]))
+    ]
     moving = [step for step in steps if step != 0]
     if len(moving) < 2 or 4 * sum(step == 1 for step in moving) < 3 * len(moving):
         return None
     return Choice(last, Variance(body, index), factor)
-
-
-def is_private(access: Op) -> bool:
-    """Whether an access is to a place of the invocation's own."""
-    return not isinstance(base_of(access.args[0]).type, Array)
 
 
 def step_of(access: Op, index: Param) -> int | None:
@@ -195,7 +191,7 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
     total = 1
     for length in lengths:
         total *= max(0, length.hi) if length is not None else 1 << 31
-    return total >= factor * (most_threads(caps) // (8 if is_processor(caps) else 1))
+    return total >= factor * least_threads(caps)
 
 
 def is_multiple(axis: Axis, factor: int) -> bool:

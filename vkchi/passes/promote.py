@@ -24,14 +24,13 @@ from collections.abc import Iterator, Sequence
 from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import Index, are_distinct, may_share, place_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
-from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES, Effect, effect_of
+from vkchi.ir.core import Func, Op, Region, Value, base_of, has_kind, walk
+from vkchi.ir.ops import COMPONENTS, ORDERED, PLAIN_ACCESSES, READS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor
 
 FEWEST = 3  # loads and stores of an element; fewer save nothing
-UNMOVED = frozenset({Effect.SYNC, Effect.REPORT})
 
 
 class Access(NamedTuple):
@@ -83,7 +82,7 @@ def promote_elements(fn: Func) -> Func:
 def find_elements(loop: Op) -> list[Element]:
     """The elements of a loop that can be promoted, if that is worth it."""
     body = loop.regions[0]
-    if any(effect_of(op.kind) in UNMOVED for op in walk(body)):
+    if has_kind(body, ORDERED):
         return []
     touched: dict[Value, list[Access] | None] = {}
     for base, access in accesses_of(body):
