@@ -27,6 +27,8 @@ driver:
 test: check
 	@scripts/vulkan-driver --tests
 	@scripts/torch
+	@scripts/browser
+	@scripts/ggui
 	@scripts/test
 
 check:

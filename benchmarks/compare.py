@@ -12,6 +12,10 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from vkchi.progress import track
 
 ap = argparse.ArgumentParser()
 ap.add_argument("a")
@@ -23,7 +27,7 @@ ap.add_argument("--script", default="programs.py")
 args = ap.parse_args()
 here = os.path.dirname(os.path.abspath(__file__))
 runs = {"a": [], "b": []}
-for _ in range(args.rounds):
+for _ in track(range(args.rounds), "rounds"):
     for key in "ab":
         py, target, arch = getattr(args, key).split()
         p = subprocess.run(

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""What a device does of what it can: bandwidth, launches, and the document's operators beside torch's.
+"""What a device does of what it can: memory shared with CUDA, bandwidth, launches, and the document's operators.
 
     benchmarks/gpu.py [--device NAME] [--megabytes 256]
 
-Prints, in under five minutes on one GPU: the bandwidth of saxpy and of a reduction beside that of a copy; the time of a
-launch; padding beside the document's version in torch, and depthwise convolution v0 to v3 beside torch's conv1d, both on
-torch's CUDA device where there is one, and on the processor where there is none. Every result is checked. With
-`--device llvmpipe --megabytes 16` it runs anywhere, which shows that it runs.
+Prints, in under five minutes on one GPU: whether each way of sharing memory with CUDA gives right numbers, and what a call
+costs by it; the bandwidth of saxpy and of a reduction beside that of a copy; the time of a launch beside torch's; padding
+beside the document's version in torch, and depthwise convolution v0 to v3 beside the document's CUDA kernel (compiled by
+NVRTC) and torch's conv1d. What needs a CUDA device says "no CUDA device" where there is none, and torch's part runs on the
+processor. Every result is checked. With `--device llvmpipe --megabytes 16` it runs anywhere, which shows that it runs.
 """
 
 import argparse
+import ctypes
 import importlib.util
 import math
 import pathlib
@@ -23,8 +25,12 @@ import vkchi as ti
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
+IS_QUICK = False  # every figure of one call: shows that all runs, and nothing else
+
+
 def best(call, sync=ti.sync, runs=7, inner=5):
     """Seconds of a call, of the fastest of several batches."""
+    runs, inner = (1, 1) if IS_QUICK else (runs, inner)
     call()
     sync()
     found = math.inf
@@ -72,11 +78,23 @@ def bandwidth(megabytes):
     print(f"sum                     {read / 1e9:8.1f} GB/s, {read / copy:.2f} of the copy's")
 
 
-def launches():
+def launches(place):
     x = ti.ndarray(ti.f32, 16)
-    print(f"a launch                {best(lambda: nothing(x), inner=500) * 1e6:8.2f} us")
+    ours = best(lambda: nothing(x), inner=500)
+    print(f"a launch                {ours * 1e6:8.2f} us")
+    both = best(lambda: (nothing(x), ti.sync()), inner=50)
+    print(f"a launch, and its end   {both * 1e6:8.2f} us")
+    if place is None:
+        return
+    torch, where, wait = place
+    y = torch.zeros(16, device=where)
+    theirs = best(lambda: y.fill_(1), wait, inner=500)
     print(
-        f"a launch, and its end   {best(lambda: (nothing(x), ti.sync()), inner=50) * 1e6:8.2f} us"
+        f"  torch's               {theirs * 1e6:8.2f} us on {where}, {theirs / ours:.2f} times that"
+    )
+    theirs = best(lambda: (y.fill_(1), wait()), wait, inner=50)
+    print(
+        f"  torch's, and its end  {theirs * 1e6:8.2f} us on {where}, {theirs / both:.2f} times that"
     )
 
 
@@ -141,6 +159,149 @@ def torch_pad(torch, m, brick):
     return gathered.view(m.IMAGE_HEIGHT, m.IMAGE_WIDTH)
 
 
+# The document's kernel in our own words: a block is a row of (batch, channel), a thread one of its steps.
+CUDA_FORWARD = """
+extern "C" __global__ void forward(
+    float *out, const float *weights, const float *keys, float eps, int channels, int steps)
+{
+    const int row = blockIdx.x, now = threadIdx.x;
+    const float *weight = weights + (row % channels) * steps + steps - 1 - now;
+    const float *key = keys + row * steps;
+    float sum = eps;
+    for (int past = 0; past <= now; past++)
+        sum += weight[past] * key[past];
+    out[row * steps + now] = sum;
+}
+"""
+
+
+def compile_cuda(torch):
+    """The document's kernel, as a function of CUDA's driver."""
+    from cuda.bindings import driver, nvrtc
+
+    def check(result):
+        error, *found = result
+        assert int(error) == 0, error
+        return found[0] if len(found) == 1 else found
+
+    major, minor = torch.cuda.get_device_capability()
+    program = check(nvrtc.nvrtcCreateProgram(CUDA_FORWARD.encode(), b"forward.cu", 0, [], []))
+    check(
+        nvrtc.nvrtcCompileProgram(
+            program, 1, [f"--gpu-architecture=compute_{major}{minor}".encode()]
+        )
+    )
+    code = b" " * check(nvrtc.nvrtcGetPTXSize(program))
+    check(nvrtc.nvrtcGetPTX(program, code))
+    torch.zeros(1, device="cuda")  # has the context made
+    function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(code)), b"forward"))
+    kinds = (ctypes.c_void_p,) * 3 + (ctypes.c_float, ctypes.c_int, ctypes.c_int)
+
+    def forward(out, w, k, eps):
+        B, C, T = k.shape
+        args = (out.data_ptr(), w.data_ptr(), k.data_ptr(), eps, C, T), kinds
+        stream = torch.cuda.current_stream().cuda_stream
+        check(driver.cuLaunchKernel(function, B * C, 1, 1, T, 1, 1, 0, stream, args, 0))
+
+    return forward
+
+
+def depthwise_cuda(torch, w, k, want):
+    """The document's CUDA kernel on torch's tensors."""
+    try:
+        forward = compile_cuda(torch)
+    except ImportError:
+        return print("  the document's, CUDA  no cuda-bindings: pip install 'vkchi[cuda]'")
+    out = torch.zeros_like(k)
+    call = lambda: forward(out, w, k, 0.1)  # noqa: E731
+    seconds = best(call, torch.cuda.synchronize, inner=3)
+    np.testing.assert_allclose(out.cpu().numpy(), want, rtol=1e-3)
+    print(f"  the document's, CUDA  {seconds * 1e3:8.3f} ms")
+
+
+@ti.kernel
+def scaled(x: ti.types.ndarray(), a: ti.f32, y: ti.types.ndarray()):
+    for i in x:
+        y[i] = a * x[i] * x[i]
+
+
+def sharing(place, megabytes):
+    """Every way in which memory is shared with CUDA: right numbers, and what a call costs."""
+    print("memory shared with CUDA")
+    if place is None or place[1] != "cuda":
+        return print("  no CUDA device")
+    from vkchi.interop.cuda.link import Unlinked, find_link
+    from vkchi.runtime import current
+
+    link = find_link(current())
+    if isinstance(link, Unlinked):
+        return print(f"  none: {link.reason}")
+    torch, _, wait = place
+    n = megabytes * (1 << 20) // 4
+    for name, path in SHARED.items():
+        try:
+            x, y, times = path(torch, n)
+            x.fill_(3)
+            scaled(times[0], 0.5, times[1])
+            y.mul_(2)
+            assert float(y.min()) == float(y.max()) == 9, f"{name}: {float(y.min())}"
+            seconds = best(lambda: scaled(times[0], 0.5, times[1]), wait)
+            loans = [link.arrays.lend(t, 0) for t in times if isinstance(t, torch.Tensor)]
+            copies = sum(loan.copied is not None for loan in loans)
+            rate = 8 * n / seconds / 1e9
+            print(f"  {name:34} {seconds * 1e6:9.1f} us, {rate:7.1f} GB/s, {copies} copied")
+        except Exception as error:
+            print(f"  {name:34} FAILED: {type(error).__name__}: {error}")
+            FAILED.append(name)
+
+
+FAILED = []
+
+
+def ours_by_dlpack(torch, n):
+    x, y = ti.ndarray(ti.f32, n), ti.ndarray(ti.f32, n)
+    return torch.from_dlpack(x), torch.from_dlpack(y), (x, y)
+
+
+def ours_and_back(torch, n):
+    x, y, _ = ours_by_dlpack(torch, n)
+    return x, y, (x, y)
+
+
+def torchs(torch, n):
+    x, y = torch.zeros(n, device="cuda"), torch.zeros(n, device="cuda")
+    return x, y, (x, y)
+
+
+def torchs_in_steps(torch, n):
+    x, y = (torch.zeros(n, 2, device="cuda")[:, 0] for _ in range(2))
+    return x, y, (x, y)
+
+
+def of_the_pool(torch, n):
+    with ti.torch_memory():
+        return torchs(torch, n)
+
+
+def of_another_stream(torch, n):
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        x, y, _ = torchs(torch, n)
+    torch.cuda.current_stream().wait_stream(stream)
+    return x, y, (x, y)
+
+
+SHARED = {
+    "ours, seen by torch": ours_by_dlpack,
+    "ours, seen by torch, as an argument": ours_and_back,
+    "torch's": torchs,
+    "torch's, in steps": torchs_in_steps,
+    "torch's, made on another stream": of_another_stream,
+    "torch's, by ti.torch_memory": of_the_pool,
+}
+
+
 def depthwise(place, shape):
     module = example("depthwise_conv")
     B, C, T = shape
@@ -167,6 +328,10 @@ def depthwise(place, shape):
         return 0.1 + torch.nn.functional.conv1d(padded, tw, groups=C)
 
     np.testing.assert_allclose(conv().cpu().numpy(), want, rtol=1e-2)
+    if where == "cuda":
+        depthwise_cuda(torch, tw[:, 0].contiguous(), tk, want)
+    else:
+        print("  the document's, CUDA  no CUDA device")
     print(f"  torch's conv1d        {best(conv, wait, inner=3) * 1e3:8.3f} ms on {where}")
 
 
@@ -175,16 +340,22 @@ def main():
     parser.add_argument("--device")
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--shape", default="8,64,256", help="batch, channels, steps")
+    parser.add_argument("--quick", action="store_true", help="measure nothing, only run it all")
     options = parser.parse_args()
+    global IS_QUICK
+    IS_QUICK = options.quick
     ti.init(arch=ti.gpu, device=options.device, log_level="error")
     from vkchi.runtime import current
 
     info, place = current().device.info, torch_place()
     print(f"device: {info.name}, {info.driver}")
+    sharing(place, options.megabytes)
     bandwidth(options.megabytes)
-    launches()
+    launches(place)
     padding(place)
     depthwise(place, tuple(map(int, options.shape.split(","))))
+    if FAILED:
+        sys.exit(f"wrong: {', '.join(FAILED)}")
 
 
 if __name__ == "__main__":

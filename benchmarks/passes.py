@@ -17,7 +17,17 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-PASSES = ("jam", "coarsen", "reduce", "promote", "commoning", "neighbours", "licm", "forward")
+PASSES = (
+    "jam",
+    "coarsen",
+    "reduce",
+    "promote",
+    "commoning",
+    "broadcast",
+    "neighbours",
+    "licm",
+    "forward",
+)
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
     "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0"

@@ -761,6 +761,26 @@ def kmeans_assign():
 
 
 @program
+def blur5():
+    n = 1024
+    x, y = ti.field(ti.f32, (n, n)), ti.field(ti.f32, (n, n))
+    x.fill(1)
+
+    @ti.kernel
+    def k():
+        for i, j in x:
+            s = 0.0
+            for u, v in ti.static(ti.ndrange((-2, 3), (-2, 3))):
+                if 0 <= i + u < n and 0 <= j + v < n:
+                    s += x[i + u, j + v]
+            y[i, j] = s
+
+    out = best(k)
+    assert y[0, 0] == 9 and y[5, 5] == 25, (y[0, 0], y[5, 5])
+    return out
+
+
+@program
 def grid_update():
     n = 1024
     v, m = ti.Vector.field(2, ti.f32, (n, n)), ti.field(ti.f32, (n, n))

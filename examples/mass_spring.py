@@ -6,29 +6,21 @@ time, and gradient descent on the weights makes the robot move to the right: wha
 far it comes, which grows from 0 to more than its own length of 0.3. It takes half a minute.
 Source: DiffTaichi (Hu et al., ICLR 2020), example "mass_spring", with a robot of our own.
 
-    python examples/mass_spring.py [--steps N] [--rounds N]
+    python examples/mass_spring.py [--rounds N]
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-
+import learning
 import numpy as np
+import viewer
 
 import vkchi as ti
 
 DT, GRAVITY, STIFFNESS, DRAG, GROUND = 4e-3, -4.8, 3000.0, 3.0, 0.1
 PUSH, HOLD = 500.0, 1000.0
 STRETCH, HIDDEN, PHASES, OMEGA = 0.2, 16, 8, 12.0
-COLUMNS, SPACING = 4, 0.1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=60)
-    return parser.parse_args()
+COLUMNS, SPACING, RATE = 4, 0.1, 0.2
 
 
 def build_robot() -> tuple[np.ndarray, np.ndarray]:
@@ -44,8 +36,8 @@ def build_robot() -> tuple[np.ndarray, np.ndarray]:
 class Robot:
     """State by time step, x[t, i] and v[t, i], and the network; its weights are learned."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int = 300) -> None:
+        self.steps, self.t = steps, 0
         places, pairs = build_robot()
         self.n, self.m = n, m = len(places), len(pairs)
         grad = {"needs_grad": True}
@@ -66,6 +58,9 @@ class Robot:
         self.make_network()
         self.make_physics()
         self.make_learning()
+        random = np.random.default_rng(2)
+        for w in (self.weights[0], self.weights[2]):
+            w.from_numpy(0.3 * random.normal(size=w.shape) / np.sqrt(w.shape[1]))
 
     def make_network(self) -> None:
         x, v, hidden, action, n = self.x, self.v, self.hidden, self.action, self.n
@@ -153,34 +148,29 @@ class Robot:
             self.advance(t)
         self.measure()
 
-    def learn(self, length: float) -> None:
-        """A step of this length down the gradient of all weights together."""
+    def learn(self) -> float:
+        """A round: a step of length RATE down the gradient of all weights together."""
+        with ti.ad.Tape(self.loss):
+            self.run()
         slopes = [w.grad.to_numpy() for w in self.weights]
         norm = np.sqrt(sum(float((g * g).sum()) for g in slopes)) + 1e-6
         for w, slope in zip(self.weights, slopes, strict=True):
-            w.from_numpy(w.to_numpy() - length / norm * slope)
+            w.from_numpy(w.to_numpy() - RATE / norm * slope)
+        return self.loss[None]
 
+    def step(self) -> None:
+        if self.t == 0:
+            self.path = self.x.to_numpy()
+        self.t = (self.t + 4) % self.steps
 
-def main() -> None:
-    options = parse()
-    ti.init(arch=ti.vulkan)
-    robot, random = Robot(options.steps), np.random.default_rng(2)
-    for w in (robot.weights[0], robot.weights[2]):
-        w.from_numpy(0.3 * random.normal(size=w.shape) / np.sqrt(w.shape[1]))
-    begin, best = time.perf_counter(), 0.0
-    for k in range(options.rounds):
-        with ti.ad.Tape(robot.loss):
-            robot.run()
-        robot.learn(0.2)
-        best = min(best, robot.loss[None])
-        if k % 10 == 0 or k == options.rounds - 1:
-            print(f"round {k:2d}: {-robot.loss[None]:+.3f} to the right")
-    print(
-        f"{options.rounds} rounds of {options.steps} steps in {time.perf_counter() - begin:.1f} s"
-    )
-    if best > -0.3:
-        raise SystemExit("the robot does not learn to walk")
+    def draw(self, gui: ti.GUI) -> None:
+        at, ends = self.path[self.t], self.ends.to_numpy()
+        pull = self.action.to_numpy()[max(self.t - 1, 0)]
+        colour = ti.rgb_to_hex((0.6 + 0.4 * pull, 0.5 + 0 * pull, 0.6 - 0.4 * pull))
+        viewer.fill_box(gui, (0, 0), (1, GROUND - 0.01), 0x5B6770)
+        gui.lines(at[ends[:, 0]], at[ends[:, 1]], radius=2, color=colour)
+        gui.circles(at, radius=6, color=0xE8ECF0)
 
 
 if __name__ == "__main__":
-    main()
+    learning.run(Robot, "mass-spring robot", res=400, rounds=60, goal=-0.3, background=0x18202A)

@@ -15,18 +15,29 @@ import pathlib
 import sys
 import time
 
+import numpy as np
+
 import vkchi as ti
 
 HEADLESS_FRAMES, DEMO_FRAMES, DEMO_SECONDS = 60, 72, 15
 
 
-def parse(title: str) -> argparse.Namespace:
+def fill_box(gui: ti.GUI, low, high, colour: int) -> None:
+    """A rectangle, filled (`gui.rect` draws its outline)."""
+    (x, y), (z, w) = low, high
+    gui.triangles(np.array([(x, y)] * 2), np.array([(z, y), (z, w)]),
+                  np.array([(z, w), (x, w)]), color=colour)  # fmt: skip
+
+
+def parse(title: str, rounds: int | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--headless", action="store_true", help="draw off-screen")
     parser.add_argument("--frames", type=int, help="end after so many")
     parser.add_argument("--save", type=pathlib.Path, help="write frames and a GIF into this folder")
     demo_help = "15 seconds in a window, or a short GIF in out/ without a screen"
     parser.add_argument("--demo", action="store_true", help=demo_help)
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help="of descent, at most")
     parser.add_argument("--device", help="part of a Vulkan device's name")
     options = parser.parse_args()
     options.is_windowed = ti.tools.image.has_screen() and not options.headless
@@ -38,11 +49,12 @@ def parse(title: str) -> argparse.Namespace:
     return options
 
 
-def run(make, title: str, res, background: int = 0x0) -> None:
-    """Make a simulation, and step and draw it until someone closes the window."""
-    options = parse(title)
+def run(make, title: str, res, background: int = 0x0, rounds: int | None = None) -> None:
+    """Make a simulation, and step and draw it until someone closes the window. `rounds`: how many
+    there are before there is something to be seen; `make` is given the options then."""
+    options = parse(title, rounds)
     ti.init(arch=ti.vulkan, **({"device": options.device} if options.device else {}))
-    simulation = make()
+    simulation = make() if rounds is None else make(options)
     gui = ti.GUI(title, res, background, show_gui=options.is_windowed)
     film = options.save and ti.tools.VideoManager(
         options.save, video_filename=options.save.name, automatic_build=False)  # fmt: skip

@@ -6,14 +6,12 @@ began with. The loss is the sum of squared differences from the pictures: it fal
 millionth, and the shape is recovered to within 1 %.
 Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
 
-    python examples/wave.py [--size N] [--steps N] [--rounds N]
+    python examples/wave.py [--rounds N]
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-
+import learning
 import numpy as np
 
 import vkchi as ti
@@ -22,19 +20,11 @@ DT, DX, SPEED, DAMPING, RATE, INERTIA = 3e-4, 1 / 128, 10.0, 0.08, 0.06, 0.8
 EVERY = 8  # steps from one picture to the next
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=60)
-    return parser.parse_args()
-
-
 class Membrane:
     """Heights p[t, i, j]; `start` is what is looked for, `target` holds the pictures."""
 
-    def __init__(self, size: int, steps: int) -> None:
-        n, self.steps = size, steps
+    def __init__(self, size: int = 64, steps: int = 64) -> None:
+        n, self.n, self.steps, self.t = size, size, steps, 0
         p = self.p = ti.field(ti.f32, (steps, n, n), needs_grad=True)
         start = self.start = ti.field(ti.f32, (n, n), needs_grad=True)
         target = self.target = ti.field(ti.f32, (steps, n, n))
@@ -73,12 +63,47 @@ class Membrane:
                 start[i, j] -= rate * momentum[i, j]
 
         self.begin, self.advance, self.compare, self.descend = begin, advance, compare, descend
+        self.photograph(bump(n))
+
+    def photograph(self, truth: np.ndarray) -> None:
+        """Take the pictures, of a membrane that began like this; then it is flat."""
+        self.truth = truth
+        self.start.from_numpy(truth)
+        self.run()
+        self.target.from_numpy(self.p.to_numpy())
+        self.start.fill(0)
 
     def run(self) -> None:
         """All time steps."""
         self.begin()
         for t in range(2, self.steps):
             self.advance(t)
+
+    def learn(self) -> float:
+        """A round; the loss relative to that of a membrane that stays flat."""
+        with ti.ad.Tape(self.loss):
+            self.run()
+            self.compare()
+        self.descend(RATE, INERTIA)
+        pictures = self.target.to_numpy()[EVERY::EVERY].astype(np.float64)
+        return self.loss[None] / (pictures**2).sum()
+
+    def error(self) -> float:
+        """By how much the shape that was found differs from the truth, relative to its size."""
+        return float(
+            np.linalg.norm(self.start.to_numpy() - self.truth) / np.linalg.norm(self.truth)
+        )
+
+    def step(self) -> None:
+        if self.t == 0:
+            self.heights = self.p.to_numpy()
+        self.t = (self.t + 1) % self.steps
+
+    def draw(self, gui: ti.GUI) -> None:
+        height = 0.5 + 0.7 * self.heights[self.t]
+        size = gui.res[0] // self.n
+        light = np.kron(height, np.ones((size, size), np.float32)).clip(0, 1)
+        gui.set_image(np.stack([light, 0.3 + 0.4 * light, 1 - light], -1))
 
 
 def bump(size: int) -> np.ndarray:
@@ -89,32 +114,5 @@ def bump(size: int) -> np.ndarray:
     return hill.astype(np.float32)
 
 
-def main() -> None:
-    options = parse()
-    ti.init(arch=ti.vulkan)
-    membrane, truth = Membrane(options.size, options.steps), bump(options.size)
-    membrane.start.from_numpy(truth)
-    membrane.run()
-    membrane.target.from_numpy(membrane.p.to_numpy())
-    membrane.start.fill(0)
-    first, begin = None, time.perf_counter()
-    for step in range(options.rounds):
-        with ti.ad.Tape(membrane.loss):
-            membrane.run()
-            membrane.compare()
-        first = membrane.loss[None] if first is None else first
-        membrane.descend(RATE, INERTIA)
-        if step % 10 == 0 or step == options.rounds - 1:
-            print(f"round {step:3d}: loss {membrane.loss[None]:.3e}")
-    found, seconds = membrane.start.to_numpy(), time.perf_counter() - begin
-    error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
-    print(f"{options.rounds} rounds of {options.steps} steps in {seconds:.1f} s")
-    missed = np.sqrt(membrane.loss[None] / first)
-    print(f"the pictures are met with a relative error of {100 * missed:.2f} %")
-    print(f"the first shape is recovered with a relative error of {100 * error:.1f} %")
-    if membrane.loss[None] > 1e-6 * first or error > 0.01:
-        raise SystemExit("the shape was not recovered")
-
-
 if __name__ == "__main__":
-    main()
+    learning.run(Membrane, "wave", res=256, rounds=80, goal=1e-6)

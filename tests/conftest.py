@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
     if hasattr(config, "workerinput"):
         return
+    os.environ.setdefault("VKCHI_VERIFY", "1")
     os.environ.setdefault("VKCHI_CACHE", "0")  # a stored shader is not emitted, so not validated
     if not config.getoption("--no-spirv-val"):
         config.pluginmanager.register(SpirvCheck(), "vkchi-spirv-check")
@@ -82,8 +83,13 @@ def look_like_gpu() -> None:
     from tests.devices import like_gpu
     from vkchi.vk import physical
 
-    read = physical._read_caps
-    physical._read_caps = lambda *args: like_gpu(read(*args))
+    read = physical.read_physical
+
+    def read_as_gpu(*args: Any) -> physical.Physical:
+        row = read(*args)
+        return row._replace(caps=like_gpu(row.caps))
+
+    physical.read_physical = read_as_gpu
 
 
 @pytest.hookimpl(tryfirst=True)

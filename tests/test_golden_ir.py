@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import ANALYSES
+from vkchi.autodiff.primal import Request
 from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.cli import apply_pass
@@ -116,20 +117,20 @@ def test_passes(path: Path, bless: bool) -> None:
 
 
 def reversed_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, wrt)
+    made = differentiate(fn, Request(wrt))
     counted = made.counting is not None and made.saves_used()
     return (made.func, made.counting.func) if made.counting and counted else (made.func,)
 
 
 def strip_mined(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, wrt)
+    made = differentiate(fn, Request(wrt))
     found = strip_mine(made.func, frozenset(save.param.name for save in made.saves_used()))
     assert found is not None, "the gradient has such a form"
     return (found,)
 
 
 def second_of(fn: Func, wrt: frozenset[str]) -> tuple[Func, ...]:
-    made = differentiate(fn, wrt)
+    made = differentiate(fn, Request(wrt))
     return (along(made.func, wrt | frozenset((*made.copies, *made.adjoints.values()))),)
 
 

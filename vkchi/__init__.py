@@ -15,13 +15,11 @@ from vkchi.cache import version as _version  # notes when this process began to 
 from vkchi.compat import aliases as _aliases
 
 if TYPE_CHECKING:
-    from vkchi import ad, algorithms, aot, experimental, graph, lang, linalg, profiler, tools, types
-    from vkchi.ad import Tape, clear_all_gradients, grad_for, grad_replaced, no_grad
+    from vkchi import algorithms, aot, graph, lang, linalg, tools, types, ui
     from vkchi.aot.capabilities import DeviceCapability
     from vkchi.aot.loaded import load
+    from vkchi.compat import experimental
     from vkchi.compat.core import extension, is_extension_supported
-    from vkchi.crosscheck import verify
-    from vkchi.elsewhere import device
     from vkchi.errors import ArgumentError as TaichiRuntimeTypeError
     from vkchi.errors import CompilationError as TaichiCompilationError
     from vkchi.errors import DeviceError, Unsupported, VkchiError
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from vkchi.fields.structs import StructField
     from vkchi.graph.record import record
     from vkchi.gui.gui import GUI
+    from vkchi.interop.cuda.pool import torch_memory
     from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
     from vkchi.lang import math, simt
     from vkchi.lang.argpack import ArgPack
@@ -103,6 +102,8 @@ if TYPE_CHECKING:
         static_print,
     )
     from vkchi.lang.struct import Struct, dataclass
+    from vkchi.launch.crosscheck import verify
+    from vkchi.launch.elsewhere import device
     from vkchi.linalg.builder import sparse_matrix_builder
     from vkchi.ndarray import (
         MatrixNdarray,
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
         vector_ndarray,
     )
     from vkchi.operators.torch_op import torch_op
+    from vkchi.reports import profiler
     from vkchi.runtime import (
         CRITICAL,
         DEBUG,
@@ -141,6 +143,8 @@ if TYPE_CHECKING:
         x64,
         x86_64,
     )
+    from vkchi.tape import ad
+    from vkchi.tape.ad import Tape, clear_all_gradients, grad_for, grad_replaced, no_grad
     from vkchi.texture import Texture
     from vkchi.tools.image import hex_to_rgb, rgb_to_hex
     from vkchi.types import (

@@ -34,6 +34,10 @@ def find_pass(name: str) -> Callable[..., Any]:
 
 def run_cache(argv: Sequence[str]) -> int:
     """List, explain, check and clear the compiled kernels on disk."""
+    from vkchi.cache import listing
+
+    if listing.verb_of(argv) == listing.VERB:
+        return listing.main(argv)
     try:
         from vkchi.cache.cli import main as cache_main
     except ImportError as e:
@@ -49,6 +53,13 @@ def run_doctor(argv: Sequence[str]) -> int:
     return doctor_main(argv)
 
 
+def run_compile(argv: Sequence[str]) -> int:
+    """Compile kernels for a device, be it here or only described, and say what came of it."""
+    from vkchi.cli.compile import main as compile_main
+
+    return compile_main(argv)
+
+
 def run_example(argv: Sequence[str]) -> int:
     """Run an example of the source checkout, or list them."""
     from vkchi.cli.example import main as example_main
@@ -59,6 +70,7 @@ def run_example(argv: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "ir": run_ir,
     "cache": run_cache,
+    "compile": run_compile,
     "doctor": run_doctor,
     "example": run_example,
 }
@@ -88,7 +100,11 @@ def _run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as e:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+        if e.filename is not None:
+            print(f"{e.filename}: {e.strerror}", file=sys.stderr)
+            return 1
+        if sys.stdout is not None:  # what is left goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(e, BrokenPipeError):
             print(f"standard output cannot be written: {e.strerror}", file=sys.stderr)
         return 1

@@ -17,6 +17,7 @@ from vkchi.vk.heap import Memory
 
 if TYPE_CHECKING:
     from vkchi.devices import Device
+    from vkchi.vk.memory import Block
 
 
 IMPORTED = 0
@@ -58,6 +59,12 @@ class Buffer:
                 f"{size_bytes} bytes at {offset} are not in a buffer of {self.size_bytes}"
             )
         return self._span.block.buffer, self._span.offset + offset
+
+    def place(self) -> tuple[Block, int]:
+        """The block that it is a part of, and where in it. Raises DeviceError after `free`."""
+        self.locate(0, 0)
+        assert self._span is not None
+        return self._span.block, self._span.offset
 
     def read(self, offset: int, size_bytes: int) -> bytearray:
         """A copy of `size_bytes` from `offset`, after all that was recorded before is done."""

@@ -98,17 +98,21 @@ def build(fn: Func, options: Options, caps: Caps) -> Artifact:
 
 def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
     from vkchi.passes.map_grid import plan_grid  # what is found in the cache is not built
+    from vkchi.passes.memo import Memo
     from vkchi.passes.pipeline import lower, optimise
     from vkchi.passes.shallow import refuse_deep
     from vkchi.spirv import emit
 
-    program, temps = optimise(fn, caps, options)
+    memo = Memo()
+    program, temps = optimise(fn, caps, options, memo)
     dispatches = []
     for k, func in enumerate(program.funcs):
         refuse_deep(func)
         show("opt", func)
-        grid, lowered = plan_grid(func, caps), lower(func, caps)
-        shader = emit(lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact)
+        grid, lowered = plan_grid(func, caps), lower(func, caps, memo)
+        shader = emit(
+            lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
+        )
         dispatches.append(Dispatch(shader, *memory_access(func)))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),

@@ -36,14 +36,16 @@ from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import handing_over
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Parting, WeakGroup
+from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
+from vkchi.target.handles import Payload
 from vkchi.target.shader import Shader
-from vkchi.tuples import NamedTuple
+from vkchi.vk.external import choose_exporter
 from vkchi.vk.heap import Heap, Left, Memory
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
-from vkchi.vk.memory import LOCAL, SHARED, find_type
+from vkchi.vk.memory import LOCAL, SHARED, Block, export_block, find_type
 from vkchi.vk.physical import Physical, read_all
-from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes
+from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes, required_subgroup
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring
@@ -55,30 +57,11 @@ PIECES_READ_AT_ONCE = 4
 ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
 
-RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
-KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
-    "any": lambda info: True,
-    "gpu": lambda info: info.kind != "cpu",
-    "cpu": lambda info: info.kind == "cpu",
-    "nvidia": lambda info: info.vendor == "nvidia",
-}
 GRACE_S = 1.0  # that kernels may go on at the end before anything is said
 WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
 OPEN: WeakGroup[Device] = WeakGroup()  # or closed
 ABANDONED: deque[Device] = deque()  # nobody refers to them any more: to be closed
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
-
-
-class DeviceInfo(NamedTuple):
-    """One Vulkan device. kind: cpu, discrete, integrated, virtual or other; api: (1, 3, 275)."""
-
-    index: int  # type: ignore[assignment]  # no method of tuples
-    name: str
-    kind: str
-    vendor: str
-    driver: str
-    api: tuple[int, int, int]
-    uuid: bytes
 
 
 def list_devices() -> list[DeviceInfo]:
@@ -100,8 +83,9 @@ def open_device(
     *,
     fallback: bool = True,
     staged: bool = False,
+    opened_as: type[Device] | None = None,
 ) -> Device:
-    """A device, open.
+    """A device, open; of another class than `Device` where one is given.
 
     kind: `any` (the best there is), `gpu`, `cpu` (a software device) or `nvidia`; where there is
     none of that kind, the best one with a warning in the log, or DeviceError without `fallback`.
@@ -110,9 +94,8 @@ def open_device(
 
     Raises DeviceError when there is no such device, or vkchi cannot use it.
     """
-    vk = load_vulkan()
     close_abandoned()
-    instance = open_instance(vk)
+    instance = open_instance(load_vulkan())
     try:
         rows = read_all(instance.vk, instance.list_handles())
         infos = [describe(i, row) for i, row in enumerate(rows)]
@@ -121,7 +104,7 @@ def open_device(
             index = choose_named(infos, lacks, kind)
         else:
             index = choose_device(infos, lacks, kind, select, fallback=fallback)
-        return Device(instance, rows[index], infos[index], staged=staged)
+        return (opened_as or Device)(instance, rows[index], infos[index], staged=staged)
     except BaseException:
         if not any(device._instance is instance for device in all_devices()):
             instance.close()
@@ -172,27 +155,6 @@ def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> 
         raise DeviceError(f"{e} (VKCHI_DEVICE is set to choose one)") from None
 
 
-def select_device(infos: list[DeviceInfo], select: str | int) -> int:
-    """Index of the device that `select`, an index or a part of a name, means."""
-    for info in infos:
-        if is_named(info, select):
-            return info.index
-    raise DeviceError(f"no Vulkan device matches {select!r}; there {list_names(infos)}")
-
-
-def is_named(info: DeviceInfo, select: str | int) -> bool:
-    """Whether an index or a part of a name means this device."""
-    if not isinstance(select, str) or select.isdecimal():
-        return str(select) == str(info.index)
-    return bool(select) and select.lower() in info.name.lower()
-
-
-def list_names(infos: list[DeviceInfo]) -> str:
-    """`are 0: llvmpipe, 1: ...`, for messages."""
-    names = ", ".join(f"{info.index}: {info.name}" for info in infos)
-    return f"{'is' if len(infos) == 1 else 'are'} {names}"
-
-
 class Device(Recorder):
     """One open Vulkan device: memory, pipelines, and the commands recorded for it.
 
@@ -220,9 +182,10 @@ class Device(Recorder):
             is_hosts = physical.kind in ("cpu", "integrated") and not staged
             self.unified = is_hosts and find_type(logical, ANY_TYPE, SHARED) >= 0
             self.host_pointer_alignment = physical.host_pointer_alignment if self.unified else 0
-            self.heap = Heap(logical, SHARED if self.unified else LOCAL)
+            placement = SHARED if self.unified else LOCAL
+            self.heap = Heap(logical, placement, choose_exporter(logical))
             self._garbage = (self.partings, *self.heap.deques, *logical.deques)
-            self._pipelines = Pipelines(logical)
+            self.pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
             self._seen: list[weakref.ref[Any]] = []  # views that were left
@@ -282,12 +245,16 @@ class Device(Recorder):
         """Free what the device is done with, having done what was to be done when objects go."""
         if not any(self._garbage):
             return
+        recorded, completed = self.recorded_number, self._queue.read_completed()
+        self._part()
+        self.heap.sweep(recorded, completed)
+        self._part()  # with blocks that the heap gave back, before their memory goes
+        self._logical.sweep(recorded, completed)
+
+    def _part(self) -> None:
         while self.partings:
             self.partings[0].act()
             self.partings.popleft()
-        recorded, completed = self.recorded_number, self._queue.read_completed()
-        self.heap.sweep(recorded, completed)
-        self._logical.sweep(recorded, completed)
 
     def import_host(self, pointer: Any, size_bytes: int) -> Buffer:
         """A buffer in place of the host's memory at a cffi pointer, which it keeps. Others may be
@@ -298,6 +265,32 @@ class Device(Recorder):
             self.require_open()
             self.sweep()
             memory = self.heap.import_host(pointer, size_bytes)
+            buffer = Buffer(self, IMPORTED, memory, size_bytes)
+            self._buffers.add(buffer)
+            return buffer
+
+    def import_payload(self, payload: Payload, size_bytes: int) -> Buffer:
+        """A buffer in place of memory that a handle stands for, which the driver owns from then on.
+        Raises DeviceError where the driver does not take it: then the handle is the caller's."""
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            self.sweep()
+            memory = self.heap.import_payload(payload, size_bytes)
+            buffer = Buffer(self, next(self._keys), memory, size_bytes)
+            self._buffers.add(buffer)
+            return buffer
+
+    def export(self, block: Block) -> Payload:
+        """A new handle of a whole block: who takes a file descriptor owns it. Raises DeviceError
+        where memory of this device is not given away."""
+        if self.heap.exporter is None:
+            raise DeviceError(f"{self.info.name} was not asked for memory to be given away")
+        return export_block(block, self.heap.exporter)
+
+    def part_of(self, block: Block, offset: int, size_bytes: int) -> Buffer:
+        """A buffer that is a part of memory which others keep, and may be parts of as well."""
+        with restoring(self._lock), self._lock:
+            memory = self.heap.part_of(block, offset, size_bytes)
             buffer = Buffer(self, IMPORTED, memory, size_bytes)
             self._buffers.add(buffer)
             return buffer
@@ -315,13 +308,11 @@ class Device(Recorder):
             )
         if count_push_bytes(shader) > self.caps.push_constant_bytes:
             raise InternalError(f"the arguments of {shader.name} are too long to be pushed")
-        size = self.caps.subgroup_size if "subgroup_size" in shader.needs else 0
-        if not self._logical.physical.can_require_subgroup_size:
-            size = 0
+        size = required_subgroup(shader, self.caps, self._logical.physical)
         with restoring(self._lock), self._lock:  # another thread may close the device
             self.require_open()
             self.loaded = shader.name
-            return self._pipelines.make(shader, size)
+            return self.pipelines.make(shader, size)
 
     # --- transfers -------------------------------------------------------------------------
 
@@ -410,10 +401,14 @@ class Device(Recorder):
             if self._has_ended or self._seen:
                 return
             if not self.closed:
-                try:
+                with suppress(DeviceError):  # a lost device is closed all the same
                     self.wait()
-                except DeviceError:  # a lost device is closed all the same
-                    self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
+                    self.pipelines.cache.save()
+                # Our timeline tells that commands are done, not that the driver has let go of it
+                # and of what it signals beside it: a published one, a peer's.
+                self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
+                if self.peer is not None:
+                    self.peer.close()
                 self._refuse(RESET)
             self.let_go()  # from here on once more where an exception came in between
             for buffer in self._buffers:

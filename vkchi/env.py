@@ -23,11 +23,13 @@ FLAGS: dict[str, tuple[str, str]] = {
     ),
     "VKCHI_CACHE": ("1", "0: compiled shaders are neither looked for nor kept on disk"),
     "VKCHI_CACHE_DIR": ("", "folder where compiled shaders are kept"),
+    "VKCHI_PIPELINE_CACHE": ("1", "0: what the driver compiles is not kept on disk"),
     "VKCHI_PRINT": (
         "",
         "comma list of ir, opt, grad, strip_mine: print these of all kernels to stderr",
     ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
+    "VKCHI_VERIFY": ("", "1: check the IR behind every pass, not only behind every stage"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),
@@ -45,8 +47,10 @@ FLAGS: dict[str, tuple[str, str]] = {
 VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_DEBUG": ("0", "1"),
     "VKCHI_VALIDATE": ("0", "1", "sync"),
+    "VKCHI_VERIFY": ("0", "1"),
     "VKCHI_TIME": ("0", "1"),
     "VKCHI_CACHE": ("0", "1"),
+    "VKCHI_PIPELINE_CACHE": ("0", "1"),
     "VKCHI_MISSING_GRADIENT": ("error", "warn"),
     "VKCHI_LOG": ("trace", "debug", "info", "warn", "error", "critical"),
 }

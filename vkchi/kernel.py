@@ -69,6 +69,8 @@ class Plans:
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
         """Keep what is known of such calls. Not for ever: some programs repeat none."""
+        if not self.notes_left:
+            return
         from vkchi.launch.again import note_again  # not before a kernel is called
 
         self.notes_left -= 1
@@ -139,13 +141,18 @@ class Kernel:
             shared: list[Import] = []
             if is_plain:
                 args, shared = signer.share(args, runtime)
+            again = plans.find_again(args) if shared else None
+            if again is not None:
+                return again.launch(args, shared)
             key = signer.sign(args)
             plan = plans.by_key.get(key)
             if plan is None:
                 plan = self._find_plan(plans, args, key)
             if shared:
-                return plan.launch_in_place(args, shared)
-            if is_plain and plans.notes_left:
+                found = plan.launch_in_place(args, shared)  # which checks what `again` does not
+                plans.note(plan, args)
+                return found
+            if is_plain:
                 plans.note(plan, args)
             return act(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:

@@ -23,7 +23,7 @@ PUBLIC = {
         TRACE DEBUG INFO WARN ERROR CRITICAL
         amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl vulkan x64 x86_64
     """,
-    "elsewhere": "device",
+    "launch.elsewhere": "device",
     "types": """
         f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64 ref template
         u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
@@ -63,20 +63,21 @@ PUBLIC = {
     "lang.struct": "Struct dataclass",
     "aot.capabilities": "DeviceCapability",
     "aot.loaded": "load",
-    "crosscheck": "verify",
+    "launch.crosscheck": "verify",
     "graph.record": "record",
-    "ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
+    "tape.ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
     "tools.image": "hex_to_rgb rgb_to_hex",
     "gui.gui": "GUI",
     "linalg.builder": "sparse_matrix_builder",
     "operators.torch_op": "torch_op",
+    "interop.cuda.pool": "torch_memory",
     "compat.core": "extension is_extension_supported",
 }
 
 # Public modules.
 MODULES = (
     "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
-    "simt", "tools", "types",
+    "simt", "tools", "types", "ui",
 )  # fmt: skip
 
 HOOKS = {

@@ -180,10 +180,15 @@ def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndar
     can use that (docs/interop.md) and `copy` is not True; else a copy.
 
     Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
-    not in host memory, and for dtypes that kernels have no type for.
+    neither in host memory nor in CUDA's that the device shares, and for dtypes that kernels have no
+    type for.
     """
     if not isinstance(source, dlpack.Exporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
+    if host.lies_in_cuda(source):
+        from vkchi.interop.cuda.arrays import cuda_arrays  # which is made of ndarrays
+
+        return cuda_arrays(current()).take_over(source, copy=copy)
     values = dlpack.view_of_capsule(source)
     dtype = scalar_of_dtype(values.dtype)
     if dtype is None:

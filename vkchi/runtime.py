@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import platform
 import sys
 import threading
 from collections import deque
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from vkchi.devices import Device
     from vkchi.fields.builder import GlobalRoot
     from vkchi.launch.executable import Executable
-    from vkchi.profiler import KernelProfiler
     from vkchi.reports.delivery import Reports
+    from vkchi.reports.profiler import KernelProfiler
     from vkchi.span import Span
     from vkchi.types import Array
     from vkchi.types.hints import ScalarDType
@@ -63,14 +62,16 @@ class Arches(list[Arch]):
     kind = "gpu"
 
 
+# What `platform.machine` says, which takes 2 ms to import.
+MACHINE = os.uname().machine if hasattr(os, "uname") else os.getenv("PROCESSOR_ARCHITECTURE", "")
 CPUS = {name: Arch(name, "cpu") for name in ("x64", "arm64")}
+HOST_ARCH = CPUS["arm64" if MACHINE.lower() in ("arm64", "aarch64") else "x64"]
 GPUS = {
     "cuda": Arch("cuda", "nvidia"),
     "metal": Arch("metal", "gpu"),
     "vulkan": Arch("vulkan", "any"),
     **{name: Arch(name, "gpu") for name in ("opengl", "dx11", "dx12", "gles", "amdgpu")},
 }
-HOST_ARCH = CPUS["arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x64"]
 ARCHES: dict[str, Arch | Arches] = {
     **CPUS, **GPUS, "cpu": HOST_ARCH, "x86_64": CPUS["x64"], "gpu": Arches(GPUS.values()),
 }  # fmt: skip
@@ -86,13 +87,17 @@ class Runtime:
     is that of the fields of no builder; `movers` copy, or add, arrays of a type; `watched_reads`
     are those of kernels under validation, by number from 1: kernel and place; `host_arrays` finds
     arrays of other libraries that are used in place (`interop.in_place`), and launches do not wait
-    for these where that is `deferred`."""
+    for these where that is `deferred`; `cuda` is the link to the same device of CUDA's
+    (`interop.cuda.link`), or why there is none."""
 
     def __init__(
         self, device: Device, options: Options, config: Config | None = None, *,
         deferred: bool = False,
     ) -> None:  # fmt: skip
         self.device, self.options, self.config = device, options, config or Config()
+        if options.cache is not None:
+            self.options = options._replace(cache=options.cache.of_device(device.info.name))
+            device.pipelines.cache.keep_on(self.options.cache)
         self.lock = threading.RLock()
         self.draws = 0
         self.root: GlobalRoot | None = None
@@ -104,6 +109,7 @@ class Runtime:
         self.recording: Any = None  # what was last to record kernel calls: `tape`, where it does
         self.host_arrays: Any = None
         self.deferred = deferred
+        self.cuda: Any = None
         self.gradients: WeakGroup[Any] = WeakGroup()
         self.duals: WeakGroup[Any] = WeakGroup()
         self.exported: WeakGroup[Any] = WeakGroup()  # arrays that others may see in place
@@ -293,7 +299,7 @@ def init(
     deferred = config.get("host_arrays") == "deferred"
     install(Runtime(opened, options, Config(config), deferred=deferred))
     if config.get("kernel_profiler"):
-        from vkchi.profiler import start  # few programs ask for it
+        from vkchi.reports.profiler import start  # few programs ask for it
 
         start(current())
     note("vkchi runs on %s", opened.info.name)
@@ -340,7 +346,7 @@ def _open_cache(config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
 
 def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
     """The first of the archs asked for that the device is of: `ti.cfg.arch`."""
-    from vkchi.devices import KINDS
+    from vkchi.target.devices import KINDS
 
     for arch in wanted:
         if isinstance(arch, Arch) and KINDS[arch.kind](device.info):

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError
 from vkchi.fields.elements import Access
 from vkchi.fields.field import cook_shape
@@ -22,10 +20,11 @@ from vkchi.interop import host
 from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
-from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe, elsewhere
+from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe, why_elsewhere
 from vkchi.signature.bound import Bound
 from vkchi.types import SCALARS, Scalar, with_shape
 from vkchi.types.formats import Format, rw_texture, texel_of, texture
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.devices import Device
@@ -182,7 +181,7 @@ class TextureParameter(Parameter):
     def bind(self, arg: Any, bound: Bound) -> None:
         if arg.storage.device is not bound.runtime.device:
             arg.storage.check_alive()
-            raise self.refuse(elsewhere("the texture", arg.storage, bound.runtime))
+            raise self.refuse(why_elsewhere("the texture", arg.storage, bound.runtime))
         bound.bind_array(self.name, arg.storage)
 
     def places(self, arg: Any) -> list[tuple[str, str, int]]:

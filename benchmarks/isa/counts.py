@@ -3,8 +3,7 @@
 
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
-Needs Mesa's RADV (`mesa-vulkan-drivers`; MESA_LIBS names the folder of `libvulkan_radeon.so`) and a device that programs
-run on. Per shader: instructions that issue, of the vector unit, of memory (vector, scalar, local), the same of the innermost
+Needs Mesa's RADV (`mesa-vulkan-drivers`; `vkchi.cache.radv` asks it) and a device that programs run on. Per shader: instructions that issue, of the vector unit, of memory (vector, scalar, local), the same of the innermost
 loop, vector registers, and the compiler's own static estimates of latency and of inverse throughput (cycles; a loop counts
 eight rounds): good for ratios of one program only. `--against` does the same for another checkout, and prints both with
 their geometric means. `--save` keeps modules (*.spv) and machine code (*.s).
@@ -19,8 +18,6 @@ import re
 import subprocess
 import sys
 import tempfile
-
-from null_gpu import NullGpu, environment
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -85,13 +82,7 @@ def figures(statistics, text):
     }  # fmt: skip
 
 
-# --- the three processes: what the GPU can do, what the programs are made of, what the compiler makes of it --
-
-
-def print_caps():
-    """The made-up device's capabilities as JSON."""
-    caps = NullGpu().physical.caps
-    print(json.dumps({name: getattr(caps, name) for name in type(caps).__annotations__}))
+# --- what the programs are made of, in a process of the tree's; what the compiler makes of it --------
 
 
 def dump(folder, caps, names):
@@ -136,33 +127,49 @@ def dump(folder, caps, names):
     pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
 
 
-def compile_all(folder):
-    """Compile what was dumped; the figures by name as JSON."""
-    gpu, found = NullGpu(), {}
-    for k, (name, push_bytes) in enumerate(
-        json.loads(pathlib.Path(folder, "rows.json").read_text())
-    ):
-        statistics, text = gpu.compile(pathlib.Path(folder, f"{k}.spv").read_bytes(), push_bytes)
-        pathlib.Path(folder, f"{name}.s").write_text(text)
-        found[name] = figures(statistics, text)
-    print(json.dumps(found))
+def compiler():
+    """The way to the compiler, and what shaders are: those of this checkout, whichever is measured."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from vkchi.cache import radv
+    from vkchi.target import shader
+
+    return radv, shader
+
+
+def compile_all(folder, family):
+    """Compile what was dumped; the figures by name."""
+    radv, kinds = compiler()
+    caps = radv.read_caps(family)
+    rows = json.loads(pathlib.Path(folder, "rows.json").read_text())
+    shaders = [
+        kinds.Shader(
+            name, pathlib.Path(folder, f"{k}.spv").read_bytes(), (), size, False, kinds.SERIAL, ()
+        )
+        for k, (name, size) in enumerate(rows)
+    ]
+    found = {}
+    for shader, outcome in zip(shaders, radv.compile_all(family, shaders, caps)):
+        if outcome.error:
+            sys.exit(f"{shader.name}: {outcome.error}")
+        text = outcome.executables[0].machine_code()
+        pathlib.Path(folder, f"{shader.name}.s").write_text(text)
+        found[shader.name] = figures(outcome.executables[0].statistics, text)
+    return found
 
 
 def measure(tree, family, folder, names):
     """The figures of a checkout's shaders, by name."""
-    path = {"PYTHONPATH": str(tree), "VKCHI_CACHE": "0"}
-
-    def child(more, *words):
-        command = [sys.executable, str(HERE / "counts.py"), *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=more, check=False)
-        if done.returncode:
-            sys.exit(done.stderr)
-        return done.stdout.strip().splitlines()[-1:]
-
     os.makedirs(folder, exist_ok=True)
-    (caps,) = child(environment(family, **path), "--caps")
-    child({**os.environ, **path}, "--dump", str(folder), caps, *names)
-    return json.loads(child(environment(family, **path), "--compile", str(folder))[0])
+    caps = compiler()[0].read_caps(family)
+    command = [sys.executable, str(HERE / "counts.py"), "--dump", str(folder)]
+    done = subprocess.run(
+        [*command, json.dumps(caps._asdict()), *names], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(tree), "VKCHI_CACHE": "0"},
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(done.stderr)
+    return compile_all(folder, family)
 
 
 # --- the table -------------------------------------------------------------------------------------
@@ -204,14 +211,8 @@ def main():
     show(new, old)
 
 
-STAGES = {
-    "--caps": print_caps,
-    "--dump": lambda *a: dump(a[0], a[1], a[2:]),
-    "--compile": compile_all,
-}
-
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STAGES:
-        STAGES[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1:2] == ["--dump"]:
+        dump(sys.argv[2], sys.argv[3], sys.argv[4:])
     else:
         main()

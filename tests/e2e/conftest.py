@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,21 @@ def cache_environment() -> Callable[[Path], dict[str, str]]:
         return {**kept, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder), "PYTHONPATH": paths}
 
     return environment
+
+
+@pytest.fixture
+def display() -> Iterator[str]:
+    """The name of an X server that lasts as long as the test."""
+    if not (shutil.which("Xvfb") and shutil.which("xdotool")):
+        pytest.skip("Xvfb or xdotool is not installed")
+    reading, writing = os.pipe()
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "640x480x24"],
+        pass_fds=[writing], stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        number = pipe.readline().strip()
+    yield f":{number}"
+    server.terminate()
+    server.wait()

@@ -157,6 +157,69 @@ def test_launch_in_place(library, own_runtime):
     assert seconds[1] - seconds[0] < 15e-6 * MARGIN
 
 
+def test_arrays_of_numpy_cost_what_fields_do(own_runtime):
+    """Memory of numpy's, in place, is worked through within 1.3 times of what fields take."""
+    ti.init()
+    if not current().device.host_pointer_alignment:
+        pytest.skip("this device does not use memory of the host in place")
+    n = 1 << 22
+    x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)
+    a, b = np.ones(n, np.float32), np.ones(n, np.float32)
+
+    @ti.kernel
+    def on_fields():
+        for i in x:
+            y[i] = 2.0 * x[i] + y[i]
+
+    @ti.kernel
+    def on_arrays(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = 2.0 * x[i] + y[i]
+
+    seconds = [1e9, 1e9]
+    for _ in range(40):
+        for k, run in enumerate((on_fields, lambda: on_arrays(a, b))):
+            seconds[k] = min(seconds[k], best_of(1, lambda run=run: (run(), ti.sync())))
+    assert seconds[1] < 1.3 * seconds[0] * 1.5  # a ratio of runs in turn
+
+
+def test_an_operator_of_torch(own_runtime):
+    """`torch_op`, forward and backward, beside the same by hand as a Function of torch's."""
+    torch = pytest.importorskip("torch", "2.5")
+    ti.init()
+
+    @ti.kernel
+    def square(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] ** 2
+
+    op = ti.torch_op(square, outputs={"y": "x"})
+
+    class ByHand(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.zeros_like(x)
+            square(x.detach(), y)
+            ctx.save_for_backward(x)
+            return y
+
+        @staticmethod
+        def backward(ctx, slope):
+            x = ctx.saved_tensors[0].detach()
+            y, x.grad = torch.zeros_like(x), torch.zeros_like(x)
+            y.grad = slope.contiguous()
+            square.grad(x, y)
+            return x.grad
+
+    x = torch.rand(64, requires_grad=True)
+    seconds = [1e9, 1e9]
+    for _ in range(40):
+        for k, run in enumerate((op, ByHand.apply)):
+            taken = best_of(1, lambda run=run: [run(x).sum().backward() for _ in range(5)])
+            seconds[k] = min(seconds[k], taken)
+    assert seconds[0] < 1.3 * seconds[1] * 1.5
+
+
 def least_of(runs, count, launch):
     """Seconds of a launch, in the fastest of several batches."""
     found = []
@@ -203,3 +266,37 @@ def test_read_after_launch():
 
     assert best_of(50, turn) < 1e-3
     assert x[None] == 51
+
+
+def test_a_graph_replays():
+    """100 small dispatches, called one by one and as a graph: what Python and the driver take to
+    submit them, 10 times less on a quiet machine, and 3 times less with other numbers."""
+    x, c = ti.ndarray(ti.f32, 16), ti.graph.Arg(ti.graph.ArgKind.SCALAR, "c", ti.f32)
+
+    @ti.kernel
+    def scale(x: ti.types.ndarray(ti.f32, 1), c: ti.f32):
+        for i in x:
+            x[i] = x[i] * c
+
+    builder = ti.graph.GraphBuilder()
+    for _ in range(100):
+        builder.dispatch(scale, x, c)
+    graph, numbers = builder.compile(), iter(range(1 << 20))
+
+    def calls():
+        for _ in range(100):
+            scale(x, 0.5)
+
+    def own(act):
+        found = []
+        for _ in range(60):
+            began = time.thread_time()
+            act()
+            found.append(time.thread_time() - began)
+            ti.sync()
+        return min(found)
+
+    called = own(calls)
+    changed = own(lambda: graph.run({"c": 1.0 / (1 + next(numbers))}))
+    assert own(lambda: graph.run({"c": 0.5})) < called / 5
+    assert changed < called / 1.5

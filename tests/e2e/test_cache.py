@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -10,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.cache.store import Store
+import vkchi as ti
+from vkchi.cache.store import Limits, Store
+from vkchi.runtime import current
 
 # Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
 # random numbers, what is returned: prints one line of results.
@@ -100,6 +101,60 @@ if "strict" in sys.argv:  # nor is what compiles read
 """
 
 
+COMMENTED = """
+import sys
+import vkchi as ti
+if "strict" in sys.argv:
+    import vkchi.kernel
+    def refuse(fn, *rest):
+        raise SystemExit(f"{fn.__name__} was lowered anew")
+    sys.modules["vkchi.kernel"].compile_anew = refuse
+ti.init(arch=ti.vulkan, debug=True, log_level="error")
+
+@ti.func
+def checked(v):
+    # before
+    assert v < 3, "it's # large"  # behind
+    return v
+
+@ti.kernel
+def fill(n: ti.i32):
+    for i in range(n):
+        # above
+        checked(i)
+
+fill(2)
+try:
+    fill(5)
+except AssertionError as e:
+    print(e)
+"""
+
+
+def test_comments_move_lines_and_nothing_else(run, tmp_path):
+    """A kernel whose comments changed is found, and its messages name lines as they are now."""
+    path, cache = tmp_path / "commented.py", tmp_path / "cache"
+
+    def said(text, *words):
+        path.write_text(text)
+        return run(path, cache, *words)[0]
+
+    def line_of(text):
+        return next(k for k, line in enumerate(text.splitlines(), 1) if "assert v" in line)
+
+    assert f"commented.py:{line_of(COMMENTED)}:" in said(COMMENTED)
+    for old, new in (
+        ("# before", "# before, in\n    # two lines\n# or three"),
+        ("    # before\n", ""),
+        ("  # behind", ""),
+        ("        # above\n", "\n".join(["# %"] * 9) + "\n"),
+        ("n: ti.i32):", "n: ti.i32):  # eval('n')"),
+    ):
+        text = COMMENTED.replace(old, new)
+        told = said(text, "strict")
+        assert f"commented.py:{line_of(text)}:" in told and "it's # large" in told
+
+
 @pytest.fixture
 def program(tmp_path):
     path = tmp_path / "program.py"
@@ -179,35 +234,14 @@ print(wrong)
 
 def test_many_processes_on_one_folder(cache_environment, tmp_path):
     """While they write and read, files are broken, and one writer after the other is killed."""
-    path, cache = tmp_path / "many.py", tmp_path / "cache"
-    path.write_text(MANY)
-    command = [sys.executable, "-W", "ignore", str(path), "40"]
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, env=cache_environment(cache))
-
-    workers, victims = [start() for _ in range(3)], [start()]
-    rng, store = random.Random(5), Store(str(cache))
-    while any(w.poll() is None for w in workers):
-        for key in rng.sample(keys := store.keys(), min(2, len(keys))):
-            try:
-                with open(store.path_of(key), "r+b") as file:
-                    file.seek(rng.randrange(3000))
-                    file.write(bytes([rng.randrange(256)]))
-            except OSError:
-                continue
-        if len(victims) < 3 and rng.random() < 0.1 and store.keys():
-            victims[-1].kill()
-            victims.append(start())
-        try:
-            workers[0].wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-    for victim in victims:
-        victim.kill()
-        victim.communicate()
-    assert [json.loads(w.communicate()[0]) for w in workers] == [0, 0, 0]
-    assert all(w.returncode == 0 for w in workers)
+    script = Path(__file__).parents[2] / "scripts" / "cache-torture"
+    words = ("--processes", "3", "--kernels", "20", "--victims", "1", "--seed", "5")
+    done = subprocess.run(
+        [sys.executable, str(script), *words], capture_output=True, text=True, check=False,
+        env=cache_environment(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 processes of 20 kernels: 0 went wrong" in done.stdout and "bit " in done.stdout
 
 
 def test_no_cache_where_it_is_switched_off(run, tmp_path):
@@ -222,3 +256,20 @@ def test_the_folder_is_chosen(run, tmp_path):
     path.write_text(MANY.replace('log_level="error"', f"cache_dir={str(tmp_path / 'mine')!r}"))
     run(path, tmp_path / "cache", "1")
     assert Store(str(tmp_path / "mine")).keys() and not (tmp_path / "cache").exists()
+
+
+@pytest.mark.usefixtures("own_runtime")
+def test_taichis_options(tmp_path, monkeypatch):
+    """They say where the cache is, how large, and what goes first."""
+    monkeypatch.setenv("VKCHI_CACHE", "1")
+    ti.init(
+        offline_cache=True, offline_cache_file_path=str(tmp_path / "mine"), log_level="error",
+        offline_cache_cleaning_policy="fifo", offline_cache_max_size_of_files=12345,
+        offline_cache_cleaning_factor=0.5,
+    )  # fmt: skip
+    shelf = current().options.cache
+    assert shelf.root == str(tmp_path / "mine") and shelf.device == current().device.info.name
+    assert shelf.limits == Limits("fifo", 12345, 0.5)
+    monkeypatch.setenv("TI_OFFLINE_CACHE", "0")
+    ti.init(log_level="error")
+    assert current().options.cache is None

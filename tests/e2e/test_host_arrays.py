@@ -259,6 +259,27 @@ def test_overlapping_arrays_are_refused_where_one_is_written():
     assert base.tolist() == [0, 1, 2, 3, 4, 5, 7, 9, 11, 13]
 
 
+def test_one_memory_as_two_types_is_refused_where_it_is_written(in_place):
+    torch = pytest.importorskip("torch")
+    Bits, Numbers = ti.types.ndarray(dtype=ti.i32, ndim=1), ti.types.ndarray(dtype=ti.f32, ndim=1)
+
+    @ti.kernel
+    def fill(bits: Bits, y: Numbers):
+        for i in y:
+            y[i] = ti.cast(bits[i], ti.f32) + 2
+
+    memory = torch.zeros(64, dtype=torch.int32)
+    bits = ti.from_dlpack(memory)
+    for take in (torch.Tensor.numpy, ti.from_dlpack):
+        fill(bits, take(torch.zeros(64)))
+        with pytest.raises(ArgumentError, match="`y` and `bits` overlap in memory"):
+            fill(bits, take(memory.view(torch.float32)))
+    record = ti.record()
+    with pytest.raises(ArgumentError, match="`y` and `bits` overlap in memory"), record:
+        fill(bits, ti.from_dlpack(memory.view(torch.float32)))
+    assert not memory.any()
+
+
 def test_one_array_twice():
     x = np.arange(5, dtype=np.float32)
     add(x, x)
@@ -497,3 +518,51 @@ def test_tapes_and_gradients_of_tensors_are_as_of_copies(in_place):
             x.fill_(9)  # after it was read
     assert x.grad.tolist() == [0, 2, 4, 6, 8]
     assert loss[None] == 30
+
+
+@ti.kernel
+def add_to(x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1), c: ti.f32):
+    for i in range(4):
+        x[i] += c * y[i]
+
+
+def test_calls_with_the_same_arrays_notice_what_changes():
+    """From the second call on, little is looked at again: all that can change is."""
+    x, y = np.zeros(8, np.float32), np.ones(8, np.float32)
+    for k in range(4):
+        add_to(x, y, 1.0)
+        assert x[:4].tolist() == [k + 1.0] * 4
+    for _ in range(3):
+        with pytest.raises(ti.TaichiRuntimeError, match="overlap"):
+            add_to(x[:6], x[2:], 1.0)
+    x.flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(ti.TaichiRuntimeError, match="read-only"):
+            add_to(x, y, 1.0)
+    x.flags.writeable = True
+    add_to(x, y, 2.0)
+    assert x[:4].tolist() == [6.0] * 4 and not x[4:].any()
+
+
+def test_calls_with_the_same_tensors_tell_torch_each_time():
+    torch = pytest.importorskip("torch")
+    x, y = torch.zeros(8), torch.ones(8)
+    for k in range(4):
+        before = x._version
+        add_to(x, y, 1.0)
+        assert x._version > before and x[:4].tolist() == [k + 1.0] * 4
+    x.requires_grad_()
+    for _ in range(2):
+        with pytest.raises(ti.TaichiRuntimeError, match="requires grad"):
+            add_to(x, y, 1.0)
+    with torch.no_grad():
+        add_to(x, y, 1.0)
+    x = x.detach()
+    x.set_(torch.zeros(16))
+    add_to(x, y, 1.0)
+    y.set_(torch.full((8,), 3.0))
+    add_to(x, y, 1.0)
+    assert x.tolist() == [4.0] * 4 + [0.0] * 12
+    add_to(x, x, 1.0)
+    add_to(x, x, 1.0)
+    assert x[:4].tolist() == [16.0] * 4

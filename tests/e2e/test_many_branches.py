@@ -128,6 +128,19 @@ def test_unrolled_iterations_that_continue(fields):
     np.testing.assert_array_equal(fields[2].to_numpy(), START * (SOME - (k < SOME)))
 
 
+def test_unrolled_iterations_that_leave_the_loop(fields):
+    text = f"""{KERNEL}        v = -1.0
+        for k in ti.static(range({MANY})):
+            if c[i] == k:
+                v = x[i] * k
+                break
+        y[i] = v
+"""
+    make(text, fields, MANY)()
+    k = branch_of(MANY)
+    np.testing.assert_array_equal(fields[2].to_numpy(), np.where(k < MANY, START * k, -1))
+
+
 def test_code_after_nested_branches(fields):
     """The deep one is followed by code at every level."""
     depth = 90

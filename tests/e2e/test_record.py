@@ -12,6 +12,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import ArgumentError, KernelRuntimeError
+from vkchi.launch import replay
 from vkchi.runtime import current
 
 F1 = ti.types.ndarray(ti.f32, 1)
@@ -61,6 +62,13 @@ def array(n: int = 8) -> Any:
     x = ti.ndarray(ti.f32, n)
     x.from_numpy(np.arange(n, dtype=np.float32))
     return x
+
+
+@pytest.fixture(autouse=True, params=["in commands", "in memory"])
+def arguments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where recorded dispatches have their arguments: in memory from the first run, or not."""
+    if request.param == "in memory":
+        monkeypatch.setattr(replay, "MOST_RERECORDED", 0)
 
 
 @pytest.fixture

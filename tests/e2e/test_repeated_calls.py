@@ -188,3 +188,19 @@ def test_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@ti.kernel
+def count_up(x: ti.types.ndarray(ti.f32, 1), n: ti.i32, c: ti.f32):
+    for i in range(n):
+        x[i] += c
+    for i in x:
+        x[i] += 100.0
+
+
+def test_numbers_of_iterations_that_change():
+    x = ti.ndarray(ti.f32, 6)
+    for n in (2, 2, 4, 0, 1):
+        before = x.to_numpy()
+        count_up(x, n, 1.0)
+        assert (x.to_numpy() - before).tolist() == [101.0] * n + [100.0] * (6 - n)

@@ -214,3 +214,29 @@ def test_passes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VKCHI_PASSES", wrong)
         with pytest.raises(ti.TaichiRuntimeError, match=message):
             put(len(wrong))
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (4096,), (16384,), (128, 130), (130, 128)])
+def test_sums_of_neighbours(shape: tuple[int, ...]) -> None:
+    x, y = ti.field(ti.i32, shape), ti.field(ti.i32, shape)
+    total, most = ti.field(ti.i32, ()), ti.field(ti.i32, ())
+    a, b = integers(*shape), integers(*shape, seed=2)
+    x.from_numpy(a)
+    y.from_numpy(b)
+
+    @ti.kernel
+    def dot():
+        for i in ti.grouped(x):
+            total[None] += x[i] * y[i]
+            ti.atomic_max(most[None], x[i] - y[i])
+
+    @ti.kernel
+    def some(n: ti.i32):
+        for i in range(n):
+            total[None] += i
+
+    dot()
+    assert total[None] == (a * b).sum()
+    assert most[None] == max(0, int((a - b).max()))
+    some(1001)
+    assert total[None] == (a * b).sum() + 500500

@@ -199,3 +199,26 @@ def test_an_input_that_is_written_is_refused() -> None:
 def test_a_batch_of_nothing_is_refused() -> None:
     with pytest.raises(ti.VkchiError, match="a batch of nothing"):
         torch.func.vmap(lambda x: product(x, x, 2.0))(torch.zeros(0, 3))
+
+
+def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch):
+    """As on a CUDA device that no memory is shared with: here the CPU is taken for one."""
+    asked = []
+
+    def find_home(args, *, is_launch):
+        asked.append(is_launch)
+        return torch.device("cpu") if len(asked) % 2 else None
+
+    monkeypatch.setattr("vkchi.operators.torch_op.find_home", find_home)
+    x, w = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 1.0])
+    y = product(x, w, 2.0)
+    y.sum().backward()
+    assert y.tolist() == [18, 4] and x.grad.tolist() == [18, 2]
+    assert asked == [True, True, False, False]
+
+
+def test_what_is_on_the_cpu_stays_there():
+    from vkchi.operators.torch_op import find_home
+
+    assert find_home((torch.zeros(2), 3.0, [1, 2]), is_launch=True) is None
+    assert find_home((torch.zeros(2, device="meta"), 3.0), is_launch=True).type == "meta"

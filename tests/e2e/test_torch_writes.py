@@ -279,3 +279,28 @@ def test_torch_before_2_1(monkeypatch: pytest.MonkeyPatch) -> None:
             square(leaf())
     finally:
         version_raiser.cache_clear()
+
+
+@ti.kernel
+def add_one_to_all(a: ti.types.ndarray()):
+    for i in a:
+        a[i] += 1.0
+
+
+@pytest.mark.parametrize("left", [0, 16])
+@pytest.mark.parametrize("first", [0, 8])
+def test_a_tensor_whose_storage_was_made_smaller_is_refused(left: int, first: int) -> None:
+    whole = torch.zeros(64)
+    tensor = whole[first:]
+    for _ in range(2):
+        add_one_to_all(tensor)
+    if not whole.untyped_storage().resizable():  # it was copied, through a view of numpy's
+        whole = torch.zeros(64)
+        tensor = whole[first:]
+    whole.untyped_storage().resize_(left)
+    with pytest.raises(ti.TaichiRuntimeError, match=rf"256 bytes whose storage has {left}"):
+        add_one_to_all(tensor)
+    whole.untyped_storage().resize_(256)
+    whole.zero_()
+    add_one_to_all(tensor)
+    assert whole.tolist() == [0.0] * first + [1.0] * (64 - first)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi import crosscheck
-from vkchi.crosscheck import distances
 from vkchi.errors import ArgumentError, Unsupported, VerifyError
+from vkchi.launch import crosscheck
+from vkchi.launch.crosscheck import distances
 from vkchi.runtime import current
 
 F1 = ti.types.ndarray(ti.f32, 1)

@@ -20,6 +20,7 @@ import pytest
 import vkchi as ti
 from tests.fuzz.smooth import NUMBERS, VECTORS, N, write_kernel
 from tests.unit.differentiate import backward
+from vkchi.autodiff.primal import Request
 from vkchi.autodiff.refusals import check_repeatable
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
@@ -160,7 +161,7 @@ def test_gradients(batch: int, fields: dict[str, Any]) -> None:
     for seed in range(batch * PROGRAMS, (batch + 1) * PROGRAMS):
         kernel, point = define(seed, fields), Point(seed, fields)
         fn, names = lower(kernel, fields)
-        made = reverse(fn, frozenset(p for p, k in names.items() if k in FLOATS))
+        made = reverse(fn, Request(frozenset(p for p, k in names.items() if k in FLOATS)))
         made = made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
         check_repeatable(made.func)
         found = interpret(made, point, names)

@@ -15,6 +15,7 @@ import pytest
 from tests.fuzz.test_fuzz_gradients import FLOATS, STEP, TRIPS, Arrays, Point, define, fields, lower
 from tests.unit.differentiate import backward, count_cells, make_buffer
 from vkchi.autodiff.forward import forward
+from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import Gradient
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run
@@ -68,7 +69,7 @@ def test_forward_over_reverse(batch: int, fields: dict[str, Any]) -> None:
     for seed in range(FIRST + batch * PROGRAMS, FIRST + (batch + 1) * PROGRAMS, 2):
         point = Point(seed, fields)
         fn, names = lower(define(seed, fields), fields)
-        made = differentiate(fn, float_names(names))
+        made = differentiate(fn, Request(float_names(names)))
         found = second(made, point, names)
         coarse, fine = (change_of_gradient(made, point, names, h) for h in (STEP, STEP / 3))
         for p in made.adjoints:

@@ -1,5 +1,5 @@
 """Random kernels whose iterations may meet: a gradient that is not refused is that of every order
-of iterations. `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS."""
+of iterations that there may be. `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ def draw_slopes(body: str, values: dict[str, np.ndarray], seed: int) -> list[np.
 
     ways = [[list(range(N))] * 3, [list(range(N))[::-1]] * 3]
     ways += [[list(rng.permutation(N)) for _ in range(3)] for _ in range(6)]
+    for k, loop in enumerate(body.split("for i in ")[1:]):
+        if "last = " in loop:  # what assigns a variable of the kernel runs in order
+            ways = [[*way[:k], list(range(N)), *way[k + 1 :]] for way in ways]
     steps = STEP * np.eye(N)
     return [
         np.array([loss(values["x"] + d, w) - loss(values["x"] - d, w) for d in steps]) / (2 * STEP)

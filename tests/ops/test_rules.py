@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.differentiate import backward
 from vkchi.autodiff.forward import forward
+from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import reverse
 from vkchi.autodiff.rules import NONDIFF, RULES, Bilinear, Linear, Partials
 from vkchi.ir.builder import Builder
@@ -232,7 +233,7 @@ def test_rule(case: Case, form: str) -> None:
     run(dual, {**{k: v.copy() for k, v in args.items()}, **duals})
     np.testing.assert_allclose(duals["y..dual"], want, 1e-6, 1e-7)
 
-    made = reverse(fn, frozenset(args))
+    made = reverse(fn, Request(frozenset(args)))
     verify(made.func)
     made = made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
     seed = r.normal(size=N)
@@ -264,7 +265,7 @@ def test_convention_at_kink(kind: str, inputs: tuple[float, ...], gradient: Any)
     args: dict[str, Any] = {f"x{k}": np.full(N, v) for k, v in enumerate(inputs)}
     args["y"] = np.zeros(N)
     with np.errstate(all="ignore"):
-        found = backward(reverse(fn, frozenset(args)), args, {"y": np.ones(N)})
+        found = backward(reverse(fn, Request(frozenset(args))), args, {"y": np.ones(N)})
     for k, want in enumerate(gradient):
         np.testing.assert_allclose(found.get(f"x{k}", np.zeros(N)), want)
 
@@ -277,6 +278,6 @@ def test_infinite_slope_times_nothing_is_nothing(kind: str) -> None:
     args = {f"x{k}": np.full(N, 1.0 if kind == "asin" else 0.0) for k in range(count)}
     args["y"] = np.zeros(N)
     with np.errstate(all="ignore"):
-        found = backward(reverse(fn, frozenset(args)), args, {"y": np.zeros(N)})
+        found = backward(reverse(fn, Request(frozenset(args))), args, {"y": np.zeros(N)})
     for k in range(count):
         np.testing.assert_array_equal(found[f"x{k}"], 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vkchi.analysis.alias import ChangeTable, Index, may_alias, place_of, split_offset
+from vkchi.analysis.alias import ChangeTable, may_alias, place_of
+from vkchi.analysis.sums import Index, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.text import parse_func

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
+from collections.abc import Iterator
 
 import pytest
 
-from vkchi.errors import InternalError
-from vkchi.ir.core import Func, find_parallel, walk
-from vkchi.ir.text import parse_func, print_func
+from vkchi.errors import DeviceError, InternalError
+from vkchi.ir.core import Func, Region, find_parallel, walk
+from vkchi.ir.text import parse, parse_func, print_func
 from vkchi.passes import pipeline
+from vkchi.passes.memo import Memo
 from vkchi.passes.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimise
+from vkchi.passes.simplify import simplify
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
 
@@ -78,13 +82,87 @@ def test_fast_math_asks_for_the_fast_rules() -> None:
     assert not any(op.kind == "add" for fn in program.funcs for op in walk(fn.body))
 
 
-def test_a_pass_that_breaks_the_ir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_it(fn: Func) -> Func:
+@pytest.mark.parametrize("each", ["0", "1"])
+@pytest.mark.parametrize("name", ["dce", "bounds", "map_grid"])
+def test_a_pass_that_breaks_the_ir_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, each: str
+) -> None:
+    def break_it(fn: Func, *_: object) -> Func:
         return parse_func(re.sub("yield\n}", "}", print_func(fn)))
 
-    monkeypatch.setattr(pipeline, "load_pass", lambda name: break_it)
-    with pytest.raises(InternalError, match="after pass `simplify`"):
+    real = pipeline.load_pass
+    monkeypatch.setattr(pipeline, "load_pass", lambda n: break_it if n == name else real(n))
+    monkeypatch.setenv("VKCHI_VERIFY", each)
+    with pytest.raises(InternalError, match=f"after pass `{name}`"):
         optimise(parse_func(KERNEL), FULL, Options())
+
+
+def test_a_pass_that_stumbles_over_what_another_broke_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lose_constants(fn: Func) -> Func:
+        body = Region((), [op for op in fn.body.ops if op.kind != "const"])
+        return Func(fn.name, fn.params, body)
+
+    def stumble(fn: Func, *_: object) -> Func:
+        raise KeyError("no such value")
+
+    real = pipeline.load_pass
+    bad = {"forward": lose_constants, "bounds": stumble}
+    monkeypatch.setattr(pipeline, "load_pass", lambda name: bad.get(name) or real(name))
+    monkeypatch.setenv("VKCHI_VERIFY", "0")
+    with pytest.raises(InternalError, match="after pass `forward`"):
+        optimise(parse_func(KERNEL), FULL, Options())
+
+
+def test_what_a_device_lacks_is_raised_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKCHI_VERIFY", "0")
+    caps = SMALLEST._replace(float64=False)
+    with pytest.raises(DeviceError) as caught:
+        optimise(parse_func(KERNEL.replace("f32", "f64")), caps, Options())
+    assert caught.value.__context__ is None
+
+
+GOLDENS = sorted((pathlib.Path(__file__).parents[1] / "golden" / "passes").glob("*/*.chi"))
+WITH_NEEDS = [name for name, entry in ENTRIES.items() if entry.needs]
+
+
+def inputs() -> Iterator[Func]:
+    """The Funcs that goldens of passes begin with."""
+    for path in GOLDENS:
+        yield from parse(path.read_text().partition("; expect:")[0]).funcs
+
+
+def test_passes_change_nothing_where_their_kinds_are_missing() -> None:
+    memo = Memo()
+    given = {"caps": FULL, "options": Options(), "memo": memo}
+    seen: set[str] = set()
+    for fn in inputs():
+        for name in WITH_NEEDS:
+            if not memo.has(fn, ENTRIES[name].needs):
+                run = pipeline.load_pass(name)
+                new = run(fn, *[given[x] for x in ENTRIES[name].takes.split(", ") if x])
+                assert print_func(new) == print_func(fn), name
+                seen.add(name)
+    assert seen == set(WITH_NEEDS)
+
+
+def test_what_is_settled_is_what_simplify_would_leave() -> None:
+    for fn in inputs():
+        memo = Memo()
+        once = simplify(fn, memo)
+        assert print_func(simplify(once, memo)) == print_func(simplify(once))
+
+
+def test_other_workgroups_alone_are_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    real = pipeline.run_pass
+    monkeypatch.setattr(
+        pipeline, "run_pass", lambda name, *rest: calls.append(name) or real(name, *rest)
+    )
+    optimise(parse_func(KERNEL), FULL, Options())
+    behind = calls[calls.index("map_grid") :]
+    assert "legalize" in behind and "simplify" not in behind
 
 
 def test_optimising_again_changes_nothing() -> None:

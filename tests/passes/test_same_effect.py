@@ -29,6 +29,8 @@ MINE = (
     "access",
     "streams",
     "neighbours",
+    "unroll",
+    "predicate",
 )
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something

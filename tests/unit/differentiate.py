@@ -13,6 +13,7 @@ import numpy as np
 
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.forward import forward
+from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import lower_kernel
@@ -53,7 +54,7 @@ def differentiate(fn: Callable[..., Any], args: Arrays) -> Gradient:
     """The gradient's Func by all arrays of floats, what is unread removed."""
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
-    made = reverse(func, frozenset(names))
+    made = reverse(func, Request(frozenset(names)))
     verify(made.func)
     return made._replace(func=PASSES["unread"](made.func))  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz.indices import Generator, arguments
+from vkchi.analysis.ranges import Facts
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.interp import run
@@ -220,6 +221,31 @@ def with_checks(fn: Func) -> Func:
 
     new = rebuild(fn, visit)
     return Func(new.name, (*new.params, bad), new.body)
+
+
+def chain_of_selects(n: int) -> Func:
+    """An index that is made in n selects, each of the one before, whose conditions ask for it."""
+    steps = "\n".join(
+        f"%t{k} = add %v{k}, %c1 : i32\n %b{k} = lt %t{k}, %a : u1\n"
+        f"%v{k + 1} = select %b{k}, %t{k}, %v{k} : i32"
+        for k in range(n)
+    )
+    return parse_func(f"""
+func @f(%x: array<f32[?]>, %a: i32, %v0: i32) {{
+  %c1 = const 1 : i32
+  {steps}
+  %p = elem %x, %v{n} : ptr<f32 global>
+  yield
+}}
+""")
+
+
+def test_conditions_of_selects_in_selects_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    compute = Facts._compute
+    monkeypatch.setattr(Facts, "_compute", lambda *args: (looks.append(1), compute(*args))[1])
+    bounds(chain_of_selects(300))
+    assert len(looks) < 2000
 
 
 @pytest.mark.parametrize("chunk", range(5))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import pty
+import resource
 import shutil
 import subprocess
 import sys
@@ -70,7 +73,7 @@ def keys_of(run, name):
 
 def test_ls(run):
     head, *lines = run("ls").splitlines()
-    assert head.split() == "key kind kernel size hits age place signature".split()
+    assert head.split() == "key kind kernel size hits age device place signature".split()
     assert [line.split()[2] for line in lines] == ["scale", "scale", "shift"]
     assert len(run("ls", "sh*").splitlines()) == 2
     assert run("ls", "--sort", "hits").splitlines()[1].split()[2] == "shift"
@@ -208,6 +211,41 @@ def test_what_is_not_there(run):
     assert "the cache has no kernel step" in run("why", "program.py:step", status=1)
 
 
+def test_entries_that_others_wrote(run, store, tmp_path):
+    """Their sums are right, and they hold no artifact, or headers of other types."""
+    store.put("a" * 64, {"kind": "kernel", "name": "odd"}, b"no artifact")
+    store.put("b" * 64, {"kind": "kernel", "name": "odd", "seconds": "many"}, b"")
+    store.put("c" * 64, {"kind": "kernel", "name": ["odd"], "parts": 3}, b"")
+    assert "aaaaaaaaaaaa cannot be read" in run("show", "aaaa", status=1)
+    assert "aaaaaaaaaaaa cannot be read" in run("diff", "aaaa", "aaaa", status=1)
+    assert "its header's seconds is 'many'" in run("show", "bbbb", status=1)
+    assert "6 entries, 3 damaged" in run("verify", status=1)
+    assert run("ls", "odd").count("aaaaaaaaaaaa") == 1
+    assert "entries  4" in run("stats")
+    assert "1 entries written" in run("pack", str(tmp_path / "odd.tgz"), "od*")
+    page = tmp_path / "page.html"
+    said = run("report", "--html", str(page), status=1)
+    assert "aaaaaaaaaaaa cannot be read" in said and "4 entries, 3 of them whole" in said
+    assert page.read_text().count("<summary>scale ") == 2
+
+
+def test_files_that_cannot_be_written_or_read(run, store, tmp_path, capsys):
+    for words in (("report", "--html"), ("pack",)):
+        path = str(tmp_path / "none" / "file")
+        assert main(["cache", "--folder", store.root, *words, path]) == 1
+        said = "".join(capsys.readouterr())
+        assert path in said and "No such file" in said and "standard output" not in said
+    for words in (("report", "--html"), ("pack",)):
+        said = run(*words, "/dev/full", status=1)
+        assert "/dev/full cannot be written: No space left on device" in said
+    for text in ("no json", "[]", '{"traceEvents": [{}]}', '{"traceEvents": 3}', None):
+        trace = tmp_path / "trace.json"
+        trace.unlink() if text is None else trace.write_text(text)
+        words = ["report", "--html", os.devnull, "--timings", str(trace)]
+        assert main(["cache", "--folder", store.root, *words]) == 2
+        assert "--timings" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words", [("ls", "--sort", "colour"), ("burn",), ("prune", "--most", "much"), ("why", "x")]
 )
@@ -227,6 +265,66 @@ def test_ls_needs_no_compiler(store):
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == 4 and "\x1b" not in done.stdout
     assert "vkchi.ir.core" not in done.stderr and "vkchi.compiler" not in done.stderr, done.stderr
+
+
+def test_ls_of_a_thousand_entries(tmp_path, monkeypatch):
+    """In processor time, which other programs do not take part in."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    made = Store(str(tmp_path / "many"), version="v1")
+    add(made, "scale")
+    (key,) = made.keys()
+    header, body = made.get(key)
+    for number in range(999):
+        made.put(f"{number:064x}", {**header, "key": f"{number:064x}"}, body)
+    command = [sys.executable, "-m", "vkchi", "cache", "--folder", made.root, "ls"]
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert len(done.stdout.splitlines()) == 1001
+    assert min(times) < 0.3, times
+
+
+def on_a_terminal(store, *words, **around):
+    """What is printed where someone looks."""
+    reader, writer = pty.openpty()
+    command = [sys.executable, "-m", "vkchi", "cache", "--folder", store.root, *words]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "200", **around}
+    with subprocess.Popen(command, stdout=writer, stdin=writer, stderr=writer, env=env) as run:
+        os.close(writer)
+        found = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(reader, 65536):
+                found += piece
+    os.close(reader)
+    assert run.returncode == 0, found
+    return found.decode()
+
+
+def test_colours(store):
+    assert on_a_terminal(store, "ls").startswith("\x1b[1mkey")
+    assert "\x1b" not in on_a_terminal(store, "--no-color", "ls")
+    assert "\x1b" not in on_a_terminal(store, "ls", NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(store, "--no-color", "stats")
+    assert "\x1b" not in on_a_terminal(store, "stats", "--no-color")
+    assert "\x1b" not in on_a_terminal(store, "ls", "--no-color")
+
+
+def test_ls_by_device(run, store):
+    add(store.of_device("A Card"), "turn")
+    assert len(run("ls", "--device", "a card").splitlines()) == 2
+    assert json.loads(run("ls", "turn", "--json"))[0]["device"] == "A Card"
+
+
+def test_what_drivers_compiled(run, store):
+    """Such entries are shown, and hold no code of ours."""
+    store.put("5" * 64, {"kind": "pipelines", "device": "A Card", "parts": {"driver": "7"}}, b"x")
+    assert len(run("ls", "--kind", "pipelines").splitlines()) == 2
+    assert "driver = 7" in run("show", "5" * 64)
+    assert "4 entries, 0 damaged" in run("verify")
+    assert "no IR" in run("diff", "5" * 64, "5" * 64, status=1)
 
 
 def test_a_pipe_that_closes(store):

@@ -163,6 +163,19 @@ def test_a_folder_that_is_a_link_is_not_used(store, tmp_path):
     assert not os.listdir(tmp_path / "other")
 
 
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
+    """As in /proc, where it is no folder that is missing."""
+
+    def missing(*args, **options):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    store = Store(str(tmp_path / "none"))
+    assert store.get(KEY) is None and not store.problem
+    monkeypatch.setattr(os, "makedirs", missing)
+    with pytest.warns(CacheWarning, match="cannot be used: No such file"):
+        assert not store.put(KEY, HEADER, BODY)
+
+
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "cache").write_text("")
     assert is_without_cache(Store(str(tmp_path / "cache")))

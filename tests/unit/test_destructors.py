@@ -111,6 +111,7 @@ def test_an_object_is_handed_over(is_cycle: bool, without_collector: None) -> No
 
 
 def test_a_device_goes_without_python_code(without_collector: None) -> None:
+    gc.collect()  # devices of other tests
     close_abandoned()
     devices = [open_device()]
     devices[0].fill(devices[0].allocate(64), 0, 64, 7)  # recorded, and not waited for
@@ -159,6 +160,7 @@ def open_used(*, has_view: bool) -> tuple[Device, Any]:
 
 
 def test_closing_what_was_abandoned_can_be_interrupted_at_every_line() -> None:
+    gc.collect()
     close_abandoned()
     open_used(has_view=False)
     gc.collect()
@@ -280,3 +282,46 @@ def test_an_interrupt_on_the_threshold_of_the_end_leaves_a_closed_device() -> No
     )
     done = run_python(source)
     assert done.stdout == "None\n" and "KeyboardInterrupt" in done.stderr
+
+
+def test_what_structs_point_to_outlives_a_circle_that_comes_back() -> None:
+    vk = load_vulkan()
+    came_back: deque[Any] = deque()
+
+    class Owner:
+        __del__ = handing_over(came_back)
+
+    owner: Any = Owner()
+    owner.me = owner
+    barrier = vk.new("VkMemoryBarrier2", srcStageMask=5)
+    owner.info = vk.new("VkDependencyInfo", memoryBarrierCount=1, pMemoryBarriers=[barrier])
+    owner.one = vk.new("VkSubmitInfo2", pNext=barrier)
+    del owner, barrier
+    gc.collect()
+    others = [vk.new("VkMemoryBarrier2", srcStageMask=9) for _ in range(1000)]  # where it was
+    (found,) = came_back
+    assert others
+    assert found.info.pMemoryBarriers[0].srcStageMask == 5
+    assert vk.ffi.cast("VkMemoryBarrier2 *", found.one.pNext).srcStageMask == 5
+    assert found.info.pMemoryBarriers[0].sType == vk.const.VK_STRUCTURE_TYPE_MEMORY_BARRIER_2
+    found.me = None
+
+
+def test_a_device_in_a_circle_is_closed() -> None:
+    gc.collect()
+    close_abandoned()
+    for _ in range(5):
+        device: Any = open_device()
+        buffers = [device.allocate(64) for _ in range(3)]
+        device.fill(buffers[0], 0, 64, 7)
+        device.wait()
+        device.fill(buffers[1], 0, 64, 7)  # recorded, and not waited for
+        device.me, device.buffers = device, buffers
+        del device, buffers
+        gc.collect()
+        (found,) = ABANDONED
+        close_abandoned()
+        assert found.closed and not ABANDONED
+        del found
+        gc.collect()
+        ABANDONED.clear()  # what is closed comes back once more

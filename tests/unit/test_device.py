@@ -22,12 +22,12 @@ from vkchi.buffer import Buffer
 from vkchi.devices import (
     ABANDONED,
     Device,
-    DeviceInfo,
     choose_device,
     list_devices,
     open_device,
 )  # fmt: skip
 from vkchi.errors import DeviceError, InternalError
+from vkchi.target.devices import DeviceInfo
 from vkchi.target.shader import Shader, row_grid
 from vkchi.vk.pipeline import Pipeline, find_entry
 from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type

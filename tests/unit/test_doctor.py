@@ -109,3 +109,34 @@ def test_a_folder_that_nobody_may_write_to(tmp_path: Path) -> None:
     if os.access(locked, os.W_OK):
         pytest.skip("this user may write anywhere")
     assert not doctor.can_write(str(locked / "cache"))
+
+
+class Card:
+    """A physical device, as far as it is asked here."""
+
+    name, vendor, uuid = "A Card", "nvidia", bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "line", "mend"),
+    [
+        (1, "A Card is CUDA's device 1", ""),
+        ("cuda-bindings is missing: pip install", "", "pip install 'vkchi[cuda]'"),
+        ("none of CUDA's 2 devices is this Vulkan device", "", "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_cuda(ordinal: int | str, line: str, mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "physical_devices", lambda: [Card()])
+    monkeypatch.setattr(doctor, "cuda_ordinal", lambda uuid: ordinal)
+    found = doctor.look_at_cuda()
+    assert line in found.lines[0]
+    assert mend in "".join(p["mend"] for p in found.problems) and bool(found.problems) == bool(mend)
+
+
+def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "physical_devices", list)
+    assert isinstance(doctor.cuda_ordinal(bytes(16)), str) and doctor.cuda_devices() >= 0
+    monkeypatch.setattr(doctor, "cuda_devices", lambda: 0)
+    assert not doctor.look_at_cuda().problems
+    monkeypatch.setattr(doctor, "cuda_devices", lambda: 2)
+    assert "NVIDIA_DRIVER_CAPABILITIES" in doctor.look_at_cuda().problems[0]["mend"]

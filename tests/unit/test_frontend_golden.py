@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.programs import kernels_of
-from vkchi.autodiff.primal import is_smooth_array
+from vkchi.autodiff.primal import Request, is_smooth_array
 from vkchi.autodiff.reverse import reverse
 from vkchi.errors import VkchiError
 from vkchi.ir.text import parse, print_func
@@ -45,7 +45,7 @@ def test_gradient(path: Path, bless: bool) -> None:
         func = make().func
         names = frozenset(p.name for p in func.params if is_smooth_array(p))
         func = prepare(func, names)
-        texts.append(print_func(load_pass("unread")(reverse(func, names).func)))
+        texts.append(print_func(load_pass("unread")(reverse(func, Request(names)).func)))
     check(path.with_suffix(".chi"), "\n".join(texts), bless)
 
 

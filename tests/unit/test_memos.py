@@ -98,6 +98,7 @@ def test_what_comes_while_a_table_is_tidied_stays() -> None:
 
 # Caches without a limit, and why they need none.
 FEW = {
+    "vkchi.interop.dtypes.to_taichi_type": "number types; errors are not remembered",
     "vkchi.types.integers.range_of": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
 }
@@ -105,8 +106,22 @@ FEW = {
 
 def modules() -> list[ModuleType]:
     """Every module of vkchi that can be imported here."""
-    names = (m.name for m in pkgutil.walk_packages(vkchi.__path__, "vkchi."))
-    return [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    names = (m.name for m in pkgutil.walk_packages(vkchi.__path__, "vkchi.", onerror=skip))
+    return [m for name in names if not name.endswith("__main__") for m in imported(name)]
+
+
+def skip(name: str) -> None:
+    """A package that cannot be imported here has no modules here."""
+
+
+def imported(name: str) -> list[ModuleType]:
+    """A module, if the extras that it is built on are installed."""
+    try:
+        return [importlib.import_module(name)]
+    except ModuleNotFoundError as e:
+        if (e.name or "vkchi").partition(".")[0] == "vkchi":
+            raise
+        return []
 
 
 def caches() -> dict[str, Any]:

@@ -22,7 +22,7 @@ ROOT = Path(vkchi.__file__).parent
 # module:name -> what kinds are given there
 HANDLERS = {
     "analysis/conditions:NEVER": "which intervals decide a comparison",
-    "analysis/forms:MADE": "arithmetic of polynomials",
+    "analysis/sums:RING": "arithmetic of polynomials",
     "analysis/host_numbers:LEAVES": "readers of numbers that launches know",
     "analysis/multiples:RULES": "factors of a result",
     "analysis/ranges:BACKWARD": "from a result to its operands",
@@ -30,12 +30,11 @@ HANDLERS = {
     "analysis/ranges:RULES": "facts besides the interval",
     "autodiff/reverse:_CONTROL": "reversals",
     "autodiff/reverse:_MEMORY": "reversals",
-    "autodiff/rules:_CONTROL": "derivatives",  # the parts of RULES, which is total
+    "autodiff/rules:_CONTROL": "derivatives",  # parts of a total table
     "autodiff/rules:_ELEMENTWISE": "derivatives",
     "autodiff/rules:_MEMORY": "derivatives",
     "autodiff/rules:_NONDIFF": "derivatives",
     "autodiff/rules:_TENSORS": "derivatives",
-    "autodiff/rules:RULES": "derivatives",
     "frontend/checks:OVERFLOWS": "overflow",
     "frontend/checks:SIGNS": "what messages call them",
     "frontend/warp:BEYOND": "arguments of shuffles",

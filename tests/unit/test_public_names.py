@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import vkchi as ti
 from vkchi import hooks, names
+from vkchi.lang import atomics, elementwise
 
 ROOT = Path(__file__).parents[2]
 TABLE = names.read_names()
@@ -31,6 +35,61 @@ def names_for_type_checkers() -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+
+
+# --- lists that follow from where functions stand -------------------------------------------------
+
+
+def listed(path: str, pattern: str) -> re.Match[str]:
+    """The part of a file of ours that a pattern finds."""
+    found = re.search(pattern, (ROOT / path).read_text(), re.DOTALL)
+    assert found, (path, pattern)
+    return found
+
+
+def filled(words: Iterable[str], width: int, indent: str) -> str:
+    """Words in lines that begin with an indent."""
+    return textwrap.fill(
+        " ".join(words), width, initial_indent=indent, subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def import_of(module: str, found: Iterable[str], indent: str) -> str:
+    """An import of several names, as the formatter writes it."""
+    lines = "".join(f"{indent}    {name},\n" for name in sorted(found))
+    return f"{indent}from vkchi.{module} import (\n{lines}{indent})\n"
+
+
+def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
+    """Files, the lists in them, and what these must be."""
+    functions = {
+        "lang.elementwise": elementwise.PUBLIC["ti"].split(),
+        "lang.atomics": [function.__name__ for function in atomics.ATOMICS],
+    }
+    for module, words in functions.items():
+        at = listed("vkchi/names.py", rf'    "{module}": """\n.*?\n    """,\n')
+        text = f'    "{module}": """\n{filled(sorted(words), 100, " " * 8)}\n    """,\n'
+        yield "vkchi/names.py", at, text
+        at = listed("vkchi/__init__.py", rf"    from vkchi\.{module} import \(\n.*?\n    \)\n")
+        yield "vkchi/__init__.py", at, import_of(module, words, "    ")
+    words = elementwise.PUBLIC["ti.math"].split()
+    at = listed("vkchi/lang/math.py", r'(?<="mat4",\n)    ".*?,\n(?=    "clamp")')
+    text = filled([f'"{word}",' for word in words], 100, " " * 4) + "\n"
+    used = set(re.findall(r'"(\w+)"', at[0]))
+    yield "vkchi/lang/math.py", at, text
+    at = listed("vkchi/lang/math.py", r"from vkchi\.lang\.elementwise import \(\n.*?\n\)\n")
+    inside = set(re.findall(r"^    (\w+),$", at[0], re.MULTILINE)) - used
+    yield "vkchi/lang/math.py", at, import_of("lang.elementwise", {*words, *inside}, "")
+
+
+def test_functions_stand_where_their_module_says(bless: bool):
+    for path, at, text in list(public_lists()):
+        if bless:
+            whole = (ROOT / path).read_text()
+            (ROOT / path).write_text(whole.replace(at[0], text))
+        else:
+            assert at[0] == text, f"{path}: run pytest --bless {Path(__file__).name}"
 
 
 def test_type_checkers_see_what_there_is():
@@ -125,3 +184,10 @@ def test_the_command_line_loads_neither_numpy_nor_the_compiler(arguments, tmp_pa
     loaded = run(program, "-W", "ignore").splitlines()[-1].split()
     heavy = ("numpy", "vkchi.ir", "vkchi.passes", "vkchi.spirv", "vkchi.frontend", "vkchi.fields")
     assert not [name for name in loaded if name.startswith(heavy)]
+
+
+@pytest.mark.parametrize("name", ["zero", "one", "identity", "diag", "unit", "rows", "cols"])
+def test_matrices_have_their_makers_from_the_start(name: str) -> None:
+    program = f"import vkchi as ti; print(ti.Matrix.{name}, ti.Vector.{name})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert name in done.stdout, done.stderr

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from vkchi import names
+from vkchi.cli.example import is_drawn, list_examples, title_of
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|img|link)[^>]*(?:src|href)=["'](?:https?:)?//[^"']*["'][^>]*>""")
 
@@ -26,4 +29,19 @@ def test_it_is_built_and_stands_alone(tmp_path: Path) -> None:
     outside = {m for page in pages for m in LOADED.findall(page.read_text(encoding="utf-8"))}
     assert {m for m in outside if "canonical" not in m} == set()
     text = (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")
-    assert "vkchi.ad.Tape" in text
+    public = [*names.read_names(), "ad.Tape", "math.mix", "tools.VideoManager", "simt.block.sync"]
+    assert [name for name in public if not re.search(rf">\s*ti\.{re.escape(name)}\s*<", text)] == []
+    changes = (tmp_path / "changelog" / "index.html").read_text(encoding="utf-8")
+    assert "What users notice" in changes
+
+
+def test_the_page_of_examples_is_that_of_the_examples() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) ?\| \*\*`(\w+)`\*\*: (.*) \|$", page, re.M)
+    examples = list_examples()
+    assert [(name, title) for _, name, title in rows] == [
+        (name, title_of(path)) for name, path in examples.items()
+    ], "run scripts/pictures"
+    for picture, name, _ in rows:
+        assert bool(picture) == is_drawn(examples[name])
+        assert not picture or (ROOT / "docs" / "pictures" / f"{name}.png").stat().st_size < 40_000

@@ -4,6 +4,8 @@ subgroup is one invocation); whole workgroups keep results."""
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from vkchi.passes.legalize import legalize
 from vkchi.passes.workgroup import fill_groups
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
+from vkchi.vk.physical import choose_subgroup
 
 REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]
 BITWISE = ("and", "or", "xor")
@@ -150,3 +153,24 @@ def test_barriers_that_some_miss(condition: str, is_refused: bool) -> None:
         return
     with pytest.raises(KernelSyntaxError, match="only some invocations"):
         fill_groups(fn, FULL)
+
+
+@pytest.mark.parametrize(
+    ("default", "least", "can_ask", "chosen"),
+    [
+        (64, 32, True, 32),
+        (64, 32, False, 64),
+        (64, 64, True, 64),
+        (8, 8, True, 8),
+        (32, 8, True, 32),
+    ],
+)
+def test_warps_are_of_32_where_a_device_can(
+    default: int, least: int, can_ask: bool, chosen: int
+) -> None:
+    bit = 0x20
+    vk: Any = SimpleNamespace(const=SimpleNamespace(VK_SHADER_STAGE_COMPUTE_BIT=bit))
+    in11 = SimpleNamespace(subgroupSize=default)
+    in13 = SimpleNamespace(requiredSubgroupSizeStages=bit * can_ask, minSubgroupSize=least)
+    assert choose_subgroup(vk, ["subgroupSizeControl"], in11, in13) == chosen
+    assert choose_subgroup(vk, [], in11, in13) == default

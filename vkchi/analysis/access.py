@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from vkchi.analysis.alias import Place, may_share, place_of
 from vkchi.analysis.equations import told
 from vkchi.analysis.footprint import element_under
-from vkchi.analysis.forms import Symbol
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.iterations import INDEX_BITS, Iterations, Loops
 from vkchi.analysis.lattice import extent_of
+from vkchi.analysis.sums import Symbol
 from vkchi.ir.core import Op, Value, base_of, is_wide
 from vkchi.ir.ops import WRITES
 from vkchi.tuples import NamedTuple

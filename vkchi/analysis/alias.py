@@ -5,9 +5,10 @@
   field, a temporary, a return slot) is memory of its own too. Array parameters without (ndarray
   arguments) may be the same memory if they store the same scalar, unless both have the attribute
   `apart`.
-- Indices are compared as a value plus a constant: `i + 1` is not `i`, constants differ from each
-  other, `i` may be `j`. One differing axis is enough, for index tuples inside an array's shape lead
-  to distinct places. What lies outside the shape is harmless but holds anything.
+- Indices are compared as a value plus a constant (`sums.split_offset`): `i + 1` is not `i`,
+  constants differ from each other, `i` may be `j`. One differing axis is enough, for index tuples
+  inside an array's shape lead to distinct places. What lies outside the shape is harmless but holds
+  anything.
 - Components: different constants are distinct, all else may meet.
 - In one invocation, and between two synchronisations, memory changes by this invocation's writes
   only. `barrier`, `fence` and every other SYNC op end what is known of global and shared memory.
@@ -24,20 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from vkchi.analysis.sums import Index, split_offset
 from vkchi.errors import InternalError
-from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
 from vkchi.ir.memory_ops import constant_of
-from vkchi.ir.ops import COMPONENTS, READS, SUMS, TABLE, WRITES, Effect
+from vkchi.ir.ops import COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_of
-
-
-class Index(NamedTuple):
-    """A value plus a constant (modulo the value's width), or a constant alone."""
-
-    root: Value | None
-    offset: int
+from vkchi.types import Array, Ptr, Tensor, scalar_of
 
 
 class Place(NamedTuple):
@@ -79,33 +73,6 @@ def address_index(ptr: Op) -> tuple[Index, ...]:
         return (Index(None, constant),)
     root, offset = split_offset(ptr.args[1])
     return (Index(root, (offset + constant) % (1 << scalar_of(ptr.args[1].type).bits)),)
-
-
-def split_offset(v: Value) -> Index:
-    """An index as a value plus a constant."""
-    assert isinstance(v.type, Scalar)
-    width = 1 << v.type.bits
-    offset = 0
-    while True:
-        number = constant_int(v)
-        if number is not None:
-            return Index(None, number + offset)
-        peeled = peel_constant(v)
-        if peeled is None:
-            return Index(v, offset % width)
-        v, offset = peeled[0], offset + peeled[1]
-
-
-def peel_constant(v: Value) -> tuple[Value, int] | None:
-    """What is left of a sum with a constant, and the constant."""
-    if not isinstance(v, Op) or v.kind not in SUMS or len(v.args) < 2:
-        return None
-    a, b = v.args
-    n = constant_int(b)
-    if n is not None:
-        return a, (n if v.kind == "add" else -n)
-    n = constant_int(a)
-    return (b, n) if n is not None and v.kind == "add" else None
 
 
 # --- questions ---------------------------------------------------------------------------------
@@ -196,7 +163,6 @@ def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
 
 # --- what regions do ---------------------------------------------------------------------------
 
-SYNCS = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.SYNC)
 EXITS = frozenset({"report_failure"})
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TypeVar
 
 from vkchi.ir.control import bodies_of, carried_params, deciding_values, first_values, is_loop
-from vkchi.ir.core import Op, Param, Region, Value, base_of, walk
+from vkchi.ir.core import Op, Param, Region, Value, base_of, uses_in, walk
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.types import Array
 
@@ -68,13 +68,11 @@ class Flow:
     """What follows from some values and memory in a region: `found`."""
 
     def __init__(self, body: Region, seeds: Iterable[Value]) -> None:
-        self.uses: dict[Value, list[Op]] = {}
+        self.uses = uses_in(body)
         self.deciding: dict[Value, list[Op]] = {}  # value -> the control ops that it decides
         self.accesses: dict[Value, list[Op]] = {}
         self.owners: dict[Op, Op] = {}  # the `yield` of a body -> its control op
         for op in walk(body):
-            for v in op.args:
-                self.uses.setdefault(v, []).append(op)
             if op.kind in MEMORY:
                 self.accesses.setdefault(base_of(op.args[0]), []).append(op)
             if op.regions:

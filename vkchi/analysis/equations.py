@@ -26,18 +26,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import gcd
 
-from vkchi.analysis.forms import (
+from vkchi.analysis.forms import Digit, all_symbols, is_wide_integer
+from vkchi.analysis.iterations import INDEX_BITS, Iterations, Window
+from vkchi.analysis.lattice import Extent
+from vkchi.analysis.sums import (
     ONE,
-    Digit,
     Monomial,
     Polynomial,
     Symbol,
-    all_symbols,
     as_polynomial,
     freeze,
     is_constant,
     is_least,
-    is_wide_integer,
     minus,
     negative,
     number,
@@ -46,8 +46,6 @@ from vkchi.analysis.forms import (
     symbol,
     times,
 )
-from vkchi.analysis.iterations import INDEX_BITS, Iterations, Window
-from vkchi.analysis.lattice import Extent
 from vkchi.ir.control import Axis
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS
@@ -380,12 +378,10 @@ class Solver:
 
     def comes_round_once(self, op: Op) -> bool:
         """Whether the dividend of a remainder takes no more values in a row than the divisor."""
-        t = op.type
-        dividend, divisor = map(self.forms.of, op.args)
-        assert isinstance(t, Scalar)
         if op.kind not in REMAINDERS:
             return False
-        if not all(self.forms.is_exact(p, t) for p in (dividend, divisor)):
+        dividend, divisor = map(self.forms.exact, op.args)
+        if dividend is None or divisor is None:
             return False
         if op.kind == "rem" and self.forms.interval(dividend)[0] < 0:
             return False

@@ -1,17 +1,16 @@
 """Integers as what they are made of: polynomials in loop indices and in what a launch knows.
 
-A `Polynomial` is a sum of monomials with whole coefficients; a symbol in it stands for one integer:
+A symbol of such a `Polynomial` (`sums`) stands for one integer:
 - a value (a loop's index, an argument, whatever is not made by sums and products), as itself: of
   pure ops with equal operands, wherever they stand, the one that was seen first;
 - `Extent`, of an array's axis;
 - `Digit`, `(p // divisor) % modulus` of a polynomial that is known not to be negative.
 
-What is taken for given: a value of a type of n bits is its polynomial modulo 2**n, for sums,
-differences and products wrap. It is the polynomial itself where that lies in the type (`is_exact`);
-only then anything but sums and products is looked through: quotients, remainders, wider types.
+A value of a type of n bits is its polynomial modulo 2**n, for sums, differences and products wrap.
+It is the polynomial itself where that lies in the type (`exact`); only then anything but sums and
+products is looked through: quotients, remainders, wider types.
 
-Owns: `Forms`, which reads values, and arithmetic of polynomials. Must not know: loops in which
-values differ, what is asked.
+Owns: `Forms`, which reads values. Must not know: loops in which values differ, what is asked.
 
     >>> Forms(ranges).of(op)                # 2 * (i + 1) - n
     {i: 2, 1: 2, n: -1}
@@ -19,29 +18,36 @@ values differ, what is asked.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from itertools import product
+from collections.abc import Hashable, Iterable, Iterator
 
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.lattice import Extent, extent_of
+from vkchi.analysis.sums import (
+    ONE,
+    Frozen,
+    Monomial,
+    Polynomial,
+    Sums,
+    Symbol,
+    Term,
+    as_polynomial,
+    freeze,
+    is_least,
+    number,
+    only_symbol,
+    only_term,
+    symbol,
+    symbols_in,
+    times,
+)
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.intervals import Interval, type_range
-from vkchi.ir.ops import CHOICES, CONVERSIONS, DIVISIONS, REMAINDERS, TABLE, Effect
+from vkchi.ir.ops import CHOICES, CONVERSIONS, DIVISIONS, LINEAR, REMAINDERS, TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Type
 
-Symbol = Hashable  # Value | Extent | Digit
-Monomial = frozenset[tuple[Symbol, int]]  # symbols and their powers
-Polynomial = dict[Monomial, int]
-Frozen = frozenset[tuple[Monomial, int]]
-Term = tuple[Monomial, int]
-ONE: Monomial = frozenset()
 LEAST_BITS = 32
-DEEPEST = 60  # ops from a value to what it is made of; beyond, it is a symbol
-MOST_TERMS = 12
-MOST_FACTORS = 4
 INT_MAX = (1 << 31) - 1
 
 
@@ -59,45 +65,41 @@ class Digit(NamedTuple):
         return [dict(self.of), *map(as_polynomial, terms)]
 
 
-class Forms:
+class Forms(Sums):
     """The polynomials of values, where their ranges are these, and the array has elements."""
 
+    deepest, most_terms, most_factors = 60, 12, 4
+
     def __init__(self, ranges: Intervals, array: Param | None = None) -> None:
+        super().__init__()
         self.ranges, self.array = ranges, array
-        self.known: dict[Value, Polynomial] = {}
         self.keys: dict[Value, Hashable] = {}
         self.first: dict[Hashable, Value] = {}
-        self._depth = 0
 
-    def of(self, v: Value) -> Polynomial:
-        """An integer as a polynomial."""
-        found = self.known.get(v)
-        if found is None:
-            self._depth += 1
-            found = self._read(v)
-            self._depth -= 1
-            self.known[v] = found
-        return found
+    def exact(self, v: Value) -> Polynomial | None:
+        """The polynomial that an integer is, and not only modulo its type's range; None where it
+        might wrap."""
+        p = self.of(v)
+        return p if isinstance(v.type, Scalar) and self.is_exact(p, v.type) else None
 
-    def _read(self, v: Value) -> Polynomial:
-        t = v.type
-        if not is_wide_integer(t) or self._depth > DEEPEST:
+    def read(self, v: Value) -> Polynomial:
+        """The polynomial of a value that was not asked for yet."""
+        if not is_wide_integer(v.type) or self._depth > self.deepest:
             return symbol(v)
         n = constant_int(v)
         found = self.ranges.of(v) if n is None else (n, n)
         if found is not None and found[0] == found[1]:
             return number(found[0])
-        if isinstance(v, Op):
-            made = self._op(v)
-            if made is not None and is_small(made):
-                return made
-        return symbol(self.representative(v))
+        made = self.made(v) if isinstance(v, Op) else None
+        return symbol(self.representative(v)) if made is None else made
 
-    def _op(self, op: Op) -> Polynomial | None:
-        """What an op makes of polynomials; None where that is none."""
-        rule = MADE.get(op.kind)
-        if rule is not None:
-            return rule(*map(self.of, op.args))
+    def made(self, op: Op) -> Polynomial | None:
+        """What an op makes of polynomials; None where that is none, or too much."""
+        made = super().made(op) if op.kind in LINEAR else self._exact_op(op)
+        return made if made is not None and self.is_small(made) else None
+
+    def _exact_op(self, op: Op) -> Polynomial | None:
+        """What an op makes of polynomials that do not wrap."""
         if op.kind in CONVERSIONS:
             return self._converted(op)
         if op.kind in DIVISIONS:
@@ -113,10 +115,8 @@ class Forms:
 
     def _chosen(self, op: Op) -> Polynomial | None:
         """The lesser or the greater, if it is always the same one."""
-        a, b = map(self.of, op.args)
-        t = op.type
-        assert isinstance(t, Scalar)
-        if not self.is_exact(a, t) or not self.is_exact(b, t):
+        a, b = map(self.exact, op.args)
+        if a is None or b is None:
             return None
         low, high = (b, a) if is_least(a, b, self.is_positive) else (a, b)
         if not is_least(high, low, self.is_positive):
@@ -134,17 +134,13 @@ class Forms:
         old, new = op.args[0].type, op.type
         if not is_wide_integer(old) or not isinstance(old, Scalar) or not isinstance(new, Scalar):
             return None
-        p = self.of(op.args[0])
-        return p if new.bits <= old.bits or self.is_exact(p, old) else None
+        return self.of(op.args[0]) if new.bits <= old.bits else self.exact(op.args[0])
 
     def _divided(self, op: Op) -> Polynomial | None:
         """A digit, if the dividend is never negative and the divisor a positive term."""
-        a, b = map(self.of, op.args)
-        term, t = only_term(b), op.type
-        assert isinstance(t, Scalar)
-        if term is None or not self.is_positive_term(term):
-            return None
-        if not self.is_exact(a, t) or not self.is_exact(b, t):
+        a, b = map(self.exact, op.args)
+        term = only_term(b) if b is not None else None
+        if a is None or b is None or term is None or not self.is_positive_term(term):
             return None
         if self.interval(a)[0] < 0:
             return None
@@ -176,7 +172,7 @@ class Forms:
         """The first value seen that is computed like v."""
         if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE:
             return v
-        if self._depth > DEEPEST:
+        if self._depth > self.deepest:
             return v
         made = (v.kind, v.attr, v.type, *map(self.key, v.args))
         return self.first.setdefault(made, v)
@@ -251,97 +247,10 @@ def is_wide_integer(t: Type | None) -> bool:
     return isinstance(t, Scalar) and t.kind in "iu" and t.bits >= LEAST_BITS
 
 
-# --- polynomials ---------------------------------------------------------------------------------
-
-
-def number(n: int) -> Polynomial:
-    """A constant."""
-    return {ONE: n} if n else {}
-
-
-def symbol(s: Symbol) -> Polynomial:
-    """One symbol."""
-    return {frozenset(((s, 1),)): 1}
-
-
-def as_polynomial(term: Term) -> Polynomial:
-    """One term."""
-    return dict([term])
-
-
-def freeze(p: Polynomial) -> Frozen:
-    """A polynomial that can be a key."""
-    return frozenset(p.items())
-
-
-def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
-    """a + b, or a - b."""
-    found = dict(a)
-    for m, c in b.items():
-        found[m] = found.get(m, 0) + sign * c
-    return {m: c for m, c in found.items() if c}
-
-
-def minus(a: Polynomial, b: Polynomial) -> Polynomial:
-    """a - b."""
-    return plus(a, b, -1)
-
-
-def negative(a: Polynomial) -> Polynomial:
-    """-a."""
-    return {m: -c for m, c in a.items()}
-
-
-def times(a: Polynomial, b: Polynomial) -> Polynomial:
-    """a times b."""
-    found: Polynomial = {}
-    for (m, c), (n, d) in product(a.items(), b.items()):
-        both = merged(m, n) if m and n else m or n
-        found[both] = found.get(both, 0) + c * d
-    return {m: c for m, c in found.items() if c}
-
-
-def merged(m: Monomial, n: Monomial) -> Monomial:
-    """The product of two monomials."""
-    powers = Counter(dict(m))
-    powers.update(dict(n))
-    return frozenset(powers.items())
-
-
-def is_small(p: Polynomial) -> bool:
-    """Whether a polynomial has few terms of few factors."""
-    return len(p) <= MOST_TERMS and all(sum(k for _, k in m) <= MOST_FACTORS for m in p)
-
-
-# Ops that make polynomials of polynomials.
-MADE: dict[str, Callable[..., Polynomial]] = {
-    "add": plus, "sub": minus, "mul": times, "neg": negative,
-}  # fmt: skip
-
-
-def only_term(p: Polynomial) -> Term | None:
-    """The term that a polynomial is, if it has one."""
-    return next(iter(p.items())) if len(p) == 1 else None
-
-
-def only_symbol(p: Polynomial) -> Symbol | None:
-    """The symbol that a polynomial is, if it is nothing else."""
-    monomial = next(iter(p), ONE)
-    if len(monomial) != 1 or p != {monomial: 1}:
-        return None
-    ((s, power),) = monomial
-    return s if power == 1 else None
-
-
 def only_digit(p: Polynomial) -> Digit | None:
     """The digit that a polynomial is, if it is nothing else."""
     s = only_symbol(p)
     return s if isinstance(s, Digit) else None
-
-
-def symbols_in(p: Polynomial) -> Iterator[Symbol]:
-    """The symbols of a polynomial, not those inside digits."""
-    return (s for m in p for s, _ in m)
 
 
 def all_symbols(ps: Iterable[Polynomial]) -> Iterator[Symbol]:
@@ -351,24 +260,3 @@ def all_symbols(ps: Iterable[Polynomial]) -> Iterator[Symbol]:
             yield s
             if isinstance(s, Digit):
                 yield from all_symbols(s.parts())
-
-
-def is_constant(p: Polynomial) -> int | None:
-    """The number that a polynomial is, if it is one."""
-    if not p:
-        return 0
-    return p[ONE] if len(p) == 1 and ONE in p else None
-
-
-def is_least(p: Polynomial, q: Polynomial, is_positive: Callable[[Symbol], bool]) -> bool:
-    """Whether p is at least q, whatever the symbols are that are at least 1: written in what they
-    are more than 1, the difference has no negative coefficients."""
-    found: Polynomial = {}
-    for m, c in minus(p, q).items():
-        factors = [s for s, power in m for _ in range(power)]
-        if not all(map(is_positive, factors)):
-            return False
-        for kept in product((True, False), repeat=len(factors)):
-            part = frozenset(Counter(s for s, is_kept in zip(factors, kept) if is_kept).items())
-            found[part] = found.get(part, 0) + c
-    return all(c >= 0 for c in found.values())

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from vkchi.analysis.forms import (
-    Digit,
-    Forms,
+from vkchi.analysis.forms import Digit, Forms, all_symbols
+from vkchi.analysis.host_numbers import host_length
+from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.sums import (
     Polynomial,
     Symbol,
-    all_symbols,
     is_constant,
     minus,
     number,
@@ -25,8 +25,6 @@ from vkchi.analysis.forms import (
     symbols_in,
     times,
 )
-from vkchi.analysis.host_numbers import host_length
-from vkchi.analysis.intervals import Intervals
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import (

@@ -15,9 +15,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vkchi.analysis.footprint import Box, Shaped, is_integer
-from vkchi.analysis.forms import Forms, number
+from vkchi.analysis.forms import Forms
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.segments import Segment
+from vkchi.analysis.sums import number
 from vkchi.analysis.whole import Filling, Sure
 from vkchi.interrupts.bounded import remember
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of

@@ -43,6 +43,7 @@ from vkchi.types import Array, Scalar, Tensor, scalar_of
 DEEPEST = 60  # ops from an index to what it is made of; beyond, nothing is known
 DEEPEST_CONDITION = 16  # steps of logic in a condition
 DEEPEST_SELECT = 3  # selects in selects whose condition is used
+MOST_UNDER = 300  # values looked at anew under conditions of selects, for one that is asked for
 DEEPEST_BACKWARD = 5  # ops from a limited value to what it is made of
 MOST_FACTORS = 8
 INFINITE = INT_MAX << 40
@@ -58,7 +59,7 @@ class Facts:
         self.limits: dict[Sym, Fact] = {}
         self._memo: dict[Key, Fact] = {}
         self._numbers: dict[Sym, int] = {}
-        self._depth = self._selects = self._steps_back = 0
+        self._depth = self._selects = self._steps_back = self._looked = 0
 
     # --- scopes
 
@@ -88,6 +89,7 @@ class Facts:
         found = self._memo.get(key)
         if found is None:
             t = scalar_of(key.type if isinstance(key, Value) else key[0].type)
+            self._looked = self._looked + bool(self._selects) if self._depth else 0
             self._depth += 1
             f = self._compute(key, t) if self._depth <= DEEPEST else top(t)
             self._depth -= 1
@@ -133,7 +135,7 @@ class Facts:
 
     def under(self, condition: Key, truth: bool, key: Key) -> Fact:
         """What is known of a value where a condition is true (or false)."""
-        if self._selects >= DEEPEST_SELECT:
+        if self._selects >= DEEPEST_SELECT or self._looked >= MOST_UNDER:
             return self.of(key)
         self._selects += 1
         saved = self.open()

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.forms import (
+from vkchi.analysis.forms import Digit, Forms
+from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.lattice import Extent, extent_of
+from vkchi.analysis.sums import (
     ONE,
-    Digit,
-    Forms,
     Monomial,
     Polynomial,
     Symbol,
@@ -42,8 +43,6 @@ from vkchi.analysis.forms import (
     symbol,
     times,
 )
-from vkchi.analysis.intervals import Intervals
-from vkchi.analysis.lattice import Extent, extent_of
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, is_wide
 from vkchi.tuples import NamedTuple

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from vkchi.aot import table
 from vkchi.aot.capabilities import caps_of, portable
 from vkchi.aot.export import EXPORTED
@@ -32,10 +30,11 @@ from vkchi.kernel import BoundKernel, Kernel, find_compiled
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import ndarray
 from vkchi.runtime import Arch, current
-from vkchi.signature import REAL, Parameter, describe, read_parameters
+from vkchi.signature import Parameter, describe, read_parameters
 from vkchi.span import Span
 from vkchi.texture import Texture
 from vkchi.types.formats import Format
+from vkchi.types.lazy_numpy import is_real, np
 
 AnyKernel = Kernel | BoundKernel
 
@@ -95,7 +94,7 @@ class Module:
 
     def word_for(self, value: Any) -> str:
         """A template's value as text. Raises ArgumentError for what has none."""
-        if isinstance(value, REAL):
+        if is_real(value):
             return str(value)
         for name, field in self._added.items():
             if field is value:
@@ -329,7 +328,7 @@ def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
         return ("arg", a.name)
     if isinstance(a, bool | np.bool_):
         return ("value", bool(a))
-    if isinstance(a, REAL):
+    if is_real(a):
         return ("value", float(a) if isinstance(a, float | np.floating) else int(a))
     if p.kind == "tensor":
         values = a.to_list() if isinstance(a, Matrix) else np.asarray(a).tolist()

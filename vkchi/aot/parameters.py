@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from vkchi.aot.form import Tree, type_of, type_tree
 from vkchi.errors import ArgumentError
 from vkchi.lang.argpack import ArgPack
@@ -24,6 +22,7 @@ from vkchi.texture import Texture
 from vkchi.types import ndarray as ndarray_type
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.formats import Format, rw_texture, texture
+from vkchi.types.lazy_numpy import np
 from vkchi.types.structs import ArgPackType
 
 GIVEN = Attributes(aligned=MOST_ALIGNED)  # what is known of arrays: those that vkchi makes

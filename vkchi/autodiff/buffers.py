@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.segments import Segment
 from vkchi.autodiff.emit import capped, trip_count
-from vkchi.autodiff.memory import Versions
+from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.sweep import CountingSweep, Kept, Memory, run_parallel
+from vkchi.autodiff.sweep import CountingSweep, Kept, run_segment
 from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.names import COUNT, WIDTH
+from vkchi.ir.ops import LOOPS
 from vkchi.tuples import NamedTuple
 from vkchi.types import cell_of, i32
 
@@ -45,26 +45,13 @@ def describe_saves(primal: Primal, kept: Kept) -> list[Save]:
     """What must be known to size every buffer."""
     found = []
     for loop, values in kept.in_loop.items():
-        around = loops_around(primal, loop)
-        parallel = parallel_around(primal, loop)
+        around = primal.around[loop.regions[-1]]
+        loops = tuple(op for op in around if op.kind in LOOPS)
+        parallel = next((op for op in around if op.kind == "parallel"), None)
         cell = f"{COUNT}{list(kept.in_loop).index(loop)}"
         width = f"{WIDTH}{cell}"
-        found += [Save(kept.buffer(v), around, cell, parallel, width) for v in values]
+        found += [Save(kept.buffer(v), loops, cell, parallel, width) for v in values]
     return found
-
-
-def loops_around(primal: Primal, op: Op) -> tuple[Op, ...]:
-    """The loop and those around it in its invocation, outermost first."""
-    outer = primal.loop_of(primal.stands[op])
-    return (*(loops_around(primal, outer) if outer is not None else ()), op)
-
-
-def parallel_around(primal: Primal, op: Op) -> Op | None:
-    """The `parallel` that an op stands in."""
-    owner = primal.owner.get(primal.stands[op])
-    if owner is None or owner.kind == "parallel":
-        return owner
-    return parallel_around(primal, owner)
 
 
 def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
@@ -75,15 +62,10 @@ def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
     counter = Counter(b, primal, saves)
     with b.region() as body:
         b.span = fn.span
-        sweep = counter.sweep(b.const(0, i32))
+        sweep = counter.sweep(Memory({}, {}), b.const(0, i32))
         for segment in primal.segments:
-            counter.advance(segment)
-            sweep.memory = counter.memory
-            if segment.loop is None:
-                sweep.run(segment.ops)
-                counter.versions.now.update(sweep.memory.late)
-            else:
-                counter.run(segment.loop, sweep)
+            bounds = run_segment(sweep, segment, counter.versions, counter.sweep)
+            counter.note_width(segment.loop, bounds)
         b.emit("yield")
     params = (*fn.params, *counter.versions.params, *counter.cells.values())
     params += tuple(counter.widths.values())
@@ -96,28 +78,21 @@ class Counter:
     def __init__(self, b: Builder, primal: Primal, saves: Sequence[Save]) -> None:
         self.b, self.primal = b, primal
         self.versions = Versions(b, primal)
-        self.memory = Memory({}, {})
         t = cell_of(i32)
         self.cells = {s.loops[-1]: Param(t, s.cell) for s in saves}
         self.widths = {s.loops[-1]: Param(t, s.width) for s in saves if s.parallel is not None}
         self.around = {s.loops[-1]: s.parallel for s in saves}
 
-    def sweep(self, invocation: Value) -> CountingSweep:
+    def sweep(self, memory: Memory, invocation: Value) -> CountingSweep:
         """A replay that counts."""
-        return CountingSweep(self.b, self.primal, self.memory, invocation, self.cells)
+        return CountingSweep(self.b, self.primal, memory, invocation, self.cells)
 
-    def advance(self, segment: Segment) -> None:
-        """Go on to the memory of a segment."""
-        found = dict(self.versions.now)
-        self.memory = Memory(found, self.versions.advance(segment.ops))
-
-    def run(self, op: Op, outer: CountingSweep) -> None:
-        """A parallel loop, and how many iterations it has."""
-        b = self.b
-        bounds = run_parallel(outer, op, self.sweep)
+    def note_width(self, op: Op | None, bounds: Sequence[Value]) -> None:
+        """How many iterations a parallel loop has."""
         for loop, cell in self.widths.items():
             if self.around[loop] is op:
-                b.emit("atomic_max", b.emit("elem", cell), count_columns(b, bounds))
+                place = self.b.emit("elem", cell)
+                self.b.emit("atomic_max", place, count_columns(self.b, bounds))
 
 
 def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:

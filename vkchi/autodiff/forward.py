@@ -18,6 +18,7 @@ from vkchi.autodiff.emit import components, place_in, places_at, store_if, zero
 from vkchi.autodiff.minmax import can_scout, late_roots, scout
 from vkchi.autodiff.nonfinite import spread_nonfinite
 from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
 from vkchi.autodiff.rules import (
     NONDIFF,
@@ -44,7 +45,7 @@ Tangent = "Value | None"
 def forward(fn: Func, differentiable: frozenset[str]) -> Func:
     """The Func with derivatives along the duals of these arrays. Raises GradientError."""
     active = Activity(fn, differentiable)
-    check_bits(fn, active, differentiable)
+    check_bits(Reach(fn), active, differentiable)
     return Forward(fn, active).build()
 
 

@@ -1,12 +1,11 @@
 """Kernels that note what they do to elements of arrays, in arrays of their own, beside doing it.
 
 Owns: `shadow_of`, an i32 for each number of some memory; `instrument`, which adds shadows to a Func
-and what is noted at each access; two uses of it:
-- `watch`: a load puts its number into its element of `NAME..read`, and a store or atomic that finds
-  one there puts it into its own element of `broken`. Source: Taichi's documentation, global data
-  access rule 1;
+and what is done to them at each access, as a `Note` says; two uses of it:
+- `watch`: a load puts its number into its element of `NAME..read`, and a store or atomic notes what
+  it finds there. Source: Taichi's documentation, global data access rule 1;
 - `mark`: what was stored is marked in `NAME..marks`, and accesses after which doing the kernel
-  again is something else put their number into `stale` (`tape.recompute_safety` says which).
+  again is something else note that they are (`tape.recompute_safety` says which).
 
 Must not know: launches.
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
-from vkchi.autodiff.emit import components, place_in, store_if, zero
+from vkchi.autodiff.emit import components, place_in, zero
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.names import MARKS, READ
@@ -25,19 +24,28 @@ from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar
 
-BROKEN = ".broken"  # numbers of loads, by what breaks the rules
-STALE = ".stale"  # a number of an op
+NOTED = ".noted"  # an element for each access that notes something
 STORES = kinds_with(Trait.REPLACES)
 
 
 class Instrumented(NamedTuple):
-    """The Func, its shadows by array, the ops that it has numbers or elements for, in order, and,
-    of watched ones, the loads."""
+    """The Func, its shadows by array, the ops that have an element of `NOTED`, in order, and, of
+    watched ones, the loads."""
 
     func: Func
     shadows: dict[str, Param]
     ops: tuple[Op, ...]
     reads: tuple[Op, ...] = ()
+
+
+class Note(NamedTuple):
+    """What is done at an access: it notes the greatest number that it `finds` in its shadow, or
+    (False) 1 if some are 0; then it `puts` a number there, unless that is 0. If `is_dropped`, that
+    is all: memory stays as it is, and what the op gives is 0."""
+
+    finds: bool | None = None
+    puts: int = 0
+    is_dropped: bool = False
 
 
 def shadow_of(root: Value) -> Array:
@@ -56,47 +64,49 @@ def shadow_of(root: Value) -> Array:
     return Array.of(elem, t.ndim, t.shape, Layout(*plain[:3], origin))
 
 
-Note = Callable[[Builder, Op, Value], "Sequence[Value] | None"]
-
-
-def instrument(fn: Func, title: str, shadows: dict[str, Param], more: Param, note: Note) -> Func:
-    """The Func with these shadows, by array, and one parameter more. `note` is asked at each access
-    of the arrays, with its place in the shadow; it may give what stands for the op."""
+def instrument(
+    fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], Note]
+) -> Instrumented:
+    """The Func with shadows of the arrays of these names, and the parameter `NOTED`."""
+    noted = Param(Array.of(i32, 1), NOTED)
+    shadows = {p.name: Param(shadow_of(p), p.name + suffix) for p in fn.params if p.name in names}
+    ops: list[Op] = []
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         root = base_of(args[0]) if args and op.kind in MEMORY else None
         if not isinstance(root, Param) or root.name not in shadows:
             return None
-        return note(b, op, place_in(b, args[0], shadows[root.name], lambda v: v))
+        place, note = place_in(b, args[0], shadows[root.name], lambda v: v), rule(op)
+        assert isinstance(place.type, Ptr)
+        if note.finds is not None:
+            emit_finding(b, place, b.emit("elem", noted, b.const(len(ops), i32)), note.finds)
+            ops.append(op)
+        if note.puts:
+            b.emit("store", place, b.const(note.puts, place.type.elem))
+        return tuple([zero(b, v.type) for v in op.results]) if note.is_dropped else None
 
-    func = rebuild(fn, visit)
-    return Func(f"{fn.name}.{title}", (*fn.params, *shadows.values(), more), func.body, fn.span)
+    body = rebuild(fn, visit).body
+    params = (*fn.params, *shadows.values(), noted)
+    return Instrumented(Func(f"{fn.name}.{title}", params, body, fn.span), shadows, tuple(ops))
 
 
-def shadows_of(fn: Func, names: Container[str], suffix: str) -> dict[str, Param]:
-    """Shadows of the arrays of these names."""
-    return {p.name: Param(shadow_of(p), p.name + suffix) for p in fn.params if p.name in names}
+def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
+    """Note what stands in a shadow, or that something does not."""
+    for found in components(b, b.emit("load", place)):
+        b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
 
 def watch(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
     """The Func that watches the arrays of these names. Its loads are numbered from `first` on."""
-    broken = Param(Array.of(i32, 1), BROKEN)
-    shadows = shadows_of(fn, names, READ)
     reads: list[Op] = []
-    ops: list[Op] = []
 
-    def note(b: Builder, op: Op, place: Value) -> None:
-        assert isinstance(place.type, Ptr)
-        if op.kind == "load":
-            reads.append(op)
-            b.emit("store", place, b.const(first + len(reads) - 1, place.type.elem))
-            return
-        for part in components(b, b.emit("load", place)):
-            b.emit("atomic_max", b.emit("elem", broken, b.const(len(ops), i32)), part)
-        ops.append(op)
+    def rule(op: Op) -> Note:
+        if op.kind != "load":
+            return Note(finds=True)
+        reads.append(op)
+        return Note(puts=first + len(reads) - 1)
 
-    func = instrument(fn, "watched", shadows, broken, note)
-    return Instrumented(func, shadows, tuple(ops), tuple(reads))
+    return instrument(fn, "watched", names, READ, rule)._replace(reads=tuple(reads))
 
 
 def mark(
@@ -105,39 +115,16 @@ def mark(
     """The Func that marks what it stores in the arrays of these names, and in those that are
     settled, which it does not write, what it reads; `reading` are the ops whose effect depends on
     what they find in memory."""
-    stale = Param(cell_of(i32), STALE)
-    shadows = shadows_of(fn, names, MARKS)
-    ops: list[Op] = []
 
-    def note(b: Builder, op: Op, place: Value) -> Sequence[Value] | None:
-        assert isinstance(place.type, Ptr)
-        root = base_of(op.args[0])
-        is_settled, is_write = root.name in settled, op.kind in WRITES
-        if is_write if is_settled else op in reading:
-            ops.append(op)
-            report(b, place, stale, len(ops), marked=is_settled)
-        if op.kind in ({"load"} if is_settled else STORES):
-            b.emit("store", place, b.const(1, place.type.elem))
-        if is_settled and is_write:
-            assert op.type is not None
-            return (zero(b, op.type),)
-        return None
+    def rule(op: Op) -> Note:
+        if base_of(op.args[0]).name in settled:
+            is_write = op.kind in WRITES
+            return Note(True, 0, is_dropped=True) if is_write else Note(None, 1)
+        return Note(False if op in reading else None, int(op.kind in STORES))
 
-    func = instrument(without_reports(fn), "marked", shadows, stale, note)
-    return Instrumented(func, shadows, tuple(ops))
+    return instrument(without_reports(fn), "marked", names, MARKS, rule)
 
 
 def without_reports(fn: Func) -> Func:
     """The Func without what it prints and checks."""
     return rebuild(fn, lambda b, op, args: () if effect_of(op.kind) is Effect.REPORT else None)
-
-
-def report(b: Builder, place: Value, stale: Param, number: int, *, marked: bool) -> None:
-    """Put the number into `stale` if something at a place is marked, or something is not. Any that
-    is put there will do."""
-    marks = b.emit("load", place)
-    size = marks.type.size if isinstance(marks.type, Tensor) else 1
-    count = b.emit("sum", marks) if isinstance(marks.type, Tensor) else marks
-    cond = ("gt", 0) if marked else ("lt", size)
-    is_hit = b.emit(cond[0], count, b.const(cond[1], i32))
-    store_if(b, is_hit, b.emit("elem", stale), b.const(number, i32))

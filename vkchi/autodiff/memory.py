@@ -1,7 +1,7 @@
-"""Memory in gradients: copies of what segments change, and the arrays of adjoints.
+"""Memory in gradients: copies of what segments change.
 
-Owns: `Versions` (which array holds a root's contents, segment by segment), `Adjoints`. Must not
-know: values, rules.
+Owns: `Versions` (which array holds a root's contents, segment by segment), copies of arrays. Must
+not know: values, rules.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from vkchi.analysis.alias import kinds_of_writes
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.names import ADJOINT, SCRATCH
+from vkchi.ir.names import SCRATCH
 from vkchi.types import Array, i32
+
+
+class Memory:
+    """Which array stands for a root in a sweep: `early` as the segment found it, `late` after."""
+
+    def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
+        self.early, self.late = early, late
 
 
 class Versions:
@@ -26,11 +33,12 @@ class Versions:
         self.copies: dict[str, str] = {}
         self.params: list[Param] = []
 
-    def advance(self, ops: Iterable[Op]) -> dict[Value, Value]:
-        """Copies of the roots that these ops write, which hold the contents from now on."""
-        late = self.copy_written(ops, self.now)
+    def advance(self, ops: Iterable[Op]) -> Memory:
+        """The memory of a segment of these ops: copies of the roots that it writes hold the
+        contents from now on."""
+        found, late = dict(self.now), self.copy_written(ops, self.now)
         self.now.update(late)
-        return late
+        return Memory(found, late)
 
     def copy_for(self, op: Op, found: dict[Value, Value]) -> dict[Value, Value]:
         """Copies of the roots that a loop writes, for its reverse to change."""
@@ -89,19 +97,3 @@ def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None
 def index_names(count: int) -> list[str]:
     """Names for the indices of so many axes."""
     return [chr(ord("i") + k) for k in range(count)]
-
-
-class Adjoints:
-    """The adjoint of every differentiable array: a parameter of its type, `NAME..adjoint`."""
-
-    def __init__(self, primal: Primal) -> None:
-        self.primal = primal
-        self.arrays: dict[Param, Param] = {}
-
-    def array(self, root: Param) -> Param | None:
-        """The array of adjoints, or None for an array without gradient."""
-        if root not in self.primal.active.sources:
-            return None
-        if root not in self.arrays:
-            self.arrays[root] = root.companion(root.name + ADJOINT)
-        return self.arrays[root]

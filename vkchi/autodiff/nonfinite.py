@@ -64,7 +64,8 @@ def find_counting(primal: Primal) -> set[Value]:
     sums or into values that count."""
     links: dict[Value, list[Slots]] = {}
     for region in regions_of(primal.fn.body):
-        for v, slots in links_in(region, primal.owner.get(region)):
+        owner = primal.around[region][-1:]
+        for v, slots in links_in(region, owner[0] if owner else None):
             if primal.home.get(v) is region:
                 links.setdefault(v, []).append(slots)
     return largest(links)

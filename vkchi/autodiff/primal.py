@@ -23,34 +23,41 @@ from vkchi.analysis.segments import find_late, find_segments
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
-class Primal:
-    """A Func and what is known of it. `differentiable` names the arrays with gradients. The arrays
-    `settled` are not to be written again; what the arrays `begun` held is nothing to the kernel."""
+class Request(NamedTuple):
+    """What a gradient is asked for: by the arrays of the names `differentiable`. The arrays
+    `settled` it finds as the kernel left them, the arrays `constant` hold no derivative before. A
+    derivative that gets lost is an error, or, if `missing` is `warn`, a warning."""
 
-    def __init__(
-        self,
-        fn: Func,
-        differentiable: frozenset[str],
-        settled: frozenset[str] = frozenset(),
-        begun: frozenset[str] = frozenset(),
-    ) -> None:
-        self.fn, self.differentiable = fn, differentiable
-        self.settled: set[Value] = {p for p in fn.params if p.name in settled}
+    differentiable: frozenset[str]
+    settled: frozenset[str] = frozenset()
+    constant: frozenset[str] = frozenset()
+    missing: str = "error"
+
+
+class Primal:
+    """A Func and what is known of it. Arrays that are `settled` are not to be written again; what
+    the arrays `begun` held is nothing to the kernel."""
+
+    def __init__(self, fn: Func, request: Request, begun: frozenset[str]) -> None:
+        self.fn, self.differentiable = fn, request.differentiable
+        self.settled: set[Value] = {p for p in fn.params if p.name in request.settled}
         self.home: dict[Value, Region] = {}
-        self.owner: dict[Region, Op] = {}
+        self.around: dict[Region, tuple[Op, ...]] = {}  # what a region stands in, outermost first
         self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved
         self.trips: dict[Op, Param] = {}  # while -> how often it went round
-        self.stands: dict[Op, Region] = {}  # control op -> the region it is in
-        self._place(fn.body, is_in_loop=False)
+        self._place(fn.body, ())
         self.segments = find_segments(fn)
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
-        self.active = Activity(fn, differentiable, constant=begun)
+        self.active = Activity(fn, self.differentiable, constant=begun | request.constant)
 
-    def _place(self, region: Region, *, is_in_loop: bool) -> None:
+    def _place(self, region: Region, around: tuple[Op, ...]) -> None:
+        self.around[region] = around
+        is_in_loop = any(op.kind in LOOPS for op in around)
         self.home.update(dict.fromkeys(region.params, region))
         for op in region.ops:
             for v in op.results:
@@ -60,8 +67,7 @@ class Primal:
             if op.kind == "while":
                 self.trips[op] = self._count(f"trips.{len(self.trips)}", region)
             for inner in op.regions:
-                self.owner[inner], self.stands[op] = op, region
-                self._place(inner, is_in_loop=op.kind in LOOPS or (is_in_loop and op.kind == "if"))
+                self._place(inner, (*around, op))
 
     def _count(self, name: str, region: Region) -> Param:
         param = Param(i32, name)
@@ -85,25 +91,15 @@ class Primal:
             return all(self.can_repeat(x) for r in op.regions for x in r.ops if x.kind != "yield")
         return TABLE[op.kind].effect is Effect.PURE
 
-    def loop_of(self, region: Region | None) -> Op | None:
-        """The innermost `for` or `while` around what stands in a region, up to the invocation."""
-        while region is not None:
-            op = self.owner.get(region)
-            if op is None or op.kind == "parallel":
-                return None
-            if op.kind in LOOPS:
-                return op
-            region = self.stands[op]
-        return None
-
 
 class Activity(Flow):
     """Which values and roots are active.
 
-    `values` and `roots` hold them; `escapes` maps array parameters without a gradient, which an
-    active value is put into all the same, to the op that does so; `stores` those with one. Besides
-    what stands in `sources`, but for those that hold what is `constant`, the values `seeds` are
-    active from the start. Of arrays without gradient `readers` says which reads see a write.
+    `values` and `roots` hold them; `writes` are the ops that put them into arrays; `escapes` maps
+    array parameters without a gradient, which an active value is put into all the same, to the op
+    that does so; `stores` those with one. Besides what stands in `sources`, but for those that hold
+    what is `constant`, the values `seeds` are active from the start. Of arrays without gradient
+    `readers` says which reads see a write.
     """
 
     def __init__(
@@ -120,13 +116,16 @@ class Activity(Flow):
         super().__init__(fn.body, {*seeds, *(p for p in given if p.name not in constant)})
         self.roots = set(filter(is_memory, self.found))
         self.values = self.found - self.roots
+        self.writes = [
+            op for op in walk(fn.body)
+            if op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
+            if not self.values.isdisjoint(op.args[1:])
+        ]  # fmt: skip
         self.escapes: dict[str, Op] = {}
         self.stores: dict[str, Op] = {}
-        for op in walk(fn.body):
-            root = base_of(op.args[0]) if op.kind in WRITES else None
-            if isinstance(root, Param) and not self.values.isdisjoint(op.args[1:]):
-                found = self.stores if root in self.sources else self.escapes
-                found.setdefault(root.name, op)
+        for op in self.writes:
+            found = self.stores if base_of(op.args[0]) in self.sources else self.escapes
+            found.setdefault(name_under(op), op)
 
     def __contains__(self, v: object) -> bool:
         return v in self.values
@@ -164,6 +163,13 @@ class Bits(Activity):
 
     def _may_be_active(self, op: Op) -> bool:
         return bool(op.results) and self._is_kind(op)
+
+
+def name_under(op: Op) -> str:
+    """The name of the array that an op writes to."""
+    root = base_of(op.args[0])
+    assert isinstance(root, Param)
+    return root.name
 
 
 def is_smooth_array(p: Param) -> bool:

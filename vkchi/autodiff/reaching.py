@@ -1,16 +1,21 @@
 """Where what a kernel puts into arrays goes on: which reads may see it, what depends on those.
 
-Owns: `Reach`, of one Func. What is written is seen by later reads of its segment, and by those of
-later segments up to the first that is proved to overwrite the whole array (`whole`).
+Owns: `Reach`, of one Func; `Outflows`, where it puts derivatives, call by call: with the numbers
+and shapes that are given, and where some arrays are known to hold constants. What is written is
+seen by later reads of its segment, and by those of later segments up to the first that is proved to
+overwrite the whole array (`whole`).
 
-Must not know: gradients, tapes.
+Must not know: how gradients are built, tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from functools import cached_property
+from collections.abc import Container, Iterator, Mapping
+from functools import cache, cached_property
 
+from vkchi.analysis.conditions import Guards, guards_of, may_hold
+from vkchi.analysis.dataflow import closure
+from vkchi.analysis.footprint import Footprint, Shaped
 from vkchi.analysis.must_write import (
     Covered,
     Covers,
@@ -21,12 +26,12 @@ from vkchi.analysis.must_write import (
 )
 from vkchi.analysis.segments import Segment, find_late, find_segments
 from vkchi.analysis.whole import Whole
-from vkchi.autodiff.primal import Activity, Bits
+from vkchi.autodiff.primal import Activity, Bits, name_under
 from vkchi.autodiff.rules import is_smooth
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.ops import CONVERSIONS, READS, UPDATES, WRITES
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array
+from vkchi.types import Array, u1
 
 Spread = tuple[dict[str, Op], set[Value]]
 
@@ -46,8 +51,8 @@ class Reach:
         self.number = {op: s.number for s in self.segments for op in ops_in(s)}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.params = {p.name: p for p in fn.params if isinstance(p.type, Array)}
-        self.known: dict[tuple[frozenset[Value], type[Activity]], Spread] = {}
-        self.read: dict[tuple[Value, int], frozenset[Value]] = {}
+        self.spread, self.read = cache(self._spread), cache(self._readers)
+        self.written_of = cache(self._written_of)
 
     @cached_property
     def covers(self) -> Covers:
@@ -106,10 +111,7 @@ class Reach:
     def readers(self, op: Op) -> frozenset[Value]:
         """The loads, and atomics that return something, that may see what a write puts into an
         array."""
-        key = base_of(op.args[0]), self.number[op]
-        if key not in self.read:
-            self.read[key] = self._readers(*key)
-        return self.read[key]
+        return self.read(base_of(op.args[0]), self.number[op])
 
     def _readers(self, root: Value, number: int) -> frozenset[Value]:
         ends = self.ends.get(root.name, ()) if isinstance(root, Param) else ()
@@ -150,37 +152,22 @@ class Reach:
         """Where the bits of active values are taken."""
         return [op for op in walk(self.fn.body) if op.kind == "bitcast" and op.args[0] in active]
 
-    def spread(self, seeds: frozenset[Value], kind: type[Activity]) -> Spread:
-        """Where values of a kind go on, through arrays too: the arrays and the values."""
-        key = (seeds, kind)
-        if key not in self.known:
-            self.known[key] = self._spread(*key)
-        return self.known[key]
-
     def _spread(self, seeds: frozenset[Value], kind: type[Activity]) -> Spread:
+        """Where values of a kind go on, through arrays too: the arrays and the values."""
         found: dict[str, Op] = {}
         active = kind(self.fn, frozenset(), seeds, readers=self.readers)
-        for op in self.writes(active):
+        for op in active.writes:
             name = name_under(op)
             if name not in found or (self.stays(op) and not self.stays(found[name])):
                 found[name] = op
         return found, active.values
-
-    def writes(self, active: Activity) -> list[Op]:
-        """The ops that put active values into arrays."""
-        return [
-            op
-            for op in walk(self.fn.body)
-            if op.kind in WRITES and isinstance(base_of(op.args[0]), Param)
-            if not active.values.isdisjoint(op.args[1:])
-        ]
 
     def lasting(self, active: Activity, skipped: Container[Op] = ()) -> dict[str, Op]:
         """The arrays without gradient that hold an active value when the kernel ends, or what was
         made of one that went through such an array; and an op that puts it there, none of those
         that are `skipped`."""
         found: dict[str, Op] = {}
-        for op in self.writes(active):
+        for op in active.writes:
             if op in skipped:
                 continue
             if base_of(op.args[0]) not in active.sources:
@@ -199,25 +186,89 @@ class Reach:
     def losses(self, active: Activity, differentiable: frozenset[str]) -> Iterator[tuple[Op, Op]]:
         """Pairs of writes: an active value is put into an array without gradient, and what was read
         out of it into one of those that have one."""
-        todo = [op for op in self.writes(active) if base_of(op.args[0]) not in active.sources]
-        done: set[frozenset[Value]] = set()
-        while todo:
-            op = todo.pop(0)
-            read = self.readers(op)
-            if read and read not in done:
-                done.add(read)
-                for late in self.writes(Activity(self.fn, frozenset(), read)):
-                    if name_under(late) in differentiable:
-                        yield op, late
-                    else:
-                        todo.append(late)
+
+        def follow(op: Op) -> list[Op]:
+            return [late for late in self.later(op) if name_under(late) not in differentiable]
+
+        first = (op for op in active.writes if base_of(op.args[0]) not in active.sources)
+        lost = closure(first, follow)
+        seen: dict[frozenset[Value], Op] = {}
+        for op in walk(self.fn.body) if lost else ():
+            if op in lost:
+                seen.setdefault(self.readers(op), op)
+        for op in seen.values():
+            for late in self.later(op):
+                if name_under(late) in differentiable:
+                    yield op, late
+
+    def later(self, op: Op) -> list[Op]:
+        """The writes of what is computed from what a write puts into an array."""
+        return self.written_of(self.readers(op))
+
+    def _written_of(self, seeds: frozenset[Value]) -> list[Op]:
+        return Activity(self.fn, frozenset(), seeds).writes if seeds else []
 
 
-def name_under(op: Op) -> str:
-    """The name of the array that an op writes to."""
-    root = base_of(op.args[0])
-    assert isinstance(root, Param)
-    return root.name
+NONE: frozenset[Op] = frozenset()
+
+
+class Outflow(NamedTuple):
+    """The arrays with a gradient that a call puts derivatives into, and the ops that do so; those
+    without that hold some afterwards, or bits of such values."""
+
+    stores: Mapping[str, Op]
+    escapes: Mapping[str, Op]
+    bits: Mapping[str, Op]
+
+
+class Outflows(Reach):
+    """Where a kernel puts derivatives by the arrays `names`, call by call."""
+
+    def __init__(self, fn: Func, names: frozenset[str]) -> None:
+        super().__init__(fn)
+        self.names = names
+        self.known: dict[tuple[frozenset[str], frozenset[Op]], Outflow] = {}
+
+    @cached_property
+    def guards(self) -> dict[Op, Guards]:
+        """The writes that stand under conditions."""
+        return {op: g for op, g in guards_of(self.fn.body) if op.kind in WRITES}
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What numbers are known of a call."""
+        return Footprint(self.fn, (), ())
+
+    def of(
+        self,
+        numbers: Mapping[str, int],
+        arrays: Mapping[str, Shaped],
+        constant: frozenset[str] = frozenset(),
+    ) -> Outflow:
+        """That of a call which finds constants in some arrays."""
+        key = constant, self._skipped(numbers, arrays) if self._find(constant).escapes else NONE
+        return self._find(*key)
+
+    def _find(self, constant: frozenset[str], skipped: frozenset[Op] = frozenset()) -> Outflow:
+        if (constant, skipped) not in self.known:
+            active = Activity(self.fn, self.names, constant=constant | self.begun())
+            escapes = self.lasting(active, skipped) if active.escapes else {}
+            found = Outflow(active.stores, escapes, self.lasting_bits(active))
+            self.known[constant, skipped] = found
+        return self.known[constant, skipped]
+
+    def _skipped(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> frozenset[Op]:
+        """The writes that a call does not do, for it does not take their branch."""
+        if not self.guards:
+            return NONE
+        shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        ranges = self.footprint.ranges(numbers, shapes)
+        truths = [p for p in self.fn.params if p.type is u1]
+        ranges.found |= {p: (numbers[p.name],) * 2 for p in truths if p.name in numbers}
+        return frozenset(
+            op for op, guards in self.guards.items()
+            if not all(may_hold(v, t, ranges) for v, t in guards)
+        )  # fmt: skip
 
 
 def ops_in(segment: Segment) -> Iterator[Op]:

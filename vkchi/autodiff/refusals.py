@@ -8,40 +8,35 @@ gradient; `depends_on_order`. Must not know: how gradients are built.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array
-from vkchi.autodiff.reaching import Reach, name_under
+from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array, name_under
+from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError, GradientWarning
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
+from vkchi.span import Span
 
 WORDS = {"grad": "gradient", "dual": "derivative"}
 
 
-def lost_in(primal: Primal) -> Iterator[GradientError]:
-    """The errors for arrays without gradients that a derivative flows through: an active value is
-    put into them, and they are read again later for something that has a derivative."""
-    for op, reader in Reach(primal.fn).losses(primal.active, primal.differentiable):
-        yield lost(name_under(op), op, reader)
-
-
-def check_lost(primal: Primal, missing: str = "error") -> None:
-    """Raises GradientError if a derivative flows through an array that has none; with `missing`
+def check_lost(primal: Primal, reach: Reach, missing: str) -> None:
+    """Raises GradientError if a derivative flows through an array that has none: an active value is
+    put into it, and it is read again later for something that has a derivative. With `missing`
     being `warn`, says so instead: it counts as a constant."""
-    for error in lost_in(primal):
-        if missing != "warn":
-            raise error
-        warn_lost(error, {})
+    for op, reader in reach.losses(primal.active, primal.differentiable):
+        let_pass(lost(name_under(op), reader, PUT_THERE, op.span), missing, {})
 
 
-def warn_lost(error: GradientError, registry: dict[Any, Any]) -> None:
-    """Say in a warning what `missing_gradient="warn"` lets pass, at the line that reads it."""
+def let_pass(error: GradientError, missing: str, registry: dict[Any, Any]) -> None:
+    """Raises the error, unless `missing` is `warn`: then a warning says so, at the line that
+    reads."""
+    if missing != "warn":
+        raise error
     span = error.span
     if span is not None:
         text = error.sentence.removesuffix(": it would be lost")
@@ -49,10 +44,9 @@ def warn_lost(error: GradientError, registry: dict[Any, Any]) -> None:
         warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
 
 
-def check_bits(fn: Func, active: Activity, differentiable: frozenset[str]) -> None:
+def check_bits(reach: Reach, active: Activity, differentiable: frozenset[str]) -> None:
     """Raises GradientError if a derivative flows through the bits of a number: what is computed
     with them changes with the number, but no rule says how."""
-    reach = Reach(fn)
     seeds = reach.taken_bits(active)
     if not seeds:
         return
@@ -103,33 +97,31 @@ def runs_once(loop: Op) -> bool:
     return 0 in [max(0, n) for n in known] or (len(known) == len(lengths) and max(known) <= 1)
 
 
-def lost(name: str, op: Op, reader: Op, need: str = "grad") -> GradientError:
-    """The error for an array that a derivative flows through and that has no gradient or dual."""
+PUT_THERE = "a value with a derivative is put there"
+
+
+def lost(name: str, reader: Op, why: str, span: Span | None, need: str = "grad") -> GradientError:
+    """The error for an array that a derivative flows through and that has no gradient or dual:
+    what puts a value there, and what reads it."""
     return GradientError(
         f"the {WORDS[need]} flows through `{name}`, which has none: it would be lost", reader.span,
-        notes=(("a value with a derivative is put there", op.span),), help=help_for(name, need),
+        notes=((why, span),),
+        help=f"make `{name}` a field{' or ndarray' if need == 'grad' else ''} with "
+        f"needs_{need}=True, or put ti.stop_grad(...) around the value for a constant (ti.init("
+        "missing_gradient='warn') takes all such arrays for constants)",
     )  # fmt: skip
-
-
-def help_for(name: str, need: str) -> str:
-    """What to do about it."""
-    return (
-        f"make `{name}` a field{' or ndarray' if need == 'grad' else ''} with needs_{need}=True, "
-        "or put ti.stop_grad(...) around the value for a constant (ti.init(missing_gradient="
-        "'warn') takes all such arrays for constants)"
-    )
 
 
 def check_repeatable(fn: Func) -> None:
     """Raises GradientError if a gradient's Func, freed of what is not read, does again what cannot
     be done again."""
-    used = used_in(fn.body)
-    for op, is_parallel in ops_of(fn.body):
+    used, shared = used_in(fn.body), in_parallel(fn)
+    for op in walk(fn.body):
         if op.kind == "random":
             raise gone(op)
         if RULES[op.kind] is SHARED:
             raise refuse(op)
-        if is_parallel and op.kind in UPDATES and op in used and is_copy(base_of(op.args[0])):
+        if op.kind in UPDATES and op in used and op in shared and is_copy(base_of(op.args[0])):
             raise gone(op)
 
 
@@ -162,9 +154,12 @@ def depends_on_order(fn: Func) -> bool:
     """Whether a kernel may leave something else each time: what an atomic operation returns, as a
     counter does, tells which iteration came first."""
     used = used_in(fn.body)
-    return any(
-        is_parallel and op.kind in UPDATES and op in used for op, is_parallel in ops_of(fn.body)
-    )
+    return any(op.kind in UPDATES and op in used for op in in_parallel(fn))
+
+
+def in_parallel(fn: Func) -> set[Op]:
+    """The ops that iterations of parallel loops do."""
+    return {x for op in fn.body.ops if op.kind == "parallel" for x in walk(op.regions[0])}
 
 
 def is_adjoint(root: Value) -> bool:
@@ -177,11 +172,3 @@ def is_copy(root: Value) -> bool:
     if isinstance(root, Param):
         return root.name.startswith(SCRATCH)
     return not (isinstance(root, Op) and is_adjoint(root))
-
-
-def ops_of(region: Region, *, is_parallel: bool = False) -> Iterator[tuple[Op, bool]]:
-    """Every op, and whether it stands in a `parallel`."""
-    for op in region.ops:
-        yield op, is_parallel
-        for inner in op.regions:
-            yield from ops_of(inner, is_parallel=is_parallel or op.kind == "parallel")

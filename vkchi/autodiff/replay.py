@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from vkchi.analysis.loop_bounds import Nest, nest_of, widest
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.emit import as_i32, trip_count
+from vkchi.autodiff.refusals import in_parallel
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
@@ -62,11 +63,8 @@ def split(loops: Loops) -> tuple[Op | None, Loops]:
 
 def find_ops(fn: Func) -> set[Op]:
     """The ops that give something else the next time, and whose result is used."""
-    used = used_in(fn.body)
-    loops = [op.regions[0] for op in fn.body.ops if op.kind == "parallel"]
     found = {op for op in walk(fn.body) if op.kind == "random"}
-    found |= {op for region in loops for op in walk(region) if op.kind in UPDATES}
-    return found & used
+    return (found | {op for op in in_parallel(fn) if op.kind in UPDATES}) & used_in(fn.body)
 
 
 def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tuple[Op, Loops]]:

@@ -41,17 +41,18 @@ from vkchi.analysis.segments import Segment
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
-from vkchi.autodiff.memory import Adjoints, Versions
+from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.nonfinite import NonFinite
-from vkchi.autodiff.primal import Primal
-from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.primal import Primal, Request
+from vkchi.autodiff.reaching import Outflows
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes
-from vkchi.autodiff.sweep import Kept, Memory, Replay, Sweep, run_parallel
+from vkchi.autodiff.sweep import Kept, Sweep, run_parallel, run_segment
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.ir.names import ADJOINT
 from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
 from vkchi.tuples import NamedTuple
@@ -61,7 +62,7 @@ from vkchi.types import Array, Ptr, Scalar, i32
 class Gradient(NamedTuple):
     """`func` as specified; `counting` finds the cells that `saves` name; `copies` maps `.scratch.*`
     parameters to the primal array of the same type and shape; `adjoints` maps array names to the
-    names of their adjoints."""
+    names of their adjoints; `outflows` says where calls put derivatives."""
 
     func: Func
     counting: Counting | None
@@ -69,6 +70,7 @@ class Gradient(NamedTuple):
     copies: dict[str, str]
     adjoints: dict[str, str]
     primal: Primal
+    outflows: Outflows
 
     def saves_used(self) -> tuple[Save, ...]:
         """The buffers that `func` still has."""
@@ -76,33 +78,20 @@ class Gradient(NamedTuple):
         return tuple(s for s in self.saves if s.param in params)
 
 
-def survey(
-    fn: Func,
-    differentiable: frozenset[str],
-    settled: frozenset[str] = frozenset(),
-    constant: frozenset[str] = frozenset(),
-    missing: str = "error",
-) -> Primal:
+def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
     """What is known of a Func to differentiate. Raises GradientError where a derivative is lost, or
-    warns, where that is what `missing` says."""
+    warns, where that is what is asked for."""
     fn = move_conditions(fn)
-    primal = Primal(fn, differentiable, settled, Reach(fn).begun() | constant)
-    check_lost(primal, missing)
-    check_bits(primal.fn, primal.active, differentiable)
-    return primal
+    reach = Outflows(fn, request.differentiable)
+    primal = Primal(fn, request, reach.begun())
+    check_lost(primal, reach, request.missing)
+    check_bits(reach, primal.active, primal.differentiable)
+    return primal, reach
 
 
-def reverse(
-    fn: Func,
-    differentiable: frozenset[str],
-    settled: frozenset[str] = frozenset(),
-    constant: frozenset[str] = frozenset(),
-    missing: str = "error",
-) -> Gradient:
-    """The gradient of an unsplit Func by its arrays with these names. The arrays `settled` it finds
-    as the kernel left them, the arrays `constant` hold no derivative before. Raises GradientError.
-    """
-    primal = survey(fn, differentiable, settled, constant, missing)
+def reverse(fn: Func, request: Request) -> Gradient:
+    """The gradient of an unsplit Func. Raises GradientError."""
+    primal, outflows = survey(fn, request)
     kept = Kept(primal)
     made = Reverse(primal, kept)
     func = made.build()
@@ -111,8 +100,8 @@ def reverse(
         func = made.build()
     saves = tuple(describe_saves(primal, kept))
     counting = build_counting(primal, saves)
-    adjoints = {p.name: q.name for p, q in made.adjoints.arrays.items()}
-    return Gradient(func, counting, saves, made.versions.copies, adjoints, primal)
+    adjoints = {p.name: q.name for p, q in made.adjoints.items()}
+    return Gradient(func, counting, saves, made.versions.copies, adjoints, primal, outflows)
 
 
 class State(NamedTuple):
@@ -130,7 +119,7 @@ class Reverse:
         self.nonfinite = NonFinite(primal)
         self.b = Builder()
         self.versions = Versions(self.b, primal)
-        self.adjoints = Adjoints(primal)
+        self.adjoints: dict[Param, Param] = {}
         self.scopes = Scopes(self.b, primal, kept)
         self.writes: list[Op] = []  # of the loop being reversed
         self.after: dict[Value, Value] = {}  # root -> what it left there
@@ -166,17 +155,12 @@ class Reverse:
         kinds = kinds_of_writes(segment.ops)
         if segment.loop is not None and is_last and not EXTREMES & set().union(*kinds.values()):
             return State(found, found)
-        late = self.versions.advance(segment.ops)
-        memory = Memory(found, late)
-        sweep.memory = memory
-        if segment.loop is None:
-            sweep.run(segment.ops)
-            self.versions.now.update(memory.late)
-            return State(found, found)
-        run_parallel(
-            sweep, segment.loop, lambda n: Replay(self.b, self.primal, self.kept, memory, n)
-        )
-        return State(found, dict(self.versions.now))
+        nothing = Kept(self.primal)
+        run_segment(
+            sweep, segment, self.versions,
+            lambda memory, n: Sweep(self.b, self.primal, nothing, memory, n),
+        )  # fmt: skip
+        return State(found, found if segment.loop is None else dict(self.versions.now))
 
     # --- ops in reverse
 
@@ -235,8 +219,14 @@ class Reverse:
     def adjoint_place(self, ptr: Value) -> Value | None:
         """Where the adjoint of what stands at a place is; None if it has none."""
         root = base_of(ptr)
-        array = self.adjoints.array(root) if isinstance(root, Param) else self.local_place(root)
+        array = self.adjoint_of(root) if isinstance(root, Param) else self.local_place(root)
         return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
+
+    def adjoint_of(self, root: Param) -> Param | None:
+        """The array of adjoints, or None for an array without gradient."""
+        if root in self.primal.active.sources and root not in self.adjoints:
+            self.adjoints[root] = root.companion(root.name + ADJOINT)
+        return self.adjoints.get(root)
 
     def local_place(self, root: Value) -> Value | None:
         """The place with the adjoint of a `local`."""

@@ -9,7 +9,7 @@ Owns: `RULES`. A row is
 - `Linear`: an op that is linear in some operands together: forward mode applies the op to their
   tangents; `vjp` says what each operand receives.
 - `Bilinear`: linear in each operand alone.
-- NONDIFF: constant almost everywhere, or no number comes of it: nothing flows through.
+- NONDIFF: constant almost everywhere, or no float comes of it: nothing flows through.
 - MEMORY, CONTROL: `reverse` and `forward` treat them themselves.
 - SHARED: orders or combines what several invocations do; a gradient that would flow through it is
   refused. A rule asks a `Site` for operands and result: what it asks for is computed again, or
@@ -29,14 +29,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
 from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
+from vkchi.ir.sig import Signature
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
+from vkchi.types.lazy_numpy import np
 
 
 class Site:
@@ -290,41 +290,14 @@ _TENSORS: dict[str, Rule] = {
 # --- the rest ------------------------------------------------------------------------------------
 
 _NONDIFF = [
-    "floordiv",
-    "truncdiv",
-    "sign",
-    "and",
-    "or",
-    "xor",
-    "not",
-    "shl",
-    "shr",
-    "popcnt",
-    "clz",
-    "trip_count",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "isnan",
-    "isinf",
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-    "const",
-    "bitcast",
-    "shape",
-    "random",
-    "stop_grad",
-    "frozen",
-    "thread_index",
-    "local_index",
-    "group_index",
-    "group_size",
-    "grid_size",
+    *("floordiv", "sign", "floor", "ceil", "round", "trunc", "stop_grad", "frozen"),  # of floats
+    *("const", "bitcast", "shape", "word", "word_shift", "size", "halves", "join_halves"),
+    *(
+        kind
+        for kind, row in TABLE.items()
+        if row.effect in (Effect.PURE, Effect.WRITE)
+        if row.sig and not Signature(row.sig).gives_floats
+    ),
 ]
 _MEMORY = [*PLACES, "local", *READS, "store"]
 _CONTROL = ["if", "for", "while", "parallel", "yield"]
@@ -342,7 +315,6 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_MEMORY, MEMORY),
     **dict.fromkeys(_CONTROL, CONTROL),
     "in_gradient": CHOSEN,
-    **dict.fromkeys(("word", "word_shift", "size", "halves", "join_halves"), NONDIFF),
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
 }

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
+from vkchi.analysis.segments import Segment
 from vkchi.autodiff.emit import as_i32, capped, place_in, trip_count, zero
+from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.primal import Primal
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
@@ -43,16 +45,12 @@ class Kept:
         if v in self.values:
             return
         self.values[v] = None
-        region = self.primal.home[v]
-        while True:
-            op = self.primal.owner.get(region)
-            if op is None or op.kind == "parallel":
-                return
+        for op in reversed(self.primal.around[self.primal.home[v]]):
             if op.kind in LOOPS:
                 self.in_loop.setdefault(op, []).append(v)
+            if op.kind != "if":
                 return
             self.in_if.setdefault(op, []).append(v)
-            region = self.primal.stands[op]
 
     def buffer(self, v: Value) -> Param:
         """Where v of every iteration is saved."""
@@ -67,13 +65,6 @@ def saved_type(t: Type) -> Array:
     """Of a buffer of such values: [positions, invocations]."""
     assert isinstance(t, Scalar | Tensor)
     return Array.of(t, 2, stored=u32 if scalar_of(t) is u1 else None)
-
-
-class Memory:
-    """Which array stands for a root in a sweep: `early` as the segment found it, `late` after."""
-
-    def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
-        self.early, self.late = early, late
 
 
 class Sweep(Cloner):
@@ -180,15 +171,8 @@ class Sweep(Cloner):
             self.b.emit("store", place, self.get(v))
 
 
-class Replay(Sweep):
-    """A sweep that saves nothing: for what it does to memory."""
-
-    def save(self, op: Op, base: Value, step: Value) -> None:
-        """Nothing."""
-
-
-class CountingSweep(Replay):
-    """A replay that finds how large the buffers of some loops must be."""
+class CountingSweep(Sweep):
+    """A sweep that keeps nothing, and finds how large the buffers of some loops must be."""
 
     def __init__(
         self, b: Builder, primal: Primal, memory: Memory, invocation: Value, cells: dict[Op, Param]
@@ -208,11 +192,24 @@ class CountingSweep(Replay):
             b.emit("atomic_max", b.emit("elem", self.cells[op]), total)
 
 
-Make = Callable[[Value], Sweep]
+Make = Callable[[Memory, Value], Sweep]
+
+
+def run_segment(outer: Sweep, segment: Segment, versions: Versions, make: Make) -> Sequence[Value]:
+    """Append what a segment does, on the next versions of memory; the bounds of a loop."""
+    memory = outer.memory = versions.advance(segment.ops)
+    if segment.loop is not None:
+        return run_parallel(outer, segment.loop, lambda n: make(memory, n))
+    outer.run(segment.ops)
+    versions.now.update(memory.late)
+    return ()
 
 
 def run_parallel(
-    outer: Sweep, op: Op, make: Make, then: Callable[[Sweep], None] = lambda sweep: None
+    outer: Sweep,
+    op: Op,
+    make: Callable[[Value], Sweep],
+    then: Callable[[Sweep], None] = lambda sweep: None,
 ) -> list[Value]:
     """Append a `parallel` over the same indices in which every iteration is done by the sweep that
     `make` gives for its number, and `then` what comes after; the bounds."""

@@ -13,20 +13,22 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import io
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from vkchi.cache import listing
 from vkchi.cache.folder import find_folder
+from vkchi.cache.listing import SHORT, in_time, in_units
 from vkchi.cache.store import (
     USUAL,
     Damaged,
@@ -40,22 +42,15 @@ from vkchi.cache.store import (
 )
 
 if TYPE_CHECKING:
+    from vkchi.cache.linked import Linked, Part
     from vkchi.target.artifact import Artifact
 
 WIDE = 1000  # columns, where nobody looks: lines are not broken
-SHORT = 12  # characters of a key that are shown
+ROOM = 150  # columns that hold three texts side by side
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
 NOT_FOUND = 1
-SORTS: dict[str, Callable[[Entry], Any]] = {
-    "name": lambda e: (e.header.get("name", ""), e.key),
-    "size": lambda e: -e.size_bytes,
-    "hits": lambda e: -e.hits,
-    "age": lambda e: -e.written,
-    "used": lambda e: -e.used,
-}
-
-COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "place", "signature")
-
+COLOURS = ("--color", "--no-color")
+PIPELINES = "pipelines"  # entries that hold what drivers compiled
 app = typer.Typer(help="Compiled kernels that last.", no_args_is_help=True, add_completion=False)
 
 
@@ -68,8 +63,9 @@ class Shown:
 
 def main(argv: Sequence[str]) -> int:
     """Run one verb; the exit status."""
+    words = sorted(argv, key=lambda word: word not in COLOURS)  # these may stand behind it too
     try:
-        app(args=list(argv), prog_name="vkchi cache")
+        app(args=words, prog_name="vkchi cache")
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     return 0
@@ -92,57 +88,134 @@ def options(
 # --- looking -------------------------------------------------------------------------------------
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+def ls(context: typer.Context) -> None:
+    """List entries: [NAME] --kind --device --sort --json. See `ls --help`."""
+    raise typer.Exit(listing.main(["--folder", Shown.store.root, listing.VERB, *context.args]))
+
+
 @app.command()
-def ls(
-    name: Annotated[str, typer.Argument(help="Kernels of this name; * and ? stand for any.")] = "*",
-    kind: Annotated[str, typer.Option(help="`kernel`, or `shaders`.")] = "",
-    sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "name",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+def show(
+    key: str,
+    device: Annotated[str, typer.Option(help="Whose driver is asked: see docs/compile.md.")] = "",
+    isa: Annotated[bool, typer.Option(help="Show the driver's machine code.")] = False,
 ) -> None:
-    """List entries."""
-    if sort not in SORTS:
-        raise typer.BadParameter(f"it is one of {', '.join(SORTS)}", param_hint="--sort")
-    found = [
-        e
-        for e in Shown.store.entries()
-        if fnmatch.fnmatchcase(str(e.header.get("name", "")), name)
-        and (not kind or e.header.get("kind") == kind)
-    ]
-    found.sort(key=SORTS[sort])
-    if as_json:
-        print(json.dumps([as_row(e) for e in found], indent=1))
-        return
-    rows = [COLUMNS, *map(row_of, found)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for k, row in enumerate(rows):
-        line = "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
-        if k == 0 and Shown.console.is_terminal:
-            Shown.console.print(line, style="bold", soft_wrap=True)
-        else:  # rich would take a second for a thousand lines
-            print(line)
-
-
-@app.command()
-def show(key: str) -> None:
-    """Show an entry: what it is of, its key's parts, IR and SPIR-V."""
+    """Show an entry: what it is of, its key's parts, the driver's word, source, IR and SPIR-V."""
     found = entry_of(key)
     body = read_body(found)
     for name, value in found.header.items():
-        if name not in ("parts", "key"):
+        if name not in ("parts", "key", "driver"):
             say(f"{name:12} {value}")
     say(f"{'key':12} {found.key}")
     say(f"{'hits':12} {found.hits}")
     for name, value in parts_of(found).items():
         say(f"  {name} = {value}")
-    made = artifact_in(body)
-    if made.ir is not None:
-        say(f"\n{made.ir.text}")
-    from vkchi.spirv.disasm import disassemble
+    if found.header.get("kind") == PIPELINES:
+        return
+    tell_driver(found, body, device, with_code=isa)
+    show_texts(linked_of(found, body))
 
-    for dispatch in made.dispatches:
-        shader = dispatch.shader
-        say(f"; {shader.name}: {len(shader.words)} bytes, {shader.grid}")
-        say(disassemble(shader.words))
+
+def show_texts(linked: Linked) -> None:
+    """Source, IR and SPIR-V: side by side where there is room, else one after the other."""
+    columns = [
+        ("source", [line for part in linked.sources for line in titled(part)]),
+        ("IR", [line.text for line in linked.ir]),
+        ("SPIR-V", [line for part in linked.shaders for line in titled(part)]),
+    ]
+    if Shown.console.is_terminal and Shown.console.width >= ROOM:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*[title for title, _ in columns], box=None)
+        table.add_row(*[Text("\n".join(lines), no_wrap=True) for _, lines in columns])
+        Shown.console.print(table)
+        return
+    for title, lines in columns:
+        say(f"\n--- {title}")
+        for line in lines:
+            say(line)
+
+
+def titled(part: Part) -> list[str]:
+    """A piece of text under its title."""
+    return [f"; {part.title}", *(line.text for line in part.lines)]
+
+
+def tell_driver(entry: Entry, body: bytes, device: str, *, with_code: bool) -> None:
+    """What the driver tells of an entry's shaders, or why nothing."""
+    from vkchi.cache.told import ask
+    from vkchi.errors import VkchiError
+
+    made = artifact_of(entry, body)
+    try:
+        told = ask(Shown.store, entry.key, entry.header, made, device)
+    except VkchiError as e:
+        say(f"driver       {e}")
+        return
+    say(f"driver       {told.driver or told.why}")
+    for dispatch, outcome in zip(made.dispatches, told.outcomes):
+        say(f"; {dispatch.shader.name}: {len(dispatch.shader.words)} bytes, {dispatch.shader.grid}")
+        for executable in outcome.executables:
+            for name, value in executable.statistics.items():
+                say(f"  {name} = {value}")
+            if with_code:
+                say(executable.machine_code())
+        if outcome.error:
+            say(f"  refused: {outcome.error}")
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(help="Kernels of this name; * and ? stand for any.")] = "*",
+    html: Annotated[str, typer.Option(help="The page that is written.")] = "cache.html",
+    most: Annotated[int, typer.Option(help="Entries that are shown whole: the newest.")] = 50,
+    device: Annotated[str, typer.Option(help="Whose driver is asked, in `show`'s way.")] = "",
+    timings: Annotated[str, typer.Option(help="A trace of ti.profiler.export_trace.")] = "",
+) -> None:
+    """Write one page for a browser: kernels, timings, and source, IR and SPIR-V, linked by line."""
+    from vkchi.cache import report as reports
+
+    try:
+        measured = reports.read_trace(timings) if timings else {}
+    except (OSError, ValueError) as e:
+        raise typer.BadParameter(f"{timings}: {e}", param_hint="--timings") from None
+    found, details = newest_of(name), []
+    for entry in found[:most]:
+        with suppress(typer.Exit):  # which said why; the others are shown
+            body = read_body(entry)
+            if device:
+                tell_driver(entry, body, device, with_code=False)
+            details.append((entry, linked_of(entry, body)))
+    if device:  # what drivers told is in the entries
+        again = {entry.key: entry for entry in newest_of(name)}
+        found = [again.get(entry.key, entry) for entry in found]
+    title = f"Compiled kernels in {Shown.store.root}"
+    text = reports.page(found, details, measured, title)
+    with writing(html), open(html, "w", encoding="utf-8", errors="backslashreplace") as out:
+        out.write(text)
+    say(f"{len(found)} entries, {len(details)} of them whole, written to {html}")
+    raise typer.Exit(NOT_FOUND if len(details) < len(found[:most]) else 0)
+
+
+def newest_of(name: str) -> list[Entry]:
+    """The entries of kernels of a name, the newest first."""
+    found = [e for e in Shown.store.entries() if e.header.get("kind") != PIPELINES]
+    found = [e for e in found if fnmatch.fnmatchcase(e.header.get("name", ""), name)]
+    return sorted(found, key=lambda e: (-e.written, e.key))
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """A block that writes a file. Ends the command where that cannot be."""
+    try:
+        yield
+    except OSError as e:
+        say(f"{path} cannot be written: {e.strerror}")
+        raise typer.Exit(NOT_FOUND) from None
 
 
 @app.command()
@@ -170,7 +243,10 @@ def diff(key: str, other: str) -> None:
     """Compare the IR of two entries, line by line."""
     texts = []
     for entry in (entry_of(key), entry_of(other)):
-        made = artifact_in(read_body(entry))
+        if entry.header.get("kind") == PIPELINES:
+            say(f"{entry.key[:SHORT]} holds what a driver compiled, and no IR")
+            raise typer.Exit(NOT_FOUND)
+        made = artifact_of(entry, read_body(entry))
         texts.append((entry.key[:SHORT], made.ir.text.splitlines() if made.ir else []))
     (a, old), (b, new) = texts
     for line in difflib.unified_diff(old, new, a, b, lineterm=""):
@@ -243,9 +319,11 @@ def pack(
 ) -> None:
     """Write entries, all or those of kernels of these names, into one archive."""
     count = 0
-    with tarfile.open(file, "w:gz") as archive:
+    with writing(file), tarfile.open(file, "w:gz") as archive:
         for entry in Shown.store.entries():
-            if names and not any(fnmatch.fnmatchcase(entry.header["name"], n) for n in names):
+            if names and not any(
+                fnmatch.fnmatchcase(entry.header.get("name", ""), n) for n in names
+            ):
                 continue
             try:
                 header, body = read_entry(Shown.store.path_of(entry.key))
@@ -341,15 +419,31 @@ def read_body(entry: Entry) -> bytes:
 
 
 def artifact_in(body: bytes) -> Artifact:
-    """The artifact of a body, be it a kernel's or that of shaders. Raises Malformed."""
-    from vkchi.cache.codec import Malformed, decode
-    from vkchi.target.artifact import Artifact
+    """The artifact of a body. Raises Malformed."""
+    from vkchi.cache.linked import open_body
 
-    found = decode(body)
-    found = found[0] if type(found) is tuple and found else found
-    if not isinstance(found, Artifact):
-        raise Malformed("no artifact")
-    return found
+    return open_body(body)[0]
+
+
+def artifact_of(entry: Entry, body: bytes) -> Artifact:
+    """The same. Ends the command where it is malformed."""
+    try:
+        return artifact_in(body)
+    except ValueError as e:
+        say(f"{entry.key[:SHORT]} cannot be read: {e}")
+        raise typer.Exit(NOT_FOUND) from None
+
+
+def linked_of(entry: Entry, body: bytes) -> Linked:
+    """What an entry holds, linked. Ends the command where it is malformed."""
+    from vkchi.cache.codec import Malformed
+    from vkchi.cache.linked import link
+
+    try:
+        return link(entry.header, body)
+    except (Malformed, ValueError, LookupError) as e:
+        say(f"{entry.key[:SHORT]} cannot be read: {e}")
+        raise typer.Exit(NOT_FOUND) from None
 
 
 def fault_in(key: str, *, validates: bool) -> str:
@@ -360,6 +454,10 @@ def fault_in(key: str, *, validates: bool) -> str:
         header, body = read_entry(Shown.store.path_of(key))
         if header.get("key") != key:
             return "it is another entry under its name"
+        if (
+            header.get("kind") == PIPELINES
+        ):  # the driver's; its head is checked before that reads it
+            return ""
         made = artifact_in(body)
     except (OSError, Damaged, Malformed) as e:
         return str(e)
@@ -388,39 +486,6 @@ def tell_difference(old: Entry, new: Entry) -> None:
         say(f"  {name}: {before[:60]} -> {after[:60]}")
     if not differing:
         say("  nothing differs")
-
-
-def row_of(entry: Entry) -> tuple[str, ...]:
-    """An entry for the table."""
-    head = entry.header
-    texts = (str(head.get(name) or "") for name in ("kind", "name", "place", "signature"))
-    kind, name, place, signature = texts
-    numbers = (in_units(entry.size_bytes), str(entry.hits), in_time(time.time() - entry.written))
-    return (entry.key[:SHORT], kind, name, *numbers, place, signature)
-
-
-def as_row(entry: Entry) -> dict[str, Any]:
-    """An entry for `--json`."""
-    own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
-    times = {"written": entry.written, "used": entry.used}
-    return {**entry.header, **own, **times}
-
-
-def in_units(size_bytes: int) -> str:
-    """A size for people."""
-    size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
-    unit = next(units)
-    while size >= 1024 and unit != "GiB":
-        size, unit = size / 1024, next(units)
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def in_time(seconds: float) -> str:
-    """A time for people."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def bytes_in(text: str) -> int:

@@ -46,7 +46,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
         return made
     if is_changed():
         return made
-    shelf.put(key, header_of(fn, made, parts, seconds, shelf.version), body)
+    shelf.put(key, header_of(fn, made, parts, seconds, shelf), body)
     return made
 
 
@@ -75,7 +75,7 @@ def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
 
 
 def header_of(
-    fn: Func, made: Artifact, parts: dict[str, str], seconds: float, version: str
+    fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: Shelf
 ) -> dict[str, Any]:
     """What is shown of an entry without reading it whole."""
     return {
@@ -86,7 +86,8 @@ def header_of(
         "dispatches": len(made.dispatches),
         "spirv_bytes": sum(len(d.shader.words) for d in made.dispatches),
         "seconds": round(seconds, 4),
-        "version": version,
+        "device": shelf.device,
+        "version": shelf.version,
         "parts": parts,
     }
 

@@ -9,6 +9,7 @@ A kernel that depends on what has no digest has no entry here; its shaders still
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -49,7 +50,9 @@ def kept(
         compiled = None if entry is None else read(entry[1], found, shelf)
         if compiled is not None:
             return compiled
+    begin = time.perf_counter()
     made = make(fn, args, options, caps)
+    seconds = time.perf_counter() - begin
     if (
         found is not None
         and found.key == key_now(fn, args, options, caps, shelf)
@@ -59,7 +62,9 @@ def kept(
             body = write(made, found)
         except (Unknown, TypeError, ValueError):
             return made
-        shelf.put(found.key, header_of(fn, args, made, found.parts, shelf.version), body)
+        header = header_of(fn, args, made, found.parts)
+        told = {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
+        shelf.put(found.key, {**header, **told}, body)
     return made
 
 
@@ -111,7 +116,7 @@ def write(made: Compiled, found: Found) -> bytes:
     text = ir_text(fn)
     move = partial(relative, places=places_of(survey))
     whole = (made.artifact._replace(ir=text), made.interface)
-    return encode((*moved(whole, move), fields))
+    return encode((*moved(whole, move), fields, sources_of(survey)))
 
 
 def check_reached(made: Compiled, survey: Survey) -> None:
@@ -127,7 +132,7 @@ def check_reached(made: Compiled, survey: Survey) -> None:
 def read(body: bytes, found: Found, shelf: Shelf) -> Compiled | None:
     """The kernel of an entry; None, and the entry is gone, where that is none."""
     try:
-        artifact, interface, fields = decode(body)
+        artifact, interface, fields, _ = decode(body)
         if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
             raise Malformed("no kernel")
         move = partial(absolute, places=places_of(found.survey))
@@ -159,9 +164,8 @@ def read_func(text: IrText, move: Callable[[Span], Span]) -> Any:
 
 
 def header_of(
-    fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str],
-    version: str,
-) -> dict[str, Any]:  # fmt: skip
+    fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str]
+) -> dict[str, Any]:
     """What is shown of an entry without reading it whole."""
     code = fn.__code__
     shaders = [d.shader for d in made.artifact.dispatches]
@@ -172,35 +176,42 @@ def header_of(
         "signature": ", ".join(f"{a.name}: {a.type or a.kind}" for a in args),
         "dispatches": len(shaders),
         "spirv_bytes": sum(len(s.words) for s in shaders),
-        "version": version,
         "parts": parts,
     }
 
 
 # --- spans ---------------------------------------------------------------------------------------
 
-Places = list[tuple[str, int, int]]  # file, first line, last line, of each function
+# Of each function: its file, its first line, and those of its lines, from 0, that are no comments.
+Places = list[tuple[str, int, tuple[int, ...]]]
 
 
 def places_of(survey: Survey) -> Places:
     """Where the functions stand now."""
     found = []
     for fn in survey.functions:
-        code = fn.__code__
-        length = survey.texts[fn].count("\n") + 1 if fn in survey.texts else 0
-        found.append((code.co_filename, code.co_firstlineno, code.co_firstlineno + length))
+        lines = survey.bare[fn][1] if fn in survey.bare else ()
+        found.append((fn.__code__.co_filename, fn.__code__.co_firstlineno, lines))
     return found
 
 
+def sources_of(survey: Survey) -> tuple[tuple[str, int, str], ...]:
+    """File, first line and text of each function, by the numbers that spans have: for people."""
+    return tuple(
+        (file, first, survey.texts.get(fn, ""))
+        for fn, (file, first, _) in zip(survey.functions, places_of(survey))
+    )
+
+
 def relative(span: Span, places: Places) -> Span:
-    """A span by the number of its function, and the lines from the first of that. Raises Unknown
-    where that is none."""
+    """A span by the number of its function, and the number of the lines among those that are no
+    comments. Raises Unknown where that is none."""
     if span.file.startswith(PACKAGE):
         return span._replace(file=OWN_FILE + span.file[len(PACKAGE) :])
-    for k, (file, first, end) in enumerate(places):
-        if span.file == file and first <= span.line < end:
-            lines = (span.line - first, span.end_line - first)
-            return span._replace(file=str(k), line=lines[0], end_line=lines[1])
+    for k, (file, first, lines) in enumerate(places):
+        if span.file == file and span.line - first in lines and span.end_line - first in lines:
+            line, end = lines.index(span.line - first), lines.index(span.end_line - first)
+            return span._replace(file=str(k), line=line, end_line=end)
     raise Unknown(f"{span.place} is in no function that was met")
 
 
@@ -208,8 +219,9 @@ def absolute(span: Span, places: Places) -> Span:
     """The inverse. Raises IndexError, ValueError."""
     if span.file.startswith(OWN_FILE):
         return span._replace(file=PACKAGE + span.file[len(OWN_FILE) :])
-    file, first, _ = places[int(span.file)]
-    return span._replace(file=file, line=span.line + first, end_line=span.end_line + first)
+    file, first, lines = places[int(span.file)]
+    line, end = first + lines[span.line], first + lines[span.end_line]
+    return span._replace(file=file, line=line, end_line=end)
 
 
 def moved(value: Any, move: Callable[[Span], Span]) -> Any:

@@ -33,6 +33,31 @@ TYPED = "<string>"  # of what dataclasses and the like make, whose text nobody h
 COMPARISONS = ("__eq__", "__lt__", "__le__", "__gt__", "__ge__")  # that dataclasses generate
 
 
+def without_comments(text: str) -> tuple[str, tuple[int, ...]]:
+    """A function's text without comments, and the numbers of the lines that are left, from 0: lines
+    that hold nothing else are not. Where it cannot be told what a comment is, all is left."""
+    lines = [line + "\n" for line in text.split("\n")]
+    starts = comment_starts(text, lines) if "#" in text else {}
+    left = [k for k, line in enumerate(lines) if k not in starts or line[: starts[k]].strip()]
+    bare = (lines[k][: starts[k]].rstrip() + "\n" if k in starts else lines[k] for k in left)
+    return "".join(bare).rstrip(), tuple(left)
+
+
+def comment_starts(text: str, lines: list[str]) -> dict[int, int]:
+    """The columns in which comments begin, by line; from 0."""
+    if "'" not in text and '"' not in text:  # then there are no strings that # may stand in
+        return {k: line.index("#") for k, line in enumerate(lines) if "#" in line}
+    import tokenize  # some ms for what few kernels need
+
+    try:
+        tokens = list(tokenize.generate_tokens(iter(lines).__next__))
+    except (tokenize.TokenError, SyntaxError):
+        return {}
+    if any(t.type == tokenize.ERRORTOKEN for t in tokens):
+        return {}
+    return {t.start[0] - 1: t.start[1] for t in tokens if t.type == tokenize.COMMENT}
+
+
 def odd_words(fn: FunctionType, text: str) -> set[str]:
     """What a function says by which it may reach what is not found by names. Without a text, Python
     runs it, and its code says all."""

@@ -28,6 +28,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from vkchi.errors import CacheWarning
@@ -51,6 +52,11 @@ PART, HITS = ".part-", ".hits"
 PART_LIFE_S = 3600.0  # what was being written so long ago was left by a process that was killed
 MOST_HEADER_BYTES, MOST_BODY_BYTES = 1 << 20, 1 << 28
 MOST_NOTE_BYTES = 4096
+# What those who show entries may count on, whoever wrote them: archives come from others.
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "kind": str, "name": str, "place": str, "signature": str, "device": str, "version": str,
+    "seconds": (int, float), "spirv_bytes": int, "parts": dict,
+}  # fmt: skip
 MOST_FILES = 20_000
 WRITES_BETWEEN_CLEANINGS = 64
 
@@ -84,7 +90,8 @@ class Damaged(Exception):
 
 
 class Store:
-    """The entries of one folder. `version` is that of the compiler, on which keys depend."""
+    """The entries of one folder. `version` is that of the compiler, on which keys depend; `device`
+    is what entries say that they were made on."""
 
     def __init__(self, folder: str, limits: Limits = USUAL, version: str = "") -> None:
         self.root, self.limits, self.version = folder, limits, version
@@ -92,11 +99,25 @@ class Store:
         self.problem = ""  # why the folder cannot be used, where it cannot
         self.has_warned = False
         self.writes = 0
+        self.device = ""
+
+    def of_device(self, name: str) -> Store:
+        """The same store, for a program on this device."""
+        made = copy(self)
+        made.device = name
+        return made
 
     # --- reading
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """The header and body of an entry; None where there is none that is whole."""
+        found = self.peek(key)
+        if found is not None:
+            self._note_use(key)
+        return found
+
+    def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """The same, which counts as no use."""
         if not self.is_usable(make=False):
             return None
         try:
@@ -112,7 +133,6 @@ class Store:
         except OSError as e:
             self.warn(f"{self.path_of(key)} cannot be read: {e.strerror}")
             return None
-        self._note_use(key)
         return found
 
     def _note_use(self, key: str) -> None:
@@ -171,6 +191,18 @@ class Store:
         self.writes += 1
         if self.writes % WRITES_BETWEEN_CLEANINGS == 1:
             self.clean()
+        return True
+
+    def annotate(self, key: str, name: str, value: Any) -> bool:
+        """Add to an entry's header; whether that was possible. Its age stays."""
+        try:
+            path = self.path_of(key)
+            header, body = read_entry(path)
+            times = os.lstat(path)
+            self._write(path, pack_entry({**header, name: value}, body))
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns), follow_symlinks=False)
+        except (OSError, ValueError, Damaged):
+            return False
         return True
 
     def note(self, name: str) -> str:
@@ -233,9 +265,9 @@ class Store:
                 with suppress(FileExistsError):
                     os.mkdir(self.folder, 0o700)
             info = os.lstat(self.folder)
-        except FileNotFoundError:
-            return False
         except (OSError, ValueError) as e:
+            if isinstance(e, FileNotFoundError) and not make:
+                return False
             reason = e.strerror if isinstance(e, OSError) else e
             self.problem = f"{self.folder} cannot be used: {reason}"
         else:
@@ -395,4 +427,7 @@ def header_of(text: bytes) -> dict[str, Any]:
         raise Damaged("its header is no JSON") from None
     if not isinstance(found, dict):
         raise Damaged("its header is no JSON object")
+    for field, kind in FIELDS.items():
+        if field in found and not isinstance(found[field], kind):
+            raise Damaged(f"its header's {field} is {found[field]!r}")
     return found

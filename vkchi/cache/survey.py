@@ -39,8 +39,6 @@ from types import (
 )
 from typing import Any
 
-import numpy as np
-
 from vkchi.cache.said import (
     CHANGING,
     REACHING,
@@ -49,6 +47,7 @@ from vkchi.cache.said import (
     names_in,
     odd_words,
     shows_objects,
+    without_comments,
     words_of,
 )
 from vkchi.cache.store import digest
@@ -62,12 +61,12 @@ from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
 from vkchi.types import Following, Type, ndarray, ref, template
 from vkchi.types.attributes import ArrayArgument
+from vkchi.types.lazy_numpy import is_number_of_numpy, is_numpy_loaded, np
 from vkchi.types.structs import StructType
 
 MANGLED = re.compile(r"_\w+?(__\w+)")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 OWN = "vkchi"
-NUMPY = os.path.dirname(np.__file__) + os.sep
 OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
 MOST_BYTES = 16 << 20  # of an array that is looked at
 MOST_OBJECTS = 20_000
@@ -99,7 +98,8 @@ class Survey:
 
     def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
         self.fn, self.args = fn, tuple(args)
-        self.texts: dict[FunctionType, str] = {}
+        self.texts: dict[FunctionType, str] = {}  # as they stand there
+        self.bare: dict[FunctionType, tuple[str, tuple[int, ...]]] = {}  # without comments
         self.names: frozenset[str] = frozenset()  # that texts and code say
         self.shows = False  # whether some code makes, copies or shows objects of unnamed classes
         while True:  # until nothing says a name that was not looked for
@@ -165,9 +165,8 @@ class Survey:
         self.parts[name] = digest([text.encode(), code_of(fn)])
 
     def _text(self, fn: FunctionType) -> str:
-        text = self.texts.get(fn)
-        if text is not None:
-            return text
+        if fn in self.bare:
+            return self.bare[fn][0]
         self.shows |= shows_objects(fn)
         is_textless = fn.__code__.co_filename == TYPED or fn.__name__ == "<lambda>"
         if is_textless and fn is self.fn:
@@ -176,12 +175,13 @@ class Survey:
             text = "" if is_textless else "".join(read_block(fn))
         except VkchiError as e:
             raise Unknown(str(e)) from None
-        odd = odd_words(fn, text)
+        bare = without_comments(text)
+        odd = odd_words(fn, bare[0])
         if odd:
             raise Unknown(f"{fn.__qualname__} says {min(odd)}")
         if text:
-            self.texts[fn] = text
-        return text
+            self.texts[fn], self.bare[fn] = text, bare
+        return bare[0]
 
     def _globals(self, fn: FunctionType, text: str) -> None:
         needed = names_in(fn.__code__)
@@ -229,7 +229,7 @@ class Survey:
         if len(self.seen) > MOST_OBJECTS:
             raise Unknown("too many objects")
         self.seen[id(value)] = (len(self.seen), value)
-        for kinds, look in LOOKS:
+        for kinds, look in looks():
             if isinstance(value, kinds):
                 return look(self, value, path)
         return self._object(value, path)
@@ -411,11 +411,8 @@ class Survey:
 Look = Callable[[Survey, Any, str], str]
 LOOKS: tuple[tuple[Any, Look], ...] = (
     (enum.Enum, Survey._enum),
-    (np.generic, Survey._numpy),
-    (np.dtype, Survey._dtype),
     (StructType, Survey._struct_type),
     (Matrix, Survey._matrix),
-    (np.ndarray, Survey._numpy),
     (Storage, Survey._field),
     (list | tuple | dict, Survey._sequence),
     (FunctionType, Survey._function),
@@ -423,8 +420,20 @@ LOOKS: tuple[tuple[Any, Look], ...] = (
     (type, Survey._class),
     (MethodType | property | staticmethod | classmethod | functools.partial, Survey._callable),
     (functools.cached_property, Survey._callable),
-    (BuiltinFunctionType | np.ufunc, Survey._builtin),
+    (BuiltinFunctionType, Survey._builtin),
 )
+
+
+@functools.cache
+def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
+    """What else is looked at where numpy is there; an enumeration of numbers of its is one."""
+    own = ((np.generic, Survey._numpy), (np.dtype, Survey._dtype), (np.ndarray, Survey._numpy))
+    return (LOOKS[0], *own, *LOOKS[1:], (np.ufunc, Survey._builtin))
+
+
+def looks() -> tuple[tuple[Any, Look], ...]:
+    """How objects are looked at, by class, the first that fits."""
+    return looks_at_numpy() if is_numpy_loaded() else LOOKS
 
 
 def is_ours(module: str | None) -> bool:
@@ -454,14 +463,23 @@ def is_in_c(cls: type) -> bool:
     )  # fmt: skip
 
 
+def numpys_folder() -> tuple[str, ...]:
+    """Where functions of numpy's stand; none before it was imported."""
+    return (os.path.dirname(np.__file__) + os.sep,) if is_numpy_loaded() else ()
+
+
 def is_foreign(value: Any) -> bool:
     """Whether what a module of ours or of numpy's has was perhaps put there by someone else."""
     if isinstance(value, FunctionType):
         file = value.__code__.co_filename
-        return not file.startswith((PACKAGE, NUMPY))
+        return not file.startswith((PACKAGE, *numpys_folder()))
     if isinstance(value, ModuleType):
         return False
-    if type(value) in (*PLAIN, list, tuple, dict) or isinstance(value, Type | np.generic):
+    if (
+        type(value) in (*PLAIN, list, tuple, dict)
+        or isinstance(value, Type)
+        or is_number_of_numpy(value)
+    ):
         return True
     module = value.__module__ if isinstance(value, type) else type(value).__module__
     return module.partition(".")[0] not in (OWN, "numpy", "builtins", "math", "functools")

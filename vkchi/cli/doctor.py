@@ -46,7 +46,10 @@ COSTS = {
     "subgroup_ballot": "`ti.simt.warp` functions that vote are refused",
     "subgroup_shuffle": "`ti.simt.warp` shuffles are refused",
 }
-PACKAGES = ("numpy", "vulkan", "cffi", "torch", "typer", "rich", "pygame-ce", "Pillow")
+PACKAGES = (
+    "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "typer", "rich", "pygame-ce", "pygfx",
+    "Pillow",
+)  # fmt: skip
 
 
 class Problem(TypedDict):
@@ -144,6 +147,55 @@ def look_at_devices() -> Found:
     return Found("devices (* is taken by ti.init)", lines, wrong)
 
 
+def look_at_cuda() -> Found:
+    """Which of CUDA's devices each NVIDIA device of Vulkan is: arrays of torch and cupy are then
+    used in place (docs/interop.md)."""
+    try:
+        rows = [row for row in physical_devices() if row.vendor == "nvidia"]
+    except (VkchiError, ImportError):
+        rows = []
+    lines, wrong = [], []
+    for row in rows:
+        found = cuda_ordinal(row.uuid)
+        if isinstance(found, int):
+            lines.append(f"{row.name} is CUDA's device {found}")
+            continue
+        mend = "pip install 'vkchi[cuda]'" if "pip install" in found else "see CUDA_VISIBLE_DEVICES"
+        wrong.append(problem(f"{row.name} shares no memory with CUDA: {found}", mend))
+    count = 0 if rows else cuda_devices()
+    if count:
+        wrong.append(
+            problem(
+                f"CUDA has {count} devices, and Vulkan none of them",
+                "install NVIDIA's Vulkan driver (libnvidia-gl); in a container: "
+                "NVIDIA_DRIVER_CAPABILITIES=all",
+            )
+        )
+    return Found("CUDA", lines or ["no NVIDIA device has a Vulkan driver here"], wrong)
+
+
+def cuda_ordinal(uuid: bytes) -> int | str:
+    """CUDA's number of a device, or why it has none."""
+    from vkchi.interop.cuda.driver import open_driver
+
+    try:
+        driver = open_driver(uuid)
+    except VkchiError as e:
+        return str(e)
+    driver.close()
+    return driver.ordinal
+
+
+def cuda_devices() -> int:
+    """How many devices CUDA has; 0 where there is no CUDA."""
+    from vkchi.interop.cuda.driver import call, load_bindings
+
+    try:
+        return int(call(load_bindings(), "cuDeviceGetCount"))
+    except VkchiError:
+        return 0
+
+
 def physical_devices() -> list[Physical]:
     """What vkchi asks of each physical device. Raises DeviceError where there are none."""
     from vkchi.vk.instance import open_instance
@@ -232,7 +284,7 @@ def is_damaged(store: Store, key: str) -> bool:
 
 
 CHECKS: tuple[Callable[[], Found], ...] = (
-    look_at_versions, look_at_devices, look_at_flags, look_at_cache,
+    look_at_versions, look_at_devices, look_at_cuda, look_at_flags, look_at_cache,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -7,20 +7,28 @@ Owns: where they are, the list of them. Must not know: what they do.
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import vkchi
+from vkchi.errors import MissingPackageError
 
 FOLDER = Path(vkchi.__file__).parents[1] / "examples"
-NO_EXAMPLES = {"viewer"}  # what they share
+EXTRAS = {"torch": "torch"}  # packages that examples import, and what brings them
+NO_EXAMPLES = {"viewer", "learning", "stage"}  # what they share
+DRAWS = re.compile(r"^    *(viewer|learning|stage)\.run\(", re.M)
 
 
 def list_examples() -> dict[str, Path]:
-    """The examples of a source checkout, by name; none of a package that was installed."""
+    """The examples of a source checkout, by name; none of a package that was installed: beside it,
+    `examples` is another's."""
+    if not (FOLDER.parent / "pyproject.toml").is_file():
+        return {}
     found = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
     return {name: path for name, path in found.items() if name not in NO_EXAMPLES}
 
@@ -36,12 +44,12 @@ def main(argv: Sequence[str]) -> int:
     The exit status: 2 for a name that there is not."""
     examples = list_examples()
     if not examples:
-        print(f"no examples in {FOLDER}: they are in the source checkout", file=sys.stderr)
+        print("this is an installed package: examples are in the source checkout", file=sys.stderr)
         return 2
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m vkchi example NAME [--headless] [--frames N] [--save DIR] ...")
         for name, path in examples.items():
-            print(f"  {name:15} {title_of(path)}")
+            print(f"  {name:18} {title_of(path)}")
         return 0
     if argv[0] not in examples:
         print(f"there is no example {argv[0]!r}; there are {', '.join(examples)}", file=sys.stderr)
@@ -49,10 +57,29 @@ def main(argv: Sequence[str]) -> int:
     return run(examples[argv[0]], argv[1:])
 
 
+def is_drawn(path: Path) -> bool:
+    """Whether an example draws, or only prints."""
+    return DRAWS.search(path.read_text(encoding="utf-8")) is not None
+
+
+def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
+    """The arguments, without those about drawing where an example prints only."""
+    if is_drawn(path):
+        return list(arguments)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--headless", action="store_true")
+    for option in ("--frames", "--save"):
+        parser.add_argument(option)
+    options, others = parser.parse_known_args(arguments)
+    if options.save is not None:
+        print(f"{path.stem} prints; it draws nothing that --save could save", file=sys.stderr)
+    return others
+
+
 def run(path: Path, arguments: Sequence[str]) -> int:
     """Run an example as `python PATH ARGUMENTS` does; the exit status."""
     before, folder = sys.argv, str(path.parent)
-    sys.argv = [str(path), *arguments]
+    sys.argv = [str(path), *arguments_for(path, arguments)]
     sys.path.insert(0, folder)
     try:
         runpy.run_path(str(path), run_name="__main__")
@@ -60,6 +87,13 @@ def run(path: Path, arguments: Sequence[str]) -> int:
         if isinstance(e.code, str):
             print(e.code, file=sys.stderr)
         return e.code if isinstance(e.code, int) else int(e.code is not None)
+    except (MissingPackageError, ModuleNotFoundError) as e:
+        extra = EXTRAS.get(getattr(e, "name", None) or "")
+        if isinstance(e, ModuleNotFoundError) and extra is None:
+            raise
+        wanted = f"{path.stem} needs {extra}: pip install 'vkchi[{extra}]'" if extra else e
+        print(wanted, file=sys.stderr)
+        return 1
     finally:
         sys.argv = before
         sys.path.remove(folder)

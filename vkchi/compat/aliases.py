@@ -5,8 +5,8 @@ the public names of vkchi, or refuse (`unsupported`). Must not know: what the na
 
     >>> from vkchi.math import vec3
     >>> from vkchi.lang.kernel_impl import kernel
-    >>> from vkchi.ui import Window
-    UnsupportedName: ti.ui.Window is not supported yet: draw with ti.GUI, or ...
+    >>> from vkchi.types.quant import int
+    UnsupportedName: ti.types.quant.int is not supported yet: store whole numbers ...
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from vkchi.hooks import NAMES, PACKAGE, load
 
 # Modules of ours that Taichi has under another name.
 SAME = {
+    "ad": "tape.ad",
+    "experimental": "compat.experimental",
     "math": "lang.math",
+    "profiler": "reports.profiler",
     "simt": "lang.simt",
     **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
 }

@@ -101,7 +101,7 @@ class Extension(Enum):
 
 
 extension = Extension  # as Taichi spells it
-GGUI_AVAILABLE = False  # `ti.ui`
+GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:

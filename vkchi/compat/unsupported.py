@@ -4,9 +4,9 @@ Owns: the table and the error; what is delivered is deleted here. A name of a mo
 its dotted path, a module itself for all names in it, a class's member under the class's name.
 Must not know: anything of what is there.
 
-    >>> import vkchi as ti; ti.ui.Window
-    UnsupportedName: ti.ui.Window is not supported yet: draw with ti.GUI, or x.to_numpy() with
-    another library
+    >>> import vkchi as ti; ti.types.quant.int
+    UnsupportedName: ti.types.quant.int is not supported yet: store whole numbers: ti.i8, ti.i16,
+    ti.f16
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ class UnsupportedName(Unsupported, AttributeError):
 
 _SPARSE = "sparse fields are not there; keep dense fields and a mask"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
-_DRAW = "draw with ti.GUI, or x.to_numpy() with another library"
 _METRICS = "there are times only: print_kernel_profiler_info()"
 _MESH = "use index arrays"
 _PADDLE = "use to_numpy() and from_numpy()"
@@ -41,7 +40,6 @@ TABLE: dict[str, str] = {
     "sparse": _SPARSE,
     "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
     "types.quant": _QUANT,
-    "ui": _DRAW,
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
     **dict.fromkeys(("StructField.to_paddle", "StructField.from_paddle"), _PADDLE),
     **dict.fromkeys(("Ndarray.to_paddle", "Ndarray.from_paddle"), _PADDLE),
@@ -49,7 +47,7 @@ TABLE: dict[str, str] = {
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("sparse", "types.quant", "ui"))
+MODULES = frozenset(("sparse", "types.quant"))
 
 
 def reason_for(path: str) -> str | None:

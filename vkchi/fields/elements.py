@@ -10,10 +10,9 @@ only. Must not know: kernels, IR, how a layout was made, where the memory is fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 from vkchi.errors import (
     ArgumentShapeError,
@@ -42,11 +41,16 @@ from vkchi.types import (
     u8,
     u32,
 )
+from vkchi.types.integers import range_of
 from vkchi.types.layout import digits_of, ends_of
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.devices import Device
+
+
+GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
 
 
 def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
@@ -54,9 +58,9 @@ def find_plain(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
     if t.kind == "b":
         return (bool,), False, True
     if t.kind == "f":
-        most = float(np.finfo(t.dtype).max)
+        most = GREATEST[t.bits]
         return (float, int), -most, most
-    return (int,), int(np.iinfo(t.dtype).min), int(np.iinfo(t.dtype).max)
+    return (int,), *range_of(t)
 
 
 PLAIN = {t: find_plain(t) for t in SCALARS.values()}
@@ -70,6 +74,18 @@ class ElementHook:
     """
 
     make, value = Hook("element"), Hook("value of an element")
+
+
+# What Python's memoryviews call numbers.
+CODES = {
+    "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+    "f32": "f", "f64": "d", "u1": "?",
+}  # fmt: skip
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The scalars from one index of each axis to the next, where the last axis is innermost."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 def choose_stored(device: Device, t: Scalar) -> Scalar:
@@ -89,11 +105,52 @@ class Access(NamedTuple):
     is_sum: bool = False
 
 
+class HostView:
+    """An array's memory as numpy's, made when first asked for; None where the host does not reach
+    it."""
+
+    def __get__(
+        self, array: Elements | None, owner: type | None = None
+    ) -> np.ndarray[Any, Any] | None:
+        if array is None:
+            raise AttributeError("host")
+        found = vars(array)["host"] = array._map()
+        return found
+
+
+class Items:
+    """The numbers of a numpy array as Python's, by their indices."""
+
+    __slots__ = ("_array", "_item")
+
+    def __init__(self, array: Any) -> None:
+        self._array, self._item = array, array.item
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._item(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._array[index] = value
+
+
 class Elements:
     """`shape` many elements of type `elem` (a scalar or tensor type) in memory of a layout."""
 
+    host = HostView()
+    # Numbers by indices that lie inside: of elements and, behind them, components: `_rank` in all.
+    _numbers: Any
+    _rank = -1
+    _length = 0  # of a scalar array of one axis
+
     # Told before Python reads or changes the contents: a tape.
     watch: Callable[[Any, Access], None] | None = None
+    # How often something was recorded that put other numbers there, but for single elements.
+    overwritten = 0
+
+    @property
+    def whole(self) -> Any:
+        """The array whose memory it is: of a component of vectors, the vectors."""
+        return self
 
     # --- where they lie --------------------------------------------------------------------
 
@@ -126,10 +183,31 @@ class Elements:
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         """State the memory, which begins with the first element; `is_own` if nobody else's numbers
         are among it."""
+        self._is_quick = False
+        for name in ("host", "_rank"):
+            vars(self).pop(name, None)
         self.buffer, self.is_own = buffer, is_own
-        self.host = self._map()
-        is_itself = self.host is not None and self.host.dtype == self.dtype.dtype
-        self._is_quick = is_itself and self.is_scalar and self._is_direct
+        is_itself = self.stored is self.dtype or (self.dtype is u1 and self.stored is u8)
+        if buffer.view is None or not is_itself or not self._is_direct:
+            return
+        cells = self._cells(buffer.view)
+        if cells is None and not self.is_scalar:
+            return
+        self._numbers = Items(self.host) if cells is None else cells
+        self._rank = len(self.shape) + len(shape_of(self.elem))
+        self._length = self.shape[0] if len(self.shape) == 1 else 0
+        self._is_quick = self.is_scalar
+
+    def _cells(self, view: memoryview) -> memoryview | None:
+        """The numbers in memory as Python shows them, without numpy, by indices of elements and of
+        components; None where they do not lie in that order, or Python has no name for them."""
+        code, shape = CODES.get(self.dtype.name), self._digit_shape()
+        inner, size = tuple(range(self.components)), math.prod(shape)
+        steps = tuple([step * self.components for step in strides_of(self.shape)])
+        if code is None or not size or (self.steps, self.layout.components) != (steps, inner):
+            return None
+        view = view[: size * self.stored.size_bytes]
+        return view.cast("B").cast(code, shape)  # type: ignore[call-overload,no-any-return]
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
@@ -186,10 +264,9 @@ class Elements:
     def tell(self, access: Access) -> None:
         """Say that Python is about to access the contents."""
         tape = self.runtime.tape  # first: it may find that who watches was left
-        if self.runtime.exported and access.kind != "read":
-            seen = getattr(tape, "seen", None)
-            if seen is not None:
-                seen.told(self)
+        seen = tape.seen if tape is not None and self.runtime.exported else None
+        if seen is not None and access.kind != "read":
+            seen.told(self, access)
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:
@@ -242,13 +319,13 @@ class Elements:
             if self.device.busy:
                 self.device.wait()
             if type(key) is int:
-                if len(self.shape) == 1 and 0 <= key < self.shape[0]:
-                    return self.host.item(key)  # type: ignore[union-attr]
+                if 0 <= key < self._length:
+                    return self._numbers[key]
             elif key is None:
                 if not self.shape:
-                    return self.host.item()  # type: ignore[union-attr]
+                    return self._numbers[()]
             elif type(key) is tuple and lies_inside(key, self.shape):
-                return self.host.item(*key)  # type: ignore[union-attr]
+                return self._numbers[key]
         index = self.index(key)
         if self.is_scalar:
             return self.read(index)
@@ -257,11 +334,16 @@ class Elements:
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._is_quick and self.watch is None and self.runtime.recording is None:
             kinds, low, high = PLAIN[self.dtype]
-            place = key if type(key) is tuple else () if key is None else (key,)
-            if type(value) in kinds and low <= value <= high and lies_inside(place, self.shape):
+            place = key
+            if type(key) is int:
+                is_inside = 0 <= key < self._length
+            else:
+                place = key if type(key) is tuple else () if key is None else (key,)
+                is_inside = lies_inside(place, self.shape)
+            if is_inside and type(value) in kinds and low <= value <= high:
                 if self.device.busy:
                     self.device.wait()
-                self.host[place] = value  # type: ignore[index]
+                self._numbers[place] = value
                 return
         self.write(self.index(key), value)
 
@@ -281,10 +363,16 @@ class Elements:
         """The same while a tape records: a float knows where it is from."""
         self.tell(self._access("read", index))
         value = self._read(index)
-        return Noted(value, (id(self), index)) if type(value) is float else value
+        return Noted(value, self._place(index)) if type(value) is float else value
+
+    def _place(self, index: tuple[int, ...]) -> Hashable:
+        """A place that `index` gave, as long as only sums with what it holds are put there."""
+        return self, index, self.whole.overwritten
 
     def _read(self, index: tuple[int, ...]) -> Any:
         self.ready()
+        if len(index) == self._rank:
+            return self._numbers[index]
         if self.host is not None:
             v = self.host[index]
             if self.dtype is u1:
@@ -305,8 +393,11 @@ class Elements:
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
-            self.tell(access._replace(is_sum=(id(self), index) in places_of(value)))
+            self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
         self.ready()
+        if len(index) == self._rank and type(values) in PLAIN[self.dtype][0]:
+            self._numbers[index] = values
+            return
         if self.host is not None:
             self.host[index] = values
             return
@@ -351,7 +442,7 @@ def check_integer(k: Any) -> None:
     """Raises ArrayIndexTypeError unless k is an index of one axis."""
     if isinstance(k, slice):
         raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
-    if isinstance(k, float | np.floating) or not hasattr(k, "__index__"):
+    if isinstance(k, float) or not hasattr(k, "__index__"):
         raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
 
 

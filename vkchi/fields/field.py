@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 # What a field has only once its tree is laid out.
 LATER = frozenset(
-    ("shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends")
-)
+    (
+        "shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends",
+        "_numbers", "_rank", "_length",
+    )
+)  # fmt: skip
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
 
@@ -232,6 +235,10 @@ class ComponentField(ScalarField):
     def __init__(self, whole: MatrixField, component: int) -> None:
         super().__init__(whole.runtime, whole.dtype, whole.name)
         self.component_of = (whole, component)
+
+    @property
+    def whole(self) -> Storage:
+        return self.component_of[0]
 
     def settle(self) -> None:
         whole, k = self.component_of

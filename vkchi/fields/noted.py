@@ -24,9 +24,11 @@ class Noted(float):
         return made
 
     def __add__(self, other: Any) -> Any:
-        total, more = float(self) + other, places_of(other)
-        if not isinstance(other, int | float) or more & self.places:
-            return total  # no number, or a number twice
+        if not isinstance(other, int | float):
+            return float(self) + other
+        total, more = float(self) + float(other), places_of(other)
+        if more & self.places:
+            return total  # a number twice
         return Noted(total, *self.places, *more)
 
     __radd__ = __add__

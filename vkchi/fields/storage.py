@@ -8,24 +8,34 @@ kernels, IR, how a layout was made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+import struct
+from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.elements import Access, Elements
+from vkchi.fields.elements import CODES, PLAIN, Access, Elements
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime
-from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of
+from vkchi.tuples import NamedTuple
+from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8
+from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:
+    from vkchi.buffer import Buffer
     from vkchi.types.hints import Numbers
 
-NO_DLPACK = (
-    "DLPack has no agreed meaning for this device's memory, which the host does not reach: take "
-    "x.to_numpy() or x.to_torch()"
-)
+ALIGNMENT = 256  # bytes: that of buffers, which accesses may rely on
 NOT_IN_STEPS = "the elements do not lie in equal steps as DLPack wants them: a copy is needed"
+
+
+class Shifted(NamedTuple):
+    """A buffer as kernels see it that find in it what stood further back in another."""
+
+    held: Buffer
+    key: int
+    address: int
+
+
+FILLED_AT_ONCE, FILLED_SMALL_BYTES = 1 << 16, 1 << 20  # numbers; without numpy
 
 
 class Storage(Elements):
@@ -64,6 +74,45 @@ class Storage(Elements):
             self.tell(Access("read"))
         return made
 
+    # --- what tapes ask ------------------------------------------------------------------------
+
+    def companion(self, kind: str) -> Storage | None:
+        """The array's gradient (`grad`) or dual, if it has a place."""
+        found = getattr(self, kind, None)
+        if found is None or getattr(found, "node", found) is None:
+            return None
+        assert isinstance(found, Storage)
+        return found
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is the gradient of another array: gradients of calls add to it."""
+        return self.whole in self.runtime.gradients
+
+    def copied(self) -> Storage:
+        """An array of its own with the same type, layout and contents; nobody is told."""
+        made = Storage(self.runtime, self.elem, self.shape, self.layout, self.stored)
+        self.device.copy(self.buffer, made.buffer, self.size_bytes)
+        return made
+
+    def copied_rows(self, first: int, last: int) -> Storage:
+        """A copy of what lies between two indices of the first axis, of an array with
+        `row_numbers`. Kernels find it where it was in the array, and must not look elsewhere."""
+        assert self.row_numbers is not None
+        row_bytes = self.row_numbers * self.stored.size_bytes
+        begin = first * row_bytes // ALIGNMENT * ALIGNMENT
+        size_bytes = (last + 1) * row_bytes - begin
+        held = self.device.allocate(size_bytes)
+        self.device.copy(self.buffer, held, size_bytes, begin)
+        made = object.__new__(Storage)
+        made.describe(self.runtime, self.elem, self.stored)
+        made.arrange(self.shape, self.layout)
+        made.size_bytes = size_bytes
+        made.buffer = cast("Buffer", Shifted(held, held.key, held.address - begin))
+        return made
+
+    # --- copies and exports --------------------------------------------------------------------
+
     def duplicate(self, memo: dict[int, Any]) -> Storage:
         """The same, and no tape is told."""
         made = object.__new__(type(self))
@@ -96,9 +145,7 @@ class Storage(Elements):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device of the memory. Raises BufferError where it has none."""
-        if self.host is None:
-            raise BufferError(NO_DLPACK)
-        return dlpack.HOST
+        return dlpack.HOST if self.host is not None else dlpack.cuda_device(self.runtime)
 
     def __dlpack__(
         self,
@@ -109,22 +156,45 @@ class Storage(Elements):
         copy: bool | None = None,
     ) -> object:
         """A DLPack capsule, of shape `shape + element shape`: of the memory itself, after all that
-        was launched is done. Kernels launched later are seen after `ti.sync()`.
+        was launched is done. Kernels launched later are seen after `ti.sync()`. Memory that is
+        CUDA's as well is given to a stream of CUDA's, in whose order kernels run from then on.
 
         A copy if `copy`; where its elements do not lie in steps, or the host does not reach them
         (which `dl_device` must ask for), unless `copy` is False: then BufferError.
         Source: the array API's `__dlpack__`.
         """
-        dlpack.check_device(dl_device)
+        self.check_alive()
+        is_cudas = self.host is None and not copy and dlpack.is_cuda(self.runtime, dl_device)
+        if not is_cudas:
+            dlpack.check_device(dl_device)
         self.tell(Access("read"))
+        if is_cudas:
+            return self._cuda_capsule(stream, max_version)
         self.ready()
         shared = None if copy else self._in_place()
         if shared is None and (copy is False or (self.host is None and dl_device is None)):
-            raise BufferError(NO_DLPACK if self.host is None else NOT_IN_STEPS)
+            if self.host is None:
+                dlpack.cuda_device(self.runtime)  # raises with the reason, where there is one
+            raise BufferError(NOT_IN_STEPS)
         if shared is not None:
             self.runtime.exported.add(self)
+            tape = self.runtime.tape
+            if tape is not None and tape.seen is not None:
+                tape.seen.take((self,))
         values = self.contents() if shared is None else shared
         return dlpack.capsule(values, stream, max_version, dl_device)
+
+    def _cuda_capsule(self, stream: int | None, max_version: tuple[int, int] | None) -> object:
+        """The capsule for CUDA, of the memory itself. Raises BufferError where there is none."""
+        raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # no page is touched
+        flat = raw.view(np.bool_) if self.dtype is u1 and self.stored is u8 else raw
+        seen = self._logical(flat)
+        view = seen.reshape(self.shape + shape_of(self.elem))
+        if flat.dtype != self.dtype.dtype or (view.size and not np.may_share_memory(view, seen)):
+            raise BufferError(NOT_IN_STEPS)
+        self.runtime.exported.add(self)
+        offset = view.ctypes.data - raw.ctypes.data if view.size else 0
+        return dlpack.cuda_capsule(self.runtime, self.buffer, view, offset, stream, max_version)
 
     def _in_place(self) -> np.ndarray[Any, Any] | None:
         """A view of shape `shape + element shape`; None where there can be none."""
@@ -140,6 +210,13 @@ class Storage(Elements):
         """A copy, of shape `shape + element shape`."""
         self.tell(Access("read"))
         return self.contents()
+
+    def seen(self) -> np.ndarray[Any, Any]:
+        """What `to_numpy` gives, where it lies if it can be read there: to be read at once."""
+        self.tell(Access("read"))
+        self.ready()
+        shared = self._in_place()
+        return self.contents() if shared is None else shared
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
         """Write the contents to a numpy array of their shape (contiguous, of arrays in blocks)."""
@@ -195,6 +272,10 @@ class Storage(Elements):
     def fill(self, value: Numbers) -> None:
         """Set every element to a number (all its components), a vector or a matrix, cast as
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
+        if self._fills_plainly(value):
+            self.tell(Access("fill"))
+            self.ready()
+            return self._fill_memory(value)
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
         self.tell(Access("fill"))
         if self.host is not None:
@@ -205,6 +286,24 @@ class Storage(Elements):
             self.device.fill(self.buffer, 0, self.size_bytes, int(word))
         else:
             self._put(np.broadcast_to(values, self._digit_shape()))
+
+    def _fills_plainly(self, value: Numbers) -> bool:
+        """Whether filling is to repeat a number that Python can write in memory of the host, and
+        numpy is no faster, or not there."""
+        kinds, low, high = PLAIN[self.dtype]
+        if type(value) not in kinds or not low <= value <= high:
+            return False
+        is_mapped = self.is_own and self.buffer.view is not None and self.stored.name in CODES
+        return is_mapped and (self.size_bytes <= FILLED_SMALL_BYTES or not is_numpy_loaded())
+
+    def _fill_memory(self, value: Numbers) -> None:
+        """Set all numbers, without numpy."""
+        view, size = self.buffer.view, self.size_bytes
+        assert view is not None
+        one = struct.pack(CODES[self.stored.name], value)
+        whole = one * min(size // len(one), FILLED_AT_ONCE)
+        for at in range(0, size, len(whole)):
+            view[at : min(at + len(whole), size)] = whole[: size - at]
 
     def to_torch(self, device: Any = None) -> Any:
         """A torch tensor with a copy of the contents."""

@@ -12,8 +12,6 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError, nearest
 from vkchi.fields.make import Order, field, matrix_field, vector_field
@@ -21,6 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.types import Tensor, scalar_of, shape_of
+from vkchi.types.lazy_numpy import is_number_of_numpy
 from vkchi.types.structs import StructType
 
 
@@ -142,7 +141,7 @@ class StructArrays:
 
     def fill(self, value: Any) -> None:
         """Set every number to one number, or every element to a struct or dict."""
-        if isinstance(value, bool | int | float | np.generic):
+        if isinstance(value, bool | int | float) or is_number_of_numpy(value):
             for array in self.__vkchi_members__():
                 array.fill(value)
             return

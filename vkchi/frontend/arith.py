@@ -16,8 +16,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.checks import emit_checked, negate_checked
 from vkchi.frontend.foreign import foreign_traceback
@@ -57,6 +55,7 @@ from vkchi.types import (
     with_scalar,
     with_shape,
 )
+from vkchi.types.lazy_numpy import np
 
 __all__ = [
     "binary", "cast", "compare", "components", "constant", "describe", "dtype_of", "is_static",

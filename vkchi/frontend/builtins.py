@@ -12,8 +12,6 @@ import math
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, methods
 from vkchi.frontend.call import Handler
@@ -27,6 +25,7 @@ from vkchi.lang import elementwise
 from vkchi.lang import math as ti_math
 from vkchi.lang.matrix import Matrix
 from vkchi.types import SCALARS, Tensor, u1
+from vkchi.types.lazy_numpy import np
 
 
 def _convert(python: type, dtype: Any) -> Handler:

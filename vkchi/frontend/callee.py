@@ -346,7 +346,7 @@ def makes_arrays(callee: Any) -> bool:
     module = str(getattr(callee, "__module__", None))
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True
-    return module.startswith("vkchi.") and callee.__name__ in ("field", "ndarray")
+    return module.startswith("vkchi.") and getattr(callee, "__name__", "") in ("field", "ndarray")
 
 
 def uses_members(callee: Any) -> bool:

@@ -72,9 +72,12 @@ def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     return [var for var in assigned_variables(cx, n) if leaves(var.value)]
 
 
-def share_variables(cx: Lowering, n: ast.For) -> None:
-    """Put the variables that a parallel loop assigns into places that its invocations share."""
+def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None:
+    """Put the variables that a parallel loop assigns into places that its invocations share, but
+    those that are each iteration's own."""
     for var in assigned_variables(cx, n):
+        if var in own:
+            continue
         cx.locate(n.iter)
 
         def place(leaf: Any, name: str = var.name) -> Any:

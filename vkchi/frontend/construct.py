@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.operands import (
     Operand,
@@ -33,6 +31,7 @@ from vkchi.frontend.operands import (
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.types import Following, Scalar, Tensor, Type, shape_of, with_shape
+from vkchi.types.lazy_numpy import np
 
 
 def call_type(cx: Context, t: Type | Following, args: tuple[Any, ...], *names: str) -> Value:

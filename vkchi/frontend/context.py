@@ -14,8 +14,6 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import (
     CompilationError,
     KernelFieldError,
@@ -39,6 +37,7 @@ from vkchi.target.options import Options
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import u32
+from vkchi.types.lazy_numpy import np
 
 Binding = tuple[Any, ...]
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.call import CALLS, Call, Handler
@@ -27,6 +25,7 @@ from vkchi.lang.jacobi import DOUBLE, SINGLE, Precision
 from vkchi.lang.loop import repeat
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
+from vkchi.types.lazy_numpy import np
 
 # --- loops of traced functions -------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, kind_of, own
+from vkchi.frontend.call_stack import is_stacked, lower_stacked
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
@@ -143,6 +144,10 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     act.returns = signature.notes.get("return")
     act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
+    if is_real(callee) and is_stacked(fn, signature.notes):
+        result = lower_stacked(cx, act, signature.notes)
+        cx.act, cx.call_node, cx.b.span = outer, outer_call, span
+        return result
     lower_block(cx, act.source.node.body)
     cx.act, cx.call_node, cx.b.span = outer, outer_call, span
     result = result_of(cx, act)

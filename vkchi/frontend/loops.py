@@ -29,6 +29,7 @@ from vkchi.frontend.carry import (
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
 from vkchi.frontend.lower_expr import bind_static
+from vkchi.frontend.order import is_ordered, own_variables
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
@@ -44,14 +45,13 @@ from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.axes import INT_MAX, checked_total
 from vkchi.ir.axes import space_of as space_of_axes
-from vkchi.ir.core import Param, Region, Value, has_kind, walk
-from vkchi.ir.ops import PER_INVOCATION, Effect, effect_of
+from vkchi.ir.core import Param, Region, Value, has_kind
+from vkchi.ir.ops import GROUPED, SYNCS
 from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor, i32
 
 BARRIERS = frozenset({"barrier"})
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
-TIED = PER_INVOCATION - {"thread_index"} | {"shared"}  # what tells which invocation it is
 _SERIALIZE = (
     "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
 )
@@ -71,6 +71,8 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     leaves = first_break(source, n) is not None or returns(source, n)
     must_be_serial = config.is_serial or cx.act.is_serial or (leaves and not cx.act.is_kernel)
     must_be_serial |= runs_once(space)
+    if cx.is_top and not must_be_serial and not leaves and config.block is None:
+        must_be_serial = is_ordered(cx, n)
     if cx.is_top and not must_be_serial:
         parallel(cx, n, space, config)
     elif leaves:
@@ -176,7 +178,8 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
 def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None:
     """A top-level loop: every iteration is an invocation."""
     check_runs_to_end(cx, n)
-    share_variables(cx, n)
+    own = own_variables(cx, n)
+    share_variables(cx, n, own)
     cx.locate(n.iter)
     bounds = parallel_bounds(cx, space)
     if config.block is not None and is_counted_wide(bounds):
@@ -188,7 +191,10 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
         indices = [as_index(cx, k) for k in found] if len(found) > 1 else found
         indices = indices[: len(space.axes)]
         note_iteration(cx, n, space, indices)
-        lower_body(cx, n, space, indices)
+        with cx.act.block():
+            for var in own:
+                cx.act.declare(Var(var.name, var.value, VARIABLE, len(cx.frames), var.span))
+            lower_body(cx, n, space, indices)
 
     cx.in_parallel = True
     arm = run_region(cx, tuple(params), lower)
@@ -204,9 +210,7 @@ def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
     """Report more iterations than can run, where invocations must be the iterations, and only the
     device knows how many there are."""
-    is_tied = block is not None or any(
-        op.kind in TIED or effect_of(op.kind) is Effect.SYNC for op in walk(body)
-    )
+    is_tied = block is not None or has_kind(body, GROUPED | SYNCS)
     has_barriers = has_kind(body, BARRIERS)
     if has_barriers and is_counted_wide(bounds):
         raise cx.fail("`sync` cannot be had in a loop that is counted in 64 bits")

@@ -14,8 +14,6 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.trees import Record, branches
 from vkchi.frontend.values import ArrayRef, Context
@@ -38,6 +36,7 @@ from vkchi.types import (
     with_shape,
 )
 from vkchi.types.integers import range_of
+from vkchi.types.lazy_numpy import np
 
 
 class Weak(NamedTuple):

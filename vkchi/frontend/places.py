@@ -140,6 +140,14 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
     return attribute(cx, base if isinstance(base, Value) else base.load(cx))
 
 
+class Extents(tuple[int, ...]):
+    """The shape of an array's elements: an attribute, as in Python, and a call, as kernels of
+    Taichi's have it, which gives a list."""
+
+    def __call__(self) -> list[int]:
+        return list(self)
+
+
 def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
     """An attribute of an array: of a captured one, what Python gives."""
     if array.source is not None:
@@ -150,7 +158,7 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
         return array.shape(cx)
     if name == "grad":
         return cx.gradient_of(array)
-    facts = {"dtype": scalar_of(t.elem), "element_shape": shape, "element_type": t.elem}
+    facts = {"dtype": scalar_of(t.elem), "element_shape": Extents(shape), "element_type": t.elem}
     if shape:
         facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
     if name not in facts:

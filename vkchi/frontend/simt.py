@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith, warp
 from vkchi.frontend.call import CALLS, Call, Handler
@@ -21,6 +19,7 @@ from vkchi.ir.core import Value
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
+from vkchi.types.lazy_numpy import np
 from vkchi.types.structs import StructType
 
 

@@ -23,13 +23,13 @@ from vkchi.frontend.trees import branches, is_container
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
-from vkchi.reports.sites import decimals_of, sample_of, show_number
+from vkchi.reports.sites import decimals_of, format_number, sample_of, show_number
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, u1
 
 
 class Piece(NamedTuple):
-    """A kernel value in a text, with a format of Python's or none."""
+    """A kernel value in a text, with a format of Python's or C's, or none."""
 
     value: Value
     spec: str = ""
@@ -139,7 +139,8 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
     if isinstance(x, ArrayRef):
         return shown(cx, x)
     try:
-        return [format(_CONVERSIONS[conversion](x) if conversion else x, spec)]
+        shown_as = format_number if isinstance(x, int | float) and not conversion else format
+        return [shown_as(_CONVERSIONS[conversion](x) if conversion else x, spec)]
     except (TypeError, ValueError) as e:
         if foreign_traceback(e):
             raise
@@ -165,8 +166,10 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
         letter = found["letter"] or "f"
         decimals = found["decimals"] or (f".{decimals_of(elem)}" if letter in "fF%" else "")
         spec = f"{found['head']}{decimals}{letter}"
+    elif elem.kind == "u":
+        spec = re.sub("u$", "d", spec)
     try:
-        format(sample_of(elem), spec)
+        format_number(sample_of(elem), spec)
     except ValueError:
         raise cx.fail(
             f"the format {spec!r} does not fit", kind=KernelTypeError, label=describe(t)

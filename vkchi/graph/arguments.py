@@ -12,13 +12,10 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.signature import (
-    REAL,
     ArrayParameter,
     Parameter,
     ScalarParameter,
@@ -29,6 +26,7 @@ from vkchi.signature.static_args import ById, contents
 from vkchi.texture import Texture, TextureParameter
 from vkchi.types import Scalar, Tensor, cook
 from vkchi.types.formats import Format, rw_texture, texel_of
+from vkchi.types.lazy_numpy import is_real, np
 
 
 class ArgKind(enum.Enum):
@@ -137,7 +135,7 @@ class Arg:
         """What two values of this argument have in common if a graph does the same with both.
         Raises ArgumentError where `value` is none."""
         if self.tag is ArgKind.SCALAR:
-            self._require(isinstance(value, REAL), f"a number of {self.dtype}", value)
+            self._require(is_real(value), f"a number of {self.dtype}", value)
         elif self.tag is ArgKind.MATRIX:
             self._require(isinstance(value, VECTORS), f"a ti.Vector or ti.Matrix: {self}", value)
         elif self.tag is ArgKind.NDARRAY:

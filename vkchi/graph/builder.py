@@ -24,9 +24,10 @@ from vkchi.interrupts.locks import restoring
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current
-from vkchi.signature import REAL, describe, read_parameters, span_of_function
+from vkchi.signature import describe, read_parameters, span_of_function
 from vkchi.signature.static_args import ById, contents, is_stale
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import is_real
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -238,10 +239,12 @@ def call(nodes: Iterable[Node], values: Values) -> None:
 
 
 def is_plain_launch(plan: Plan, args: tuple[Any, ...]) -> bool:
-    """Whether a launch is nothing but its dispatches, on arrays that lie on the device."""
+    """Whether a launch is nothing but its dispatches, on arrays that lie on the device; it may draw
+    random numbers."""
     pairs = zip(plan.parameters, args, strict=True)
     leaves = (leaf for parameter, arg in pairs for leaf in parameter.leaves(arg))
-    return plan.is_plain and all(p.kind != "array" or isinstance(a, Storage) for p, a in leaves)
+    lie_here = (p.kind != "array" or isinstance(a, Storage) for p, a in leaves)
+    return plan.is_recordable and all(lie_here)
 
 
 def record(nodes: list[Node], values: Values) -> Replay:
@@ -258,4 +261,4 @@ def record(nodes: list[Node], values: Values) -> Replay:
 
 def is_settled(value: Any) -> bool:
     """Whether what kernels find in a value for all runs cannot change without their knowing."""
-    return isinstance(value, (str, *REAL)) or isinstance(contents(value), ById)
+    return isinstance(value, str) or is_real(value) or isinstance(contents(value), ById)

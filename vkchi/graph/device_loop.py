@@ -14,8 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from vkchi.algorithms.arrays import on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
@@ -25,6 +23,7 @@ from vkchi.ndarray import Ndarray, ndarray
 from vkchi.runtime import Runtime, require_home
 from vkchi.signature import describe
 from vkchi.types import i32
+from vkchi.types.lazy_numpy import np
 
 CHUNK_DISPATCHES, MOST_ROUNDS, MOST_CHUNKS = 256, 64, 64
 MOST = (1 << 31) - 1  # rounds that are counted between two looks of the host

@@ -63,6 +63,7 @@ class Record(Block):
     """Kernel calls, recorded in a block and run after it."""
 
     kind, title = "record", "ti.record()"
+    seen = None  # what others write is no concern here
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
@@ -150,9 +151,8 @@ class Record(Block):
             return
         if access.kind != "read":
             self._refuse(f"what Python writes to {array!r} would be written once, now")
-        from vkchi.tape.calls import whole  # which loads what differentiates
 
-        if id(whole(array)) in self._watched:
+        if id(array.whole) in self._watched:
             self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
 
     def filled(self, array: Storage, values: object) -> None:
@@ -247,7 +247,7 @@ class Record(Block):
                     f"no recorded kernel writes to {field!r}, so the loop would never end"
                 )
             replay = self._parts[0][0] if len(self._parts) == 1 else None
-            if self._is_called(runtime) or replay is None:
+            if self._is_called(runtime) or replay is None or replay.draws:
                 count = 0
                 while (most is None or count < most) and is_true(field, cell) is wanted:
                     self.run()

@@ -8,10 +8,9 @@ Must not know: windows, users' arguments.
 
 from __future__ import annotations
 
-import numpy as np
-
 from vkchi.gui.paint import paint
 from vkchi.gui.shapes import Floats, Resolution, Shapes, from_hex, join
+from vkchi.types.lazy_numpy import np
 
 
 class Canvas:

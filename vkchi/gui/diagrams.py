@@ -5,11 +5,10 @@ Owns: where arrows and points are. Positions are parts of the window. Must not k
 
 from __future__ import annotations
 
-import numpy as np
-
 from vkchi.errors import ToolError
 from vkchi.gui.shapes import Floats, numbers
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 LONGEST = 0.1  # arrow of a vector field, as a part of the window
 

@@ -18,8 +18,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelRuntimeError, ToolError
 from vkchi.gui import diagrams, events, notebook, shapes
 from vkchi.gui.canvas import Canvas
@@ -29,6 +27,7 @@ from vkchi.gui.widgets import Button, Label, Panel, Slider
 from vkchi.gui.window import Window
 from vkchi.runtime import logger
 from vkchi.tools.image import has_screen, imwrite
+from vkchi.types.lazy_numpy import np
 
 log = logger()
 FPS = 60

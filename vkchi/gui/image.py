@@ -11,11 +11,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ToolError, Unsupported
 from vkchi.gui.shapes import Floats, Resolution, from_hex, numbers
 from vkchi.tools.image import import_pillow
+from vkchi.types.lazy_numpy import np
 
 # The colour map "plasma" of matplotlib (CC0), at even distances.
 PLASMA = np.array([

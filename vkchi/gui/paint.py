@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from vkchi.gui import coverage
 from vkchi.gui.shapes import IS_TRIANGLE, SHIFTS, Floats, Resolution, Shapes, from_hex
 from vkchi.kernel import Kernel, kernel
@@ -22,6 +20,7 @@ from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.static import static
 from vkchi.runtime import running
 from vkchi.types import f32, i32, ndarray, template, u32, vector
+from vkchi.types.lazy_numpy import np
 
 WIDE, HIGH = 8, 4  # pixels of a tile; fewer rows are painted quicker, more are sorted quicker
 MOST_ENTRIES = 1 << 22  # of the tiles' lists, at a time

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ToolError
 from vkchi.interop import host
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 Floats = np.ndarray[Any, Any]
 Resolution = tuple[int, int]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ToolError
 from vkchi.gui import events as e
 from vkchi.gui import shapes
 from vkchi.gui.canvas import Canvas
 from vkchi.gui.image import draw_text
 from vkchi.gui.shapes import Resolution
+from vkchi.types.lazy_numpy import np
 
 WIDTH, ROW, GAP, FONT = 160, 24, 4, 14.0  # pixels
 BACK, FILLED, FRAME, INK = 0x303840, 0x3D6E8F, 0x8899AA, 0xFFFFFF

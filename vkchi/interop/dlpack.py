@@ -4,8 +4,9 @@ Owns: what is exported as which device, what is copied, what is refused. Capsule
 deleter is C, takes the GIL, and does nothing after the interpreter's end. Must not know: kernels.
 
 Memory that the host reaches (software drivers, integrated GPUs) is exported as memory of the CPU,
-without a copy: who holds the tensor keeps the memory alive, after `ti.reset()` too. DLPack has no
-agreed handle for other Vulkan memory: there is no export of it, but for a copy that is asked for.
+without a copy: who holds the tensor keeps the memory alive, after `ti.reset()` too. Memory that
+CUDA sees as well is exported as CUDA's. DLPack has no agreed handle for other Vulkan memory: there
+is no export of it, but for a copy that is asked for.
 Source: Python specification of DLPack, https://dmlc.github.io/dlpack/latest/python_spec.html.
 
     torch.from_dlpack(x); np.from_dlpack(x); y = ti.from_dlpack(tensor)
@@ -13,16 +14,24 @@ Source: Python specification of DLPack, https://dmlc.github.io/dlpack/latest/pyt
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
+from vkchi.errors import ArgumentError, DeviceError
+from vkchi.types.lazy_numpy import is_number_of_numpy, np
 
-from vkchi.errors import ArgumentError
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-CPU = 1  # kDLCPU
+    from vkchi.buffer import Buffer
+    from vkchi.runtime import Runtime
+
+CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 HOST = (CPU, 0)
-_TAKES_VERSION = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
+NO_DLPACK = (
+    "DLPack has no agreed meaning for this device's memory, which the host does not reach: take "
+    "x.to_numpy() or x.to_torch()"
+)
+LEGACY, NO_ORDER = 1, -1  # streams, as DLPack numbers them
 
 
 @runtime_checkable
@@ -43,7 +52,7 @@ def capsule(
     if stream is not None:
         raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
     check_device(dl_device)
-    if _TAKES_VERSION:
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
         return values.__dlpack__(max_version=max_version)
     return values.__dlpack__()
 
@@ -52,6 +61,45 @@ def check_device(dl_device: tuple[int, int] | None) -> None:
     """Raises BufferError unless the CPU is asked for, or nothing is."""
     if dl_device is not None and tuple(map(int, dl_device)) != HOST:
         raise BufferError(f"this array is given to the CPU {HOST} only, not to {tuple(dl_device)}")
+
+
+def cuda_device(runtime: Runtime) -> tuple[int, int]:
+    """DLPack's device of memory that CUDA sees. Raises BufferError where it sees none."""
+    from vkchi.interop.cuda.link import Unlinked, find_link  # few programs share any
+
+    found = find_link(runtime)
+    if isinstance(found, Unlinked):
+        raise BufferError(f"{NO_DLPACK} ({found.reason})")
+    return CUDA, found.cuda.ordinal
+
+
+def is_cuda(runtime: Runtime, dl_device: tuple[int, int] | None) -> bool:
+    """Whether a tensor of the runtime's memory that is asked for is one of CUDA's."""
+    try:
+        found = cuda_device(runtime)
+    except BufferError:
+        return False
+    return dl_device is None or tuple(map(int, dl_device)) == found
+
+
+def cuda_capsule(
+    runtime: Runtime, buffer: Buffer, like: np.ndarray[Any, Any], offset: int,
+    stream: int | None, max_version: tuple[int, int] | None,
+) -> object:  # fmt: skip
+    """The capsule of an array like another one, so many bytes behind the beginning of a buffer that
+    CUDA sees, for a stream as DLPack numbers them. Raises BufferError."""
+    from vkchi.interop.capsules import Place, make_capsule  # which makes numpy's, as `capsule` does
+
+    if stream == 0:
+        raise BufferError("stream=0 may mean any stream: DLPack wants 1, 2 or a stream's handle")
+    device = cuda_device(runtime)
+    order = LEGACY if stream is None else stream
+    try:
+        held = runtime.cuda.export(buffer, None if order == NO_ORDER else order)
+    except DeviceError as e:
+        raise BufferError(str(e)) from None
+    place = Place(held.address + offset, like.shape, like.strides, like.dtype, device)
+    return make_capsule(place, held, max_version)
 
 
 def view_of_capsule(source: Exporter) -> NDArray[np.generic]:
@@ -80,7 +128,7 @@ def view_of_foreign(source: object) -> NDArray[np.generic] | None:
 
     Raises ArgumentError for memory of other devices and for types that kernels have none for.
     """
-    if isinstance(source, np.generic):
+    if is_number_of_numpy(source):
         return None
     if isinstance(source, Exporter):
         return view_of_capsule(source)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError
+from vkchi.interrupts.imports import import_whole
 from vkchi.types import Scalar, cook, scalar_of_dtype, u1
+from vkchi.types.lazy_numpy import np
 
 
 def to_taichi_type(dtype: Any) -> Scalar:
@@ -40,8 +40,7 @@ def to_numpy_type(dtype: Any) -> np.dtype[Any]:
 
 def to_pytorch_type(dtype: Any) -> Any:
     """The torch dtype of one of our types. Raises ArgumentError; ImportError without torch."""
-    import torch
-
+    torch = import_whole("torch")
     t = to_taichi_type(dtype)
     return torch.bool if t is u1 else getattr(torch, t.dtype.name)
 

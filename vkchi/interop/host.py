@@ -13,16 +13,30 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError
+from vkchi.interrupts.imports import import_whole
 from vkchi.types import Scalar, cook
+from vkchi.types.lazy_numpy import is_array_of_numpy, np
+
+IN_CUDA = (
+    "is in CUDA's memory, which tapes, gradients, debug mode and copies do not reach: pass a copy "
+    "in host memory, as tensor.cpu()"
+)
 
 
 def is_torch(obj: Any) -> bool:
     """Whether obj is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
+
+
+def lies_in_cuda(source: Any) -> bool:
+    """Whether an object is an array in CUDA's memory."""
+    if is_torch(source):
+        return bool(source.is_cuda)
+    return not isinstance(source, np.ndarray) and bool(
+        getattr(source, "__cuda_array_interface__", None)
+    )
 
 
 def unrecorded() -> AbstractContextManager[Any]:
@@ -81,11 +95,15 @@ def write_grad(tensor: Any, values: Any) -> None:
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
     """The object's memory as a numpy array sharing it, or None for objects that are no array.
 
-    Raises ArgumentError for tensors that are not in host memory.
+    Raises ArgumentError for tensors, and arrays of CUDA's, that are not in host memory.
     """
-    if isinstance(obj, np.ndarray):
+    if is_array_of_numpy(obj):
         return plain(obj)
-    return array_of_torch(obj) if is_torch(obj) else None
+    if is_torch(obj):
+        return array_of_torch(obj)
+    if lies_in_cuda(obj):
+        raise ArgumentError(f"a {type(obj).__name__} {IN_CUDA}")
+    return None
 
 
 def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -107,15 +125,32 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
     if tensor.device.type == "meta":
         raise ArgumentError("a tensor on the meta device has no numbers")
+    if tensor.device.type == "cuda":
+        raise ArgumentError(f"a tensor on {tensor.device} {IN_CUDA}")
     if tensor.device.type != "cpu":
         raise ArgumentError(
-            f"a tensor on {tensor.device} cannot be used directly yet: pass tensor.cpu()"
+            f"a tensor on {tensor.device} cannot be used directly: pass tensor.cpu()"
         )
     try:
+        check_storage(tensor)
         view: np.ndarray[Any, Any] = tensor.detach().numpy()
+    except ArgumentError:
+        raise
     except (TypeError, RuntimeError) as e:  # bfloat16, sparse, conjugated
         raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
     return view
+
+
+def check_storage(tensor: Any) -> None:
+    """Raises ArgumentError for a tensor that reaches beyond its storage, which was made smaller
+    since; RuntimeError and TypeError for one that has none."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + sum((n - 1) * step for n, step in steps) + 1
+    has, needs = tensor.untyped_storage().nbytes(), end * tensor.element_size()
+    if tensor.numel() and has < needs:
+        raise ArgumentError(
+            f"a tensor of {needs} bytes whose storage has {has}: its storage was resized"
+        )
 
 
 def numbers_of(value: Any) -> np.ndarray[Any, Any]:
@@ -188,8 +223,7 @@ def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
     """A torch tensor of these values. Raises ImportError where torch is not installed."""
-    import torch
-
+    torch = import_whole("torch")
     tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)
 

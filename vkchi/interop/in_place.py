@@ -18,10 +18,9 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
@@ -32,6 +31,7 @@ from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
 from vkchi.types.attributes import MOST_ALIGNED, PLAIN, ArrayArgument
+from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
@@ -114,7 +114,7 @@ class HostArrays:
         self._cast, self._bytes = ffi.cast, ffi.from_buffer
         self._known: dict[Hashable, Imported] = {}
         self._gone: deque[Owner] = deque()
-        self._readers: dict[type, Callable[[Any], Seen | None]] = {np.ndarray: self._see_numpy}
+        self._readers: dict[type, Callable[[Any], Seen | None]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -145,8 +145,8 @@ class HostArrays:
         """How arrays of a class that was not met before are looked at."""
         kind, torch = type(array), sys.modules.get("torch")
         reader: Callable[[Any], Seen | None] = see_nothing
-        if isinstance(array, np.ndarray):
-            reader = self._see_derived
+        if is_array_of_numpy(array):
+            reader = self._see_numpy if kind is np.ndarray else self._see_derived
         elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
             reader = see_tensor
         self._readers[kind] = reader
@@ -211,7 +211,7 @@ class HostArrays:
         """What kernels take contiguous memory for; None where they cannot. Raises ArgumentError for
         a dtype that they have no type for."""
         is_numpys = isinstance(dtype, np.dtype)
-        scalar = scalar_of_dtype(dtype) if is_numpys else to_taichi_type(dtype)
+        scalar = scalar_of_dtype(dtype) if is_numpys else type_of_torchs(dtype)
         if scalar is None:
             return None
         axes = len(shape) - element_axes
@@ -233,12 +233,18 @@ class HostArrays:
                 self._known.pop(owner.key, None)
 
 
+type_of_torchs = cache(to_taichi_type)
+
+
 def see_tensor(tensor: Any) -> Seen | None:
     """The memory of a torch tensor; None where it has none of the host's, or not in order."""
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
-        return Seen(tensor.untyped_storage(), tensor.data_ptr(), tensor.dtype, tensor.shape)
+        owner, address = tensor.untyped_storage(), tensor.data_ptr()
+        if owner.data_ptr() + owner.nbytes() < address + tensor.nbytes:
+            return None  # its storage was made smaller: the copy says so
+        return Seen(owner, address, tensor.dtype, tensor.shape)
     except (RuntimeError, NotImplementedError):  # sparse, or torch's own stand-in for a tensor
         return None
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir.evaluate import zero_of
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES
 from vkchi.types import Scalar, Type, scalar_of
+from vkchi.types.lazy_numpy import np
 
 Act = Callable[[Sequence[Any], Type], Any]
 

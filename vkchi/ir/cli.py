@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, InvalidIR, VkchiError
 from vkchi.ir.core import Func, Program, value_of
 from vkchi.ir.interp import check_size, run
@@ -28,6 +26,7 @@ from vkchi.ir.literal import number_bits
 from vkchi.ir.text import parse, print_program
 from vkchi.ir.verify import verify_program
 from vkchi.types import Array, Scalar, Type, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
 
 FindPass = Callable[[str], "Callable[[Func], Func | Program]"]
 STDIN = "<stdin>"

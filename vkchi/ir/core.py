@@ -25,11 +25,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from vkchi.span import Span
 from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, Type
 from vkchi.types.attributes import PLAIN, Attributes
+from vkchi.types.lazy_numpy import np
 
 
 class Value:
@@ -135,6 +134,16 @@ def walk(region: Region) -> Iterator[Op]:
                 break
         else:
             stack.pop()
+
+
+def uses_in(region: Region) -> dict[Value, list[Op]]:
+    """The ops of the region and of those inside that have a value as an operand, in order; an op
+    for each operand that it is."""
+    found: dict[Value, list[Op]] = {}
+    for op in walk(region):
+        for v in op.args:
+            found.setdefault(v, []).append(op)
+    return found
 
 
 def used_in(region: Region) -> set[Value]:

@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import InternalError
 from vkchi.ir.ops import TABLE
 from vkchi.types import Scalar, Tensor, Type, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
 
 Call = Callable[[Sequence[Any], Any, Type], Any]
 

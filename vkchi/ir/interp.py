@@ -29,8 +29,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.alone import ALONE
 from vkchi.ir.control import axes_of
@@ -46,6 +44,7 @@ from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Type, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
 
 DEFAULT_BLOCK = 64
 STEP_LIMIT = 10_000_000  # loop iterations of one `run`; more means that a loop does not end

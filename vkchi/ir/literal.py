@@ -17,10 +17,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir.core import bits_of, value_of
 from vkchi.types import SCALARS, Array, AxisTerm, Layout, Ptr, Scalar, Tensor, Type, scalar_named
+from vkchi.types.lazy_numpy import np
 
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
 TYPE = re.compile(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from vkchi.types.lazy_numpy import np
 
 
 def floordiv(a: Any, b: Any) -> Any:

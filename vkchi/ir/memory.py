@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir.evaluate import as_value, zero_of
 from vkchi.types import Array, Ptr, Scalar, Type, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
 
 
 class Place:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir.core import bits_of
 from vkchi.ir.intervals import natural
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
+from vkchi.types.lazy_numpy import np
 
 NATURAL = "natural"
 

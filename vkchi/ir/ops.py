@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.ir import intervals, invocation_ops, meaning, report_ops
 from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
 from vkchi.ir.sig import Signature, SignatureError
@@ -35,12 +33,14 @@ from vkchi.ir.table import (
     list_types,
 )
 from vkchi.types import Scalar, Tensor, Type, i32, shape_of, u1, u32, u64, with_shape
+from vkchi.types.lazy_numpy import np
 
 __all__ = [
     "ATOMICS", "BITWISE", "CHOICES", "COMMUTATIVE", "COMPARISONS", "COMPONENTS", "CONVERSIONS",
     "COUNTED", "DIVISIONS", "DIVISION_OF", "ELEMENTWISE", "EQUALITIES", "EXTREMES", "FIXED",
-    "GREATER", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED", "PER_INVOCATION", "PLACES",
-    "PLAIN_ACCESSES", "READS", "REMAINDERS", "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS",
+    "GREATER", "GROUPED", "LINEAR", "LOOPS", "MIRRORED", "NEGATED", "ORDERED", "PER_INVOCATION",
+    "PLACES", "PLAIN_ACCESSES", "READS", "REMAINDERS", "REMAINDER_OF", "ROUNDED_DOWN", "SUMS",
+    "SWAPS", "SYNCS",
     "TABLE", "TIED", "TRUTHS", "UPDATES", "VARYING", "WRITES", "Control", "Effect", "Row",
     "Trait", "effect_of", "invocation_ops", "kinds_with", "report_ops",
 ]  # fmt: skip
@@ -445,8 +445,11 @@ SWAPS = UPDATES - ATOMICS.keys()  # that do not combine what stood there with so
 PLAIN_ACCESSES = (READS | WRITES) - UPDATES
 # What depends on which invocation comes there.
 TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
+# What depends on its workgroup, so on which invocations are in one.
+GROUPED = TIED - {"thread_index", "random"}
 # What keeps its place among all that an invocation does: iterations are not mixed around it.
 ORDERED = frozenset(k for k, r in TABLE.items() if r.effect in (Effect.SYNC, Effect.REPORT))
+SYNCS = frozenset(k for k, row in TABLE.items() if row.effect is Effect.SYNC)
 TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))
 # Comparisons that say the opposite, and the same with the operands exchanged.
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}

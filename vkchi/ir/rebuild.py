@@ -11,7 +11,7 @@ Owns: value mapping and sharing of what did not change. Must not know: any op bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from vkchi.ir.builder import Builder
@@ -30,6 +30,8 @@ class Rebuilder:
 
     def args(self, op: Op) -> tuple[Value, ...]:
         """The op's arguments in the new Func."""
+        if self.map.keys().isdisjoint(op.args):
+            return op.args
         get = self.map.get
         return tuple([get(v, v) for v in op.args])
 
@@ -54,10 +56,12 @@ class Rebuilder:
                 args = tuple([get(v, v) for v in args])
             out = visit(b, op, args)
             if out is None:
-                if args is op.args and not op.regions:
+                if op.regions:
+                    self.keep(op, args)
+                elif args is op.args:
                     append(op)
                 else:
-                    self.keep(op, args)
+                    append(self.copy(op, args, ()))
             elif op.type is not None:
                 (new,) = out
                 if new is not op:
@@ -68,7 +72,7 @@ class Rebuilder:
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
         """Append the op with new args and rewritten regions; itself if nothing changed."""
         if not op.regions:
-            return self.b.insert(op if args == op.args else self.copy(op, args, ()))
+            return self.b.insert(op if args is op.args else self.copy(op, args, ()))
         regions = tuple([self.region(r) for r in op.regions])
         if args == op.args and regions == op.regions:
             return self.b.insert(op)
@@ -85,6 +89,17 @@ class Rebuilder:
             result.name = old.name
             self.map[old] = result
         return new
+
+
+def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
+    """The Func with other parameters, of the same elements, for some of its own; what stands for
+    several is one."""
+    if not new:
+        return fn
+    rebuilder = Rebuilder(lambda b, op, args: None)
+    rebuilder.map.update(new.items())
+    params = tuple(dict.fromkeys(new.get(p, p) for p in fn.params))
+    return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
 
 
 class Cloner(Rebuilder):
@@ -111,11 +126,23 @@ class Cloner(Rebuilder):
 
 
 def same_ops(a: list[Op], b: list[Op]) -> bool:
-    """Whether two op lists hold the same objects."""
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    """Whether two op lists hold the same objects: equality of ops is identity."""
+    return a == b
 
 
 def rebuild(fn: Func, visit: Visit) -> Func:
     """The Func with every op that `visit` answered for replaced; `fn` itself if none was."""
     body = Rebuilder(visit).region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+def rebuild_loops(fn: Func, visit: Visit) -> Func:
+    """As `rebuild`, for visitors of `parallel` ops alone, which stand in no other and whose results
+    nobody uses: what is inside them is not looked at."""
+    b = Builder()
+    with b.region() as body:
+        for op in fn.body.ops:
+            b.span = op.span
+            if op.kind != "parallel" or visit(b, op, op.args) is None:
+                b.insert(op)
+    return fn if same_ops(fn.body.ops, body.ops) else Func(fn.name, fn.params, body, fn.span)

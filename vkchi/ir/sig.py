@@ -38,6 +38,18 @@ class Signature:
         self.args = [item.strip() for item in left.split(",") if item.strip()]
         self.result = right.strip()
 
+    @property
+    def gives_floats(self) -> bool:
+        """Whether the result may be, or hold, a float."""
+        item = self.result
+        if item in SCALARS:
+            return SCALARS[item].kind == "f"
+        if item[:2] in ("B(", "U("):
+            return False
+        classes = dict(arg.partition(":")[::2] for arg in self.args if ":" in arg)
+        kinds = classes.get(item.removeprefix("E(").removesuffix(")"), "any")
+        return "f" in CLASSES[kinds.partition(".")[0]]
+
     def infer(self, types: tuple[Type, ...], given: Type | None) -> Type | None:
         """The result type, or None for none. Raises SignatureError naming what does not fit."""
         if len(types) != len(self.args):

@@ -1,4 +1,4 @@
-"""The contract of valid IR, checked after the frontend and after every pass. Raises InvalidIR.
+"""The contract of valid IR, checked after the frontend and behind passes. Raises InvalidIR.
 
 Values
  1. Every kind is a row of the op table.
@@ -340,9 +340,11 @@ class _Checker:
         params = self.fn.params
         self.define([], params)
         self.scope.update(params)
+        names = {""}
         for k, p in enumerate(params):
-            if not p.name or any(p.name == other.name for other in params[:k]):
+            if p.name in names:
                 self.fail(17, f"parameter {k + 1} has no name of its own: {p.name!r}")
+            names.add(p.name)
             is_global = isinstance(p.type, Array) and p.type.space == "global"
             if not is_global and not isinstance(p.type, Scalar | Tensor):
                 self.fail(18, f"parameter %{p.name} is {p.type}")

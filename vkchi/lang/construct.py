@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import cast_numbers, check_unmasked
 from vkchi.lang.function import find_traced
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import Following, Scalar, Tensor
+from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 
 def make_scalar(t: Scalar, *args: Any) -> Any:
@@ -48,7 +47,7 @@ def flatten(args: Any) -> list[Any]:
     flat: list[Any] = []
     for arg in args:
         check_unmasked(arg)
-        if isinstance(arg, Matrix | np.ndarray):
+        if isinstance(arg, Matrix) or is_array_of_numpy(arg):
             arg = (arg.entries if isinstance(arg, Matrix) else arg).reshape(-1).tolist()
         flat.extend(flatten(arg) if isinstance(arg, list | tuple) else [arg])
     return flat

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import abs, cast_numbers, entries_of, evaluate, max, select, sqrt
 from vkchi.lang.function import Function, Traced
@@ -42,6 +40,7 @@ from vkchi.lang.slopes import (
     svd_with_slopes,
     with_diagonal,
 )
+from vkchi.types.lazy_numpy import np
 
 # --- singular values -----------------------------------------------------------------------------
 

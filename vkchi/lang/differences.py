@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.lang.matrix import Matrix, Vector
+from vkchi.types.lazy_numpy import np
 
 
 class Differences(Matrix):

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 from vkchi.lang.matrix import Matrix, Vector
+from vkchi.types.lazy_numpy import np
 
-_WIDE = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}
+_WIDE = {"f": "f8", "i": "i8", "u": "u8", "b": "?"}
 
 
 class Store(Protocol):

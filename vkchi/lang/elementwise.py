@@ -17,13 +17,12 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.ir import meaning
 from vkchi.lang.function import Function, python_function
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook
+from vkchi.types.lazy_numpy import later, np
 
 
 def entries_of(x: Any) -> Any:
@@ -138,8 +137,8 @@ isnan = _intrinsic("isnan", "class", "Whether each number is not a number.",
 isinf = _intrinsic("isinf", "class", "Whether each number is infinite.",
                    math="isinf", numpy="isinf")
 # fmt: on
-atan2 = _elementwise("atan2", np.arctan2, "Angle of the point (x2, x1), in radians.")
-abs = _elementwise("abs", np.abs, "Absolute value.")
+atan2 = _elementwise("atan2", later("arctan2"), "Angle of the point (x2, x1), in radians.")
+abs = _elementwise("abs", later("abs"), "Absolute value.")
 
 
 def _sign(x: Any) -> Any:
@@ -198,10 +197,10 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") 
     return function
 
 
-floor = _rounding("floor", np.floor, "The largest integer not above x.", numpy="floor")
-ceil = _rounding("ceil", np.ceil, "The smallest integer not below x.", numpy="ceil")
+floor = _rounding("floor", later("floor"), "The largest integer not above x.", numpy="floor")
+ceil = _rounding("ceil", later("ceil"), "The smallest integer not below x.", numpy="ceil")
 round = _rounding(
-    "round", np.rint, "The nearest integer; halves to even, in kernels away from zero."
+    "round", later("rint"), "The nearest integer; halves to even, in kernels away from zero."
 )
 
 
@@ -214,8 +213,8 @@ def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Function:
     return Function(name, folded, doc)
 
 
-max = _of_many("max", np.fmax, "The largest of the arguments, component by component.")
-min = _of_many("min", np.fmin, "The smallest of the arguments, component by component.")
+max = _of_many("max", later("fmax"), "The largest of the arguments, component by component.")
+min = _of_many("min", later("fmin"), "The smallest of the arguments, component by component.")
 
 
 @python_function
@@ -231,7 +230,7 @@ def _raw_div(x: Any, y: Any) -> Any:
 
 
 raw_div = _elementwise("raw_div", _raw_div, "x1 / x2 as C does it: integers truncate.")
-raw_mod = _elementwise("raw_mod", np.fmod, "x1 % x2 as C does it: the sign of x1.")
+raw_mod = _elementwise("raw_mod", later("fmod"), "x1 % x2 as C does it: the sign of x1.")
 
 
 def _bit_shr(x: Any, y: Any) -> Any:
@@ -278,9 +277,23 @@ def select(cond: Any, x1: Any, x2: Any) -> Any:
 
 
 ifte = Function("ifte", select.python, select.__doc__)
-logical_and = _elementwise("logical_and", np.logical_and, "Truth of both, per component.")
-logical_or = _elementwise("logical_or", np.logical_or, "Truth of either, per component.")
-logical_not = _elementwise("logical_not", np.logical_not, "Untruth, per component.")
+logical_and = _elementwise("logical_and", later("logical_and"), "Truth of both, per component.")
+logical_or = _elementwise("logical_or", later("logical_or"), "Truth of either, per component.")
+logical_not = _elementwise("logical_not", later("logical_not"), "Untruth, per component.")
 zero = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's type and shape.")
 one = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
 neg = _elementwise("neg", operator.neg, "-x.")
+
+# Where users find them. Three lists in other files follow, which `pytest --bless
+# tests/unit/test_public_names.py` writes: in `names` and `vkchi/__init__`, and in `lang.math`.
+PUBLIC = {
+    "ti": """
+        abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
+        logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
+        zero
+    """,
+    "ti.math": """
+        acos asin atan atan2 ceil clz cos cosh exp exp2 floor isinf isnan log log2 max min mod
+        popcnt pow round sign sin sinh sqrt tan tanh trunc
+    """,
+}

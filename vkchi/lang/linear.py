@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import evaluate, rsqrt, sqrt
 from vkchi.lang.function import Traced
+from vkchi.types.lazy_numpy import np
 
 Rows = list[list[Any]]
 

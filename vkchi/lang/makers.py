@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vkchi.lang.function import python_function
 from vkchi.lang.matrix import Matrix, Vector, scalar_type, wrap_array
+from vkchi.types.lazy_numpy import np
 
 
 def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:

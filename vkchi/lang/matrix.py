@@ -15,8 +15,6 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import (
     ArgumentError,
     KernelIndexError,
@@ -31,6 +29,7 @@ from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
 from vkchi.lang.function import Function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, later, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,7 +194,7 @@ class Matrix:
 
     def _apply(self, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         other = b if a is self else a
-        if not isinstance(other, Matrix | list | tuple | np.ndarray | np.generic | int | float):
+        if not (isinstance(other, Matrix | list | tuple | int | float) or is_of_numpy(other)):
             return NotImplemented
         check_unmasked(other)
         shape = np.shape(getattr(other, "entries", other))
@@ -367,7 +366,7 @@ class Matrix:
 
 
 # Numpy's types of Python numbers: no declared type.
-_FREE = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
+_FREE = ("float64", "int64", "bool")
 
 NO_TRANSPOSE = "`transpose` takes a matrix, and this is a vector"
 
@@ -408,13 +407,17 @@ def wrap_array(result: Any) -> Any:
         return result
     made = object.__new__(type_of(result))
     made._entries = result
-    made.dt = None if result.dtype in _FREE else scalar_of_dtype(result.dtype)
+    made.dt = (
+        None
+        if result.dtype.name in _FREE and result.dtype.isnative
+        else scalar_of_dtype(result.dtype)
+    )
     return made
 
 
 def _as_matrix(x: Any) -> Any:
     """x, or a Vector of it if it is a sequence of numbers."""
-    return Matrix(x) if isinstance(x, list | tuple | np.ndarray) else x
+    return Matrix(x) if isinstance(x, list | tuple) or is_array_of_numpy(x) else x
 
 
 def matmul(a: Any, b: Any) -> Any:
@@ -434,19 +437,19 @@ def _operator(f: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Matrix
 
 
 _OPERATORS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
-    "floordiv": np.floor_divide, "mod": np.mod, "pow": np.power, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift,
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
+    "floordiv": "floor_divide", "mod": "mod", "pow": "power", "and": "bitwise_and",
+    "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 _COMPARISONS = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal,
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal",
 }  # fmt: skip
 for _name, _f in _OPERATORS.items():
-    setattr(Matrix, f"__{_name}__", _operator(_f, False))
-    setattr(Matrix, f"__r{_name}__", _operator(_f, True))
+    setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
+    setattr(Matrix, f"__r{_name}__", _operator(later(_f), True))
 for _name, _f in _COMPARISONS.items():
-    setattr(Matrix, f"__{_name}__", _operator(_f, False))
+    setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
 
 
 def _unequal(self: Matrix, other: Any) -> Any:
@@ -457,3 +460,5 @@ def _unequal(self: Matrix, other: Any) -> Any:
 
 Matrix.__ne__ = _unequal  # type: ignore[assignment,method-assign]
 open_names(globals())
+
+import vkchi.lang.makers  # noqa: E402, F401  members that are made of what stands above

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelCallError, KernelSyntaxError, KernelTypeError
 from vkchi.lang.matrix import Matrix, Vector
+from vkchi.types.lazy_numpy import np
 
 
 class ndrange:

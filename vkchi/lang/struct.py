@@ -15,13 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest
 from vkchi.hooks import open_names
 from vkchi.lang.construct import make_scalar, make_tensor
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import Scalar, Tensor
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
 from vkchi.types.structs import METHODS_KEY, StructType
 
 
@@ -182,7 +181,7 @@ def _restore(members: dict[str, Any], methods: Any, t: StructType | None) -> Str
 
 def as_member(x: Any) -> Any:
     """x as a member of an untyped struct: lists as vectors and matrices, dicts as structs."""
-    if isinstance(x, list | tuple | np.ndarray):
+    if isinstance(x, list | tuple) or is_array_of_numpy(x):
         return Matrix(x) if np.ndim(x) > 1 else Vector(x)
     return Struct(x) if isinstance(x, dict) else x
 
@@ -252,12 +251,13 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
 
 def _fit_member(t: Any, x: Any, name: str) -> Any:
     """x as a member; a number is the first member of a nested struct, as in a call of its type."""
-    if isinstance(t, StructType) and isinstance(x, _NUMBERS):
+    if isinstance(t, StructType) and _is_number(x):
         return make_struct(t, x)
     return fit(t, x, name)
 
 
-_NUMBERS = (bool, int, float, np.generic)
+def _is_number(x: Any) -> bool:
+    return isinstance(x, bool | int | float) or is_number_of_numpy(x)
 
 
 def fit(t: Any, x: Any, name: str = "") -> Any:
@@ -267,8 +267,9 @@ def fit(t: Any, x: Any, name: str = "") -> Any:
         if isinstance(x, dict | Struct):
             return make_struct(t, **members_of(x))
         raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
-    is_number = isinstance(x, _NUMBERS)
-    if isinstance(t, Tensor) and (is_number or isinstance(x, list | tuple | Matrix | np.ndarray)):
+    is_number = _is_number(x)
+    is_several = isinstance(x, list | tuple | Matrix) or is_array_of_numpy(x)
+    if isinstance(t, Tensor) and (is_number or is_several):
         return make_tensor(t, x)
     if isinstance(t, Scalar) and is_number:
         return make_scalar(t, x)

@@ -16,8 +16,8 @@ from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.runtime import Runtime
-from vkchi.signature import Parameter, elsewhere
-from vkchi.signature.bound import Bound, Import, tell_owners
+from vkchi.signature import Parameter, why_elsewhere
+from vkchi.signature.bound import Bound, Import, is_mixed, tell_owners
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Plan:
             limits=interface.checks,
         )  # fmt: skip
         self.checks = self.executable.checks
+        self.is_mixed = is_mixed(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
         passed = {
@@ -123,7 +124,12 @@ class Plan:
     def is_plain(self) -> bool:
         """Whether launches with the same arguments, which lie on the device, record the same
         commands, and do nothing besides."""
-        return not (self.sites or self.draws or self.gradients)
+        return self.is_recordable and not self.draws
+
+    @property
+    def is_recordable(self) -> bool:
+        """The same, but for the seeds that they draw random numbers with."""
+        return not (self.sites or self.gradients)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """The fields that a launch with these arguments works on, by parameter name."""
@@ -140,7 +146,7 @@ class Plan:
                 if fields[name].device is not self.runtime.device:
                     fields[name].check_alive()
                     what = f"field `{name}`"
-                    raise ArgumentError(elsewhere(what, fields[name], self.runtime))
+                    raise ArgumentError(why_elsewhere(what, fields[name], self.runtime))
             elif binding[0] == "return":
                 cell = arrays[name] = make_cell(self.runtime, interface.returns[binding[1]])
                 self.returns.append(cell)
@@ -172,6 +178,8 @@ class Plan:
                 if imports:
                     bound.check_written(self)
                     bound.check_apart(self, self.fields(args))
+                if self.is_mixed:
+                    bound.check_types(self)
                 for check in self.checks:
                     check(bound.flat)
                 if imports:

@@ -11,13 +11,15 @@ call before it is read: a call that an exception ends halfway leaves nothing wro
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
+from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.locks import release_wholly
-from vkchi.launch import Plan
+from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.ndarray import Ndarray
+from vkchi.signature.bound import Import, tell_owners
 from vkchi.tuples import NamedTuple
 from vkchi.types.integers import range_of
 
@@ -41,10 +43,18 @@ class Number(NamedTuple):
     high: float
 
 
+# A dispatch whose iterations are the same for all calls: a pipeline, how its arguments are packed,
+# the places they are picked from, the flat list, workgroups, keys of buffers read and written.
+Settled = tuple[
+    Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
+    tuple[int, int, int], frozenset[int], frozenset[int],
+]  # fmt: skip
+
+
 class Again:
     """What is known of calls with these objects."""
 
-    __slots__ = ("arrays", "flat", "numbers", "objects", "plan", "steps")
+    __slots__ = ("arrays", "flat", "flats", "numbers", "objects", "plan", "settled", "steps")
 
     def __init__(
         self, plan: Plan, args: tuple[Any, ...], objects: list[tuple[int, weakref.ref[Any]]],
@@ -59,6 +69,23 @@ class Again:
         self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(bound.arrays)) for step in plan.executable.steps
         ]
+        self.flats = [self.flat]
+        self.settled: list[Settled] | None = None
+        names = [plan.parameters[number.argument].name for number in numbers]
+        if not any(step.depends_on(name) for step in plan.executable.steps for name in names):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Numbers of iterations are the same for all calls: find once what runs for them."""
+        self.settled = []
+        for step, reads, writes in self.steps:
+            pipeline, parts = step.parts(self.flat)
+            for numbers, groups in parts:
+                flat = [*self.flat, *numbers]
+                self.flats.append(flat)
+                self.settled.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
+        if not self.plan.checks:
+            del self.flats[0]
 
     def takes(self, args: tuple[Any, ...]) -> bool:
         """Whether a call with these arguments, whose objects have the same `id`, is one of them."""
@@ -76,23 +103,38 @@ class Again:
                 return False
         return True
 
-    def launch(self, args: tuple[Any, ...]) -> Any:
-        """Do what `Plan.launch` does."""
-        plan, flat = self.plan, self.flat
+    def launch(self, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED) -> Any:
+        """Do what `Plan.launch_in_place` does, but for what it has found out about these arrays of
+        other libraries: that they neither overlap nor are refused."""
+        plan = self.plan
         lock = plan.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # as `restoring` does, without its cost
             with lock:
                 for life in plan.lives:
                     life.check_alive()
-                for k, place, _, _, _ in self.numbers:
-                    flat[place] = args[k]
+                for flat in self.flats:
+                    for k, place, _, _, _ in self.numbers:
+                        flat[place] = args[k]
                 for check in plan.checks:
-                    check(flat)
-                record = plan.runtime.device.record
-                for step, reads, writes in self.steps:
-                    for command in step.commands(flat, reads, writes):
-                        record(*command)
+                    check(self.flat)
+                device = plan.runtime.device
+                if shared:
+                    tell_owners(shared, plan, is_taped=plan.runtime.is_taped)
+                    owners = [one.owner for one in shared]
+                    held = device.heap.hold(owners)
+                record = device.record
+                if self.settled is None:
+                    for step, reads, writes in self.steps:
+                        for command in step.commands(self.flat, reads, writes):
+                            record(*command)
+                else:
+                    for pipeline, pack, pick, flat, groups, reads, writes in self.settled:
+                        record(pipeline, pack(*pick(flat)), groups, reads, writes)
+                if shared and not plan.runtime.deferred:
+                    device.wait()
+                    owners.clear()
+                    del held
                 return plan.result() if plan.returns else None
         except BaseException:
             if not was_held:
@@ -125,6 +167,8 @@ def note_again(plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...
 
 def is_kept(kind: str, arg: Any) -> bool:
     """Whether everything about an argument is as before if it is the same object."""
+    if isinstance(arg, HostNdarray):
+        return kind == "array"
     if kind == "array":
         return isinstance(arg, Ndarray) and not arg.is_copy and arg.grad is None
     return kind == "self" or (isinstance(arg, Storage) and not isinstance(arg, Ndarray))

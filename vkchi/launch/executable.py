@@ -25,7 +25,7 @@ from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
-from vkchi.target.shader import SEED, Check, Slot, compile_counts, dispatches_of
+from vkchi.target.shader import SEED, Check, Slot, compile_counts, dispatches_of, mentions
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
@@ -217,15 +217,21 @@ class Step:
         self, flat: list[Any], reads: frozenset[int], writes: frozenset[int]
     ) -> list[Recorded]:
         """The same for the numbers of a launch, and keys of the buffers that it works on."""
-        pack, pick, counts = self.pack, self.pick, self.counts(flat)
-        found = self.found.get(counts)
-        if found is None:
-            found = self._find_parts(counts)
-        pipeline, parts = found
+        pack, pick = self.pack, self.pick
+        pipeline, parts = self.parts(flat)
         return [
             (pipeline, pack(*pick([*flat, *numbers])), groups, reads, writes)
             for numbers, groups in parts
         ]
+
+    def parts(self, flat: list[Any]) -> Parts:
+        """What runs for the numbers of a launch."""
+        counts = self.counts(flat)
+        return self.found.get(counts) or self._find_parts(counts)
+
+    def depends_on(self, name: str) -> bool:
+        """Whether numbers of iterations do, on an argument."""
+        return any(mentions(axis.length, name) for axis in self.grid.axes)
 
     def _find_parts(self, counts: tuple[int, ...]) -> Parts:
         """What runs for these iterations; kept for the next launch."""

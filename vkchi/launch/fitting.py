@@ -34,6 +34,20 @@ class Fitted:
         self.device, self.shader = device, shader
         self.plain: Choice = pipeline, shader.grid
         self.found: dict[tuple[int, ...], Choice] = {}
+        self._shaders = {pipeline: shader}
+        self._in_memory: dict[Pipeline, Pipeline] = {}
+
+    def in_memory(self, pipeline: Pipeline) -> Pipeline:
+        """The same as one that was chosen, with arguments that stand in memory. Raises
+        DeviceError."""
+        found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
+        if found is None:
+            from vkchi.spirv.in_memory import in_memory  # few programs need it
+
+            shader = in_memory(self._shaders[pipeline])
+            found = self.device.load(shader) if shader.slots else pipeline
+            self._in_memory[pipeline] = found
+        return found
 
     def choose(self, counts: Sequence[int]) -> Choice:
         """What suits these numbers of iterations along x, y and z, none of which is 0."""
@@ -57,7 +71,9 @@ class Fitted:
         if tile is None:
             return self.plain
         shader = reshaped(self.shader, tile[::-1])
-        return self.device.load(shader), shader.grid
+        pipeline = self.device.load(shader)
+        self._shaders[pipeline] = shader
+        return pipeline, shader.grid
 
 
 def idle_in(axes: Sequence[GridAxis], counts: Sequence[int]) -> float:

@@ -3,9 +3,10 @@
 Owns: which numbers of a launch change with a scalar argument, when what was recorded is recorded
 anew. Must not know: kernels, how a program describes a graph, Vulkan.
 
-A launch of a plain plan (`Plan.is_plain`) is nothing but its dispatches. `Launch` keeps what it
-bound, so that another number costs no more than its own conversion and the packing of the argument
-blocks; `Replay` keeps the commands of launches that follow each other.
+A launch of a recordable plan (`Plan.is_recordable`) is nothing but its dispatches. `Launch` keeps
+what it bound, so that another number costs no more than its own conversion and the packing of the
+argument blocks; `Replay` keeps the commands of launches that follow each other, and where numbers
+change often, has them read their arguments from memory: then they are recorded once.
 
     replay = Replay([Launch("step", plan, (x, 0.1)), ...])
     replay.run(); replay.change([(0, 1)], 0.2); replay.run()
@@ -14,21 +15,25 @@ blocks; `Replay` keeps the commands of launches that follow each other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, InternalError
+from vkchi.launch.argument_memory import ArgumentMemory
 from vkchi.launch.executable import slot_format
 from vkchi.signature.bound import Bound
-from vkchi.target.shader import Count
+from vkchi.target.shader import SEED, mentions
 from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
+    from vkchi.vk.pipeline import Pipeline
 
 
 MOST_AT_ONCE = 256  # dispatches that are one command
+# Commands recorded anew, 3 us each, for each pipeline that the driver is to compile, 5 to 20 ms.
+MOST_RERECORDED = 4096
 
 
 # Writes component `axis` of a parameter into an argument block: how, the block, where, `axis`.
@@ -43,13 +48,30 @@ class Launch:
         self.name, self.plan = name, plan
         self._bound = self._bind(args)
         self._patches: dict[int, tuple[int, list[Patch] | None]] = {}
+        self._seeds: list[list[Patch]] | None = None
         self.commands = self._prepare()
+
+    def reseed(self, seeds: Callable[[], int]) -> None:
+        """Other random numbers: a seed for each of the kernel's dispatches, as a launch takes."""
+        if self._seeds is None:
+            self._seeds = self._find_seeds()
+        for patches in self._seeds:
+            seed = seeds()
+            for pack_into, block, offset, _ in patches:
+                pack_into(block, offset, seed)
+
+    def in_memory(self, command: int) -> Pipeline:
+        """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
+        step = self.plan.executable.steps[self._of_step[command]]
+        return step.fitted.in_memory(self.commands[command].pipeline)
 
     def _bind(self, args: tuple[Any, ...]) -> Bound:
         try:
             bound = self.plan.executable.bind_arguments(args)
         except ArgumentError as e:
             raise self._named(e) from None
+        if self.plan.is_mixed:
+            bound.check_types(self.plan)
         if bound.imports:
             raise InternalError("an array in host memory is no part of a replay")
         return bound
@@ -91,10 +113,27 @@ class Launch:
         self._bound.flat[at : at + len(numbers)] = numbers
         if patches is None:
             self._patches.clear()  # which are of the blocks that were
+            self._seeds = None
             self.commands = self._prepare()
         else:
             for pack_into, block, offset, axis in patches:
                 pack_into(block, offset, numbers[axis])
+
+    def _find_seeds(self) -> list[list[Patch]]:
+        """Of each step, where its seed stands in the blocks."""
+        found: list[list[Patch]] = [[] for _ in self.plan.executable.steps]
+        for patch, step in self._patches_of(SEED):
+            found[step].append(patch)
+        return found
+
+    def _patches_of(self, name: str) -> Iterator[tuple[Patch, int]]:
+        """Where an argument stands in the blocks, and of which step these are."""
+        dispatches = self.plan.executable.artifact.dispatches
+        for command, step in zip(self.commands, self._of_step, strict=True):
+            for slot in dispatches[step].shader.slots:
+                if slot.kind == "value" and slot.param == name:
+                    into = struct.Struct("<" + slot_format(slot)).pack_into
+                    yield (into, command.args, slot.offset, slot.axis), step
 
     def _find_patches(self, name: str) -> tuple[int, list[Patch] | None]:
         """Where a parameter stands in the flat list, and in the blocks; None where counts of
@@ -106,12 +145,7 @@ class Launch:
         counts += [check.value for check in executable.limits]
         if any(mentions(count, name) for count in counts):
             return at, None
-        return at, [
-            (struct.Struct("<" + slot_format(slot)).pack_into, command.args, slot.offset, slot.axis)
-            for command, step in zip(self.commands, self._of_step, strict=True)
-            for slot in shaders[step].slots
-            if slot.kind == "value" and slot.param == name
-        ]
+        return at, [patch for patch, _ in self._patches_of(name)]
 
 
 def footprints(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
@@ -119,27 +153,28 @@ def footprints(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[
     return [(c.reads, c.writes) for c in commands]
 
 
-def mentions(count: Count, name: str) -> bool:
-    """Whether a count depends on an argument."""
-    if count[0] in ("arg", "item"):
-        return bool(count[1] == name)
-    return any(mentions(part, name) for part in count[1:] if isinstance(part, tuple))
-
-
 class Replay:
     """Launches one after the other, on one device. Under the runtime's lock."""
 
     def __init__(self, launches: SequenceOf[Launch]) -> None:
         self.launches = launches
-        self._device = launches[0].plan.runtime.device
+        self._runtime = launches[0].plan.runtime
         self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
+        self._drawing = [one for one in launches if one.plan.draws]
         self._sequences: dict[int, Sequence] = {}
         self._last: Sequence | None = None  # of other numbers: its barriers stand where ours do
+        self._memory: ArgumentMemory | None = None
+        self._rerecorded = 0  # commands
 
     @property
     def commands(self) -> list[Command]:
         """The dispatches of all launches."""
         return [command for one in self.launches for command in one.commands]
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn, others in each run."""
+        return bool(self._drawing)
 
     def check_alive(self) -> None:
         """Raises KernelRuntimeError where a field is gone."""
@@ -149,8 +184,7 @@ class Replay:
     def change(self, places: SequenceOf[tuple[int, int]], value: Any) -> None:
         """Another value for parameters: each place is a launch's number and its parameter's. Raises
         as `Launch.change`."""
-        self._last = self._sequences.pop(1, self._last)
-        self._sequences.clear()
+        self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
         for launch, k in places:
             one = self.launches[launch]
@@ -160,26 +194,54 @@ class Replay:
             if numbers is None:
                 numbers = known[key] = one.numbers_of(k, value)
             one.change(k, numbers)
-            if one.commands is not before and footprints(one.commands) != footprints(before):
-                self._last = None
+            if one.commands is not before:
+                self._memory = None
+                if footprints(one.commands) != footprints(before):
+                    self._last = None
+
+    def _forget_numbers(self) -> None:
+        """What is recorded is of other numbers than the launches from now on."""
+        if self._memory is not None:
+            self._memory.is_current = False
+        self._last = self._sequences.pop(1, self._last)
+        self._sequences.clear()
 
     def run(self, times: int = 1) -> None:
         """Record all dispatches, several times over: many by one command. Raises
         KernelRuntimeError where a field is gone, DeviceError."""
         self.check_alive()
-        one = self._sequence(1)
-        if not one.count:
+        count = sum([len(one.commands) for one in self.launches])
+        if not count:
             return
-        at_once = max(1, MOST_AT_ONCE // one.count)
+        at_once = 1 if self._drawing else max(1, MOST_AT_ONCE // count)
         many, rest = divmod(times, at_once)
-        for _ in range(many):
-            self._device.execute(self._sequence(at_once))
-        for _ in range(rest):
-            self._device.execute(one)
+        for k in range(many + rest):
+            if self._drawing:
+                self._forget_numbers()
+                for one in self._drawing:
+                    one.reseed(self._runtime.seeds(None))
+            self._run(at_once if k < many else 1)
 
-    def _sequence(self, times: int) -> Sequence:
-        """The dispatches, so many times over, in one piece."""
+    def _run(self, times: int) -> None:
+        """The dispatches, so many times over, by one command."""
+        memory = self._memory or self._find_memory()
+        if memory is not None:
+            return memory.run(self.commands, times)
         if times not in self._sequences:
             like = self._last if times == 1 else None
-            self._sequences[times] = self._device.sequence(self.commands * times, like)
-        return self._sequences[times]
+            made = self._runtime.device.sequence(self.commands * times, like)
+            self._sequences[times] = made
+            self._rerecorded += made.count
+        self._runtime.device.execute(self._sequences[times])
+
+    def _find_memory(self) -> ArgumentMemory | None:
+        """Memory for the arguments, once commands were recorded anew for as long as the driver may
+        take for what reads them there."""
+        if self._rerecorded < MOST_RERECORDED:
+            return None
+        commands = self.commands
+        if self._rerecorded < MOST_RERECORDED * len({c.pipeline for c in commands}):
+            return None
+        pipelines = [one.in_memory(k) for one in self.launches for k in range(len(one.commands))]
+        self._memory = ArgumentMemory(self._runtime.device, commands, pipelines)
+        return self._memory

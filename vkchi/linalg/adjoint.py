@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-
 from vkchi.algorithms.arrays import make_like
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
@@ -24,10 +22,11 @@ from vkchi.kernel import BoundKernel, Kernel, launch
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
-from vkchi.tape.calls import arrays_of, companion, run_gradient, whole
+from vkchi.tape.calls import arrays_of, run_gradient
 from vkchi.tape.clobbers import Held
 from vkchi.tape.custom import Recorded
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 Vector = np.ndarray[Any, Any]
 
@@ -132,7 +131,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     inputs = product.inputs()
     tape.clobbers.check_arrays(inputs.values())
     tape.clobbers.check_arrays([b])
-    has_place = companion(x, "grad") is not None
+    has_place = x.companion("grad") is not None
 
     def run() -> bool:
         gradient.has_converged = system.solve(system.operator, b, x, tol)
@@ -146,7 +145,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     found = bool(tape.call_custom(recorded, (), {}))
     if has_place:  # x has a derivative, though no kernel has written to it if it was the solution
         box = (None,) * len(x.shape)
-        tape.hold_result(Held(whole(x), repr(x), f"{system.title}()", user_span(), box))
+        tape.hold_result(Held(x.whole, repr(x), f"{system.title}()", user_span(), box))
     way = f"{system.title}() took it from there here"
     tape.let_go([b, *inputs.values()], x, way, is_all=not has_place)
     return found
@@ -166,7 +165,7 @@ class Gradient:
 
     def __call__(self) -> None:
         """Add to the gradients of b, and of what the matrix is made of."""
-        slopes = companion(self.x, "grad")
+        slopes = self.x.companion("grad")
         slope = slopes.contents().astype(np.float64) if slopes is not None else np.zeros(1)
         size = float(np.linalg.norm(slope))
         if size == 0:
@@ -174,10 +173,10 @@ class Gradient:
         assert slopes is not None
         slopes.fill(0)
         found = self.solve_transposed(slope / size) * size
-        by_b = companion(self.b, "grad")
+        by_b = self.b.companion("grad")
         if by_b is not None:
             by_b.put_unnoticed(by_b.contents() + found)
-        if any(companion(a, "grad") for a in self.product.inputs().values()):
+        if any(a.companion("grad") for a in self.product.inputs().values()):
             self.product.differentiate(self.solution, -found)
 
     def solve_transposed(self, slope: Vector) -> Vector:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.sparse import names_of
@@ -27,6 +25,7 @@ from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter, describe
 from vkchi.signature.bound import Bound
 from vkchi.types import Scalar, cook, f32, f64, i32, u32
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType

@@ -12,11 +12,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import GradientError, KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
+from vkchi.interrupts.imports import import_whole
 from vkchi.linalg.adjoint import ROUNDINGS
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.linalg.sums import Weighted
@@ -25,6 +24,7 @@ from vkchi.span import user_span
 from vkchi.tape.hosted import compute, show
 from vkchi.tuples import NamedTuple
 from vkchi.types import cook, f32
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType
@@ -165,8 +165,8 @@ class SparseSolver:
 def factorize(entries: tuple[Any, Any, Any], n: int, *, definite: bool) -> Factors | None:
     """Solvers for the matrix; None if it is singular, or not positive definite and has to be."""
     try:
-        from scipy.sparse import csc_matrix
-        from scipy.sparse.linalg import splu
+        csc_matrix = import_whole("scipy.sparse").csc_matrix
+        splu = import_whole("scipy.sparse.linalg").splu
     except ImportError:
         return factorize_dense(entries, n, definite=definite)
     rows, columns, numbers = entries

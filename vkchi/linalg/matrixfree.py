@@ -25,7 +25,6 @@ from vkchi.lang.ndrange import grouped
 from vkchi.linalg.adjoint import Operator, Solve, System, solved
 from vkchi.runtime import current
 from vkchi.span import user_span
-from vkchi.tape.calls import whole
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, f64
 
@@ -128,7 +127,7 @@ def solve_with_gradient(
     tape, product = current().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)
-    if tape.records_functions and product is not None and whole(b) is not whole(x):
+    if tape.records_functions and product is not None and b.whole is not x.whole:
         return solved(System(title, solve, product, A, is_symmetric), b, x, tol)
     try:
         return solve(A, b, x, tol)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
@@ -21,6 +19,7 @@ from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, current_tape, show
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook, f32
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

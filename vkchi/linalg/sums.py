@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 Values = np.ndarray[Any, Any]
 

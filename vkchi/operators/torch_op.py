@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.interop.torch_library import stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
+from vkchi.runtime import current
 from vkchi.signature import (
     ArrayParameter,
     Parameter,
@@ -32,7 +33,6 @@ from vkchi.signature import (
     TensorParameter,
     read_parameters,
 )
-from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -65,41 +65,36 @@ def torch_op(
     what they are: parameters of the first kernel; `NAME_grad` of an output, the slope that comes
     in; `NAME_grad` of a tensor, zeros, to be filled. name: `library::operator` for torch.
 
-    For tensors of the CPU, under autograd (differentiable once), `torch.compile` and
-    `torch.func.vmap` (a call for each of the batch). Raises DeclarationError for parameters that
-    torch cannot give, MissingPackageError without torch 2.4.
+    For tensors of the CPU, and of CUDA's device where memory is shared with it (others are copied
+    to the host and back, and so are those that a generated gradient works on), under autograd
+    (differentiable once), `torch.compile` and `torch.func.vmap` (a call for each of the batch).
+    Raises DeclarationError for parameters that torch cannot give, MissingPackageError without
+    torch 2.4.
     """
     if kernel is None:
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
     if not isinstance(kernel, Kernel | BoundKernel):
         raise DeclarationError(f"torch_op takes a ti.kernel, not {kernel!r}")
-    spec = Spec(kernel, parameters_of(kernel), dict(outputs), gradient)
+    spec = Spec(kernel, dict(outputs), gradient)
     spec.check()
     return _define(spec, name or f"vkchi::{spec.name}_{next(_numbers)}")
 
 
-class Spec(NamedTuple):
-    """A kernel as torch sees it: what it takes, what it makes, and what differentiates it."""
+class Spec:
+    """A kernel as torch sees it: what it takes (`inputs`, of which `tensors` are names), what it
+    makes, and what differentiates it. `checked`: kinds of arguments of calls that write no
+    input."""
 
-    kernel: AnyKernel
-    parameters: tuple[Parameter, ...]
-    outputs: Mapping[str, Rule]
-    gradient: AnyKernel | None
-
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-        return str(function_of(self.kernel).__name__)
-
-    @property
-    def inputs(self) -> tuple[Parameter, ...]:
-        """What the operator takes."""
-        return tuple(p for p in self.parameters if p.name not in self.outputs)
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """Those of its arguments that are tensors."""
-        return tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
+    def __init__(
+        self, kernel: AnyKernel, outputs: Mapping[str, Rule], gradient: AnyKernel | None
+    ) -> None:
+        self.kernel, self.outputs, self.gradient = kernel, outputs, gradient
+        self.name = str(function_of(kernel).__name__)
+        self.parameters = parameters_of(kernel)
+        self.inputs = tuple(p for p in self.parameters if p.name not in outputs)
+        self.names = tuple(p.name for p in self.inputs)
+        self.tensors = tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
+        self.checked: set[Any] = set()
 
     def check(self) -> None:
         """Raises DeclarationError for what torch cannot call."""
@@ -133,7 +128,7 @@ class Spec(NamedTuple):
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
         """The operator's arguments by name."""
-        return {p.name: a for p, a in zip(self.inputs, args, strict=True)}
+        return dict(zip(self.names, args, strict=True))
 
     def make(self, given: Arguments, like: str = "new_zeros") -> Tensors:
         """New outputs."""
@@ -183,15 +178,24 @@ def _define(spec: Spec, name: str) -> Any:
 
 
 def _run(spec: Spec, args: Sequence[Any]) -> Any:
+    home = find_home(args, is_launch=True)
+    if home is not None:
+        return _move(_run(spec, _move(args, "cpu")), home)
     given = {k: _detached(a) for k, a in spec.name_arguments(args).items()}
     made = spec.make(given)
     arguments = spec.arrange({**given, **made})
-    spec.kernel.examine(spec.check_written, *arguments)
+    kinds = tuple(map(kind_of, arguments))
+    if kinds not in spec.checked:
+        spec.kernel.examine(spec.check_written, *map(_shape_on_host, arguments))
+        spec.checked.add(kinds)
     spec.kernel(*arguments)
     return _one_or_all(list(made.values()))
 
 
 def _run_gradient(spec: Spec, args: Sequence[Any]) -> Any:
+    home = find_home(args, is_launch=spec.gradient is not None)
+    if home is not None:
+        return _move(_run_gradient(spec, _move(args, "cpu")), home)
     given = {k: _detached(a) for k, a in spec.name_arguments(args[: len(spec.inputs)]).items()}
     slopes = dict(zip(spec.outputs, args[len(spec.inputs) :], strict=True))
     run = _run_generated if spec.gradient is None else _run_own
@@ -317,6 +321,39 @@ def slope_of(name: str) -> str:
 
 def _detached(arg: Any) -> Any:
     return arg.detach() if hasattr(arg, "detach") else arg
+
+
+def kind_of(arg: Any) -> Any:
+    """What of an argument decides what a kernel writes."""
+    return (arg.dtype, arg.ndim) if hasattr(arg, "untyped_storage") else type(arg)
+
+
+def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
+    """The device of tensors, where they are copied to the host's memory and back; None where
+    kernels have them as they are: on the CPU, and for launches on CUDA's device that the current
+    one shares memory with. (Gradients that are generated copy what they save through the host.)"""
+    places = [a.device for a in args if hasattr(a, "untyped_storage") and a.device.type != "cpu"]
+    if not places:
+        return None
+    if is_launch and all(place.type == "cuda" for place in places):
+        from vkchi.interop.cuda.link import Link, find_link  # few programs share any
+
+        if isinstance(find_link(current()), Link):
+            return None
+    return places[0]
+
+
+def _move(found: Any, place: Any) -> Any:
+    """Tensors on another device; the rest as it is."""
+    if isinstance(found, list | tuple):
+        return tuple(_move(one, place) for one in found)
+    return found.to(place) if hasattr(found, "untyped_storage") else found
+
+
+def _shape_on_host(arg: Any) -> Any:
+    """A tensor of the CPU like one that is elsewhere: what compiling asks of it."""
+    is_elsewhere = hasattr(arg, "untyped_storage") and arg.device.type != "cpu"
+    return arg.new_empty(arg.shape, device="cpu") if is_elsewhere else arg
 
 
 def _one_or_all(found: list[Any]) -> Any:

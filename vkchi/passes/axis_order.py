@@ -22,11 +22,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.alias import place_of
+from vkchi.analysis.mixing import is_numbered
 from vkchi.ir.axes import Order
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of
 from vkchi.ir.core import Op, Param, Value, walk
-from vkchi.ir.ops import TIED
 from vkchi.types import Array, Type
 
 
@@ -57,11 +57,6 @@ def digits_of(op: Op) -> tuple[Order, bool]:
         return best, False
     moved = best[at[0]]
     return (*[digit for digit in best[:-1] if digit != moved], moved, best[-1]), True
-
-
-def is_numbered(op: Op) -> bool:
-    """Whether a loop's body knows the number of its iteration."""
-    return any(inner.kind in TIED for inner in walk(op.regions[0]))
 
 
 def plain_order(op: Op) -> Order:

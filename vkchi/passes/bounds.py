@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.analysis.alias import split_offset
 from vkchi.analysis.lattice import INT_MAX, Extent, Fact, Product, Sym, extent_of, join, shift, top
 from vkchi.analysis.ranges import Facts
+from vkchi.analysis.sums import split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int

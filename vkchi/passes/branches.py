@@ -44,10 +44,7 @@ def simplify_if(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
     truth = s.truth(args[0])
     if truth is not None:
         return s.inline(op.regions[0 if truth else 1], ())
-    with s.knowing(args[0], True):
-        then = s.walk.region(op.regions[0])
-    with s.knowing(args[0], False):
-        orelse = s.walk.region(op.regions[1])
+    then, orelse = (s.region_if(r, args[0], t) for r, t in zip(op.regions, (True, False)))
     if can_flatten(then, orelse):
         return flatten(s, op, args[0], then, orelse)
     new = s.finish(op, args, (then, orelse))

@@ -23,14 +23,15 @@ from math import prod
 from vkchi.analysis.alias import kinds_of_accesses
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import axis_length, host_length
+from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.variance import Dependents
 from vkchi.ir.axes import as_i32
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, ORDERED, TIED
-from vkchi.ir.rebuild import Cloner, rebuild
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.cost_model import least_threads
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
@@ -40,12 +41,10 @@ SHORTEST = 4  # iterations of a strip, where that is known before
 
 def coarsen(fn: Func, caps: Caps) -> Func:
     """The Func with strips of an axis in loops whose sums go to one place along it."""
-    if not any(op.kind in ATOMICS for op in walk(fn.body)):
-        return fn
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel" or not may_coarsen(op):
+        if not may_coarsen(op):
             return None
         axis = choose_axis(op, used)
         if axis is None or not is_worth_it(op, axis, caps):
@@ -53,7 +52,7 @@ def coarsen(fn: Func, caps: Caps) -> Func:
         build_strips(b, op, args, axis, least_threads(caps))
         return ()
 
-    return rebuild(fn, visit)
+    return rebuild_loops(fn, visit)
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -62,11 +61,10 @@ def coarsen(fn: Func, caps: Caps) -> Func:
 def may_coarsen(op: Op) -> bool:
     """Whether nothing hinders that an invocation does several iterations of a `parallel`."""
     return (
-        op.attr is None
-        and len(op.args) > 2
-        and host_length(op) is not None
+        len(op.args) > 2
         and all(scalar_of(v.type) is i32 for v in op.args)
-        and not any(x.kind in TIED or x.kind in ORDERED for x in walk(op.regions[0]))
+        and may_mix(op)
+        and host_length(op) is not None
     )
 
 

@@ -6,7 +6,7 @@ becomes
     for q, v { w = x[q + 1]; v * a + w * b; yield w }
 
 Loads are taken together whose indices differ by what the loop adds to them in some rounds
-(`analysis.linear`), from an array that nothing in the loop may write. What the first round
+(`analysis.sums`), from an array that nothing in the loop may write. What the first round
 finds is loaded before the loop, which may have no rounds: these loads are not taken to be inside.
 
 Owns: this form. Must not know: what loops are for.
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from vkchi.analysis.alias import ChangeTable, place_of
-from vkchi.analysis.linear import Linear, linear_form
+from vkchi.analysis.sums import Polynomial, Sums, constant_of, factor_of, terms_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
@@ -37,7 +37,7 @@ class Load(NamedTuple):
     its chain comes to the same place."""
 
     op: Op
-    forms: tuple[Linear, ...]
+    forms: tuple[Polynomial, ...]
     at: int = 0
 
     @property
@@ -53,8 +53,6 @@ Chain = list[Load]  # of places that follow each other, that of the last one bei
 
 def common_loads(fn: Func) -> Func:
     """The Func with serial loops that carry what they would load again."""
-    if not any(op.kind == "for" for op in walk(fn.body)):
-        return fn
     changes = ChangeTable()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -80,7 +78,7 @@ def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
     for op in loop.regions[0].ops:
         load = moving_load(op, axis.param, inner)
         if load is not None and not made.may_change(place_of(op.args[0])._replace(indices=())):
-            key = (load.elem.args[0], *[frozenset(f.terms.items()) for f in load.forms])
+            key = (load.elem.args[0], *[frozenset(terms_of(f).items()) for f in load.forms])
             groups.setdefault(key, []).append(load)
     chains = [c for g in groups.values() if len(g) > 1 for c in chains_of(g, axis.param)]
     return limited(chains)
@@ -93,10 +91,10 @@ def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
         return None
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
         return None
-    forms = tuple(map(linear_form, place.args[1:]))
-    if not any(index in f.terms for f in forms):
+    forms = tuple(map(Sums().of, place.args[1:]))
+    if not any(factor_of(index, f) for f in forms):
         return None
-    if any(v in inner and v is not index for f in forms for v in f.terms):
+    if any(v in inner and v is not index for f in forms for v in terms_of(f)):
         return None
     return Load(op, forms)
 
@@ -122,7 +120,7 @@ def rounds_apart(a: Load, b: Load, index: Param) -> int | None:
     """How many rounds later a comes to where b is."""
     found: set[int] = set()
     for f, g in zip(a.forms, b.forms):
-        step, distance = f.terms.get(index, 0), g.constant - f.constant
+        step, distance = factor_of(index, f), constant_of(g) - constant_of(f)
         if not step and distance:
             return None
         if step:
@@ -184,14 +182,14 @@ def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:
     return b.emit("load", place)
 
 
-def sum_at(r: Rebuilder, form: Linear, index: Param, begin: Value, t: Scalar) -> Value:
+def sum_at(r: Rebuilder, form: Polynomial, index: Param, begin: Value, t: Scalar) -> Value:
     """Append a sum, with the loop's index at its beginning."""
     b = r.b
     parts: list[Value] = []
-    for v, n in form.terms.items():
+    for v, n in terms_of(form).items():
         x = begin if v is index else r.map.get(v, v)
         if constant_int(x) != 0:
             parts.append(x if n == 1 else b.emit("mul", x, b.const(n, t)))
-    if form.constant or not parts:
-        parts.append(b.const(form.constant, t))
+    if constant_of(form) or not parts:
+        parts.append(b.const(constant_of(form), t))
     return reduce(lambda x, y: b.emit("add", x, y), parts)

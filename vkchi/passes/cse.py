@@ -14,8 +14,8 @@ Owns: the table of what is available. Must not know: what ops mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from vkchi.ir.builder import Builder
@@ -37,10 +37,8 @@ class Available:
         self.entered: list[Key] = []
 
     def swapped(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
-        """The value of an op that computes this with its operands exchanged."""
-        if kind not in COMMUTATIVE or not may_swap(kind, args):
-            return None
-        return self.values.get((kind, args[::-1], attr, t))
+        """The value of a commutative op that computes this with its operands exchanged."""
+        return None if not may_swap(kind, args) else self.values.get((kind, args[::-1], attr, t))
 
     def enter(self, key: Key, op: Op) -> None:
         """An op that computes this stands here now."""
@@ -59,6 +57,23 @@ def may_swap(kind: str, args: tuple[Value, ...]) -> bool:
     return kind not in CHOICES or kind_of(args[0].type) != "f"
 
 
+class Scope:
+    """A region that is open inside a `with`, and what it makes available."""
+
+    __slots__ = ("available", "mark", "opened")
+
+    def __init__(self, available: Available, opened: AbstractContextManager[Region]) -> None:
+        self.available, self.opened, self.mark = available, opened, 0
+
+    def __enter__(self) -> Region:
+        self.mark = len(self.available.entered)
+        return self.opened.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.opened.__exit__(*error)
+        self.available.leave(self.mark)
+
+
 class ScopedRebuilder(Rebuilder):
     """A Rebuilder that knows what is available where it stands."""
 
@@ -66,22 +81,21 @@ class ScopedRebuilder(Rebuilder):
         super().__init__(visit)
         self.available = Available()
 
-    @contextmanager
-    def inside(self, *params: Param) -> Iterator[Region]:
+    def inside(self, *params: Param) -> AbstractContextManager[Region]:
         """Open a new region; what it makes available ends with it."""
-        mark = len(self.available.entered)
-        with self.b.region(*params) as region:
-            yield region
-        self.available.leave(mark)
+        return Scope(self.available, self.b.region(*params))
 
     def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """Append a pure op, unless an equal one is available; what stands for its results."""
         available, key = self.available, (op.kind, args, op.attr, op.type)
-        found = available.values.get(key) or available.swapped(*key)
+        found = available.values.get(key)
+        if found is None and op.kind in COMMUTATIVE:
+            found = available.swapped(*key)
         if found is not None:
             return (found,)
         new = op if args is op.args else self.copy(op, args, ())
-        available.enter(key, new)
+        available.values[key] = new
+        available.entered.append(key)
         self.b.ops.append(new)
         return new.results
 

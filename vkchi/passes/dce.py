@@ -71,6 +71,7 @@ class Needs:
         self.owners: dict[Value, tuple[Op, int]] = {}  # region parameter -> loop, slot (-1: index)
         self.writers: dict[Value, list[Value]] = {}  # private place -> what only writes it
         self.needed: list[Value] = []
+        self.met: set[Op] = set()  # control ops that something in them has called for
         self.scan(fn.body, None)
         self.values = closure(self.needed, self.follow)
 
@@ -103,25 +104,25 @@ class Needs:
         else:
             self.needed.append(op)
 
-    def follow(self, v: Value) -> list[Value]:
+    def follow(self, v: Value) -> Sequence[Value]:
         """What an op or value that is needed makes needed."""
-        if isinstance(v, Op):
+        if type(v) is Op:
             return self.follow_op(v)
         if isinstance(v, Result):
             found: list[Value] = [v.op, *[r.yielded[v.index] for r in bodies_of(v.op)]]
             return [*found, first_values(v.op)[v.index]] if is_loop(v.op) else found
         if v in self.hidden:
-            return list(self.writers.get(v, ()))
+            return self.writers.get(v, ())
         op, slot = self.owners.get(v, (None, -1))
         return [] if op is None else [op, op.results[slot]] if slot >= 0 else [op]
 
-    def follow_op(self, op: Op) -> list[Value]:
+    def follow_op(self, op: Op) -> Sequence[Value]:
         """What a needed op makes needed."""
-        found = list(deciding_values(op) if op.regions else op.args)
-        parent = self.parents[op]
-        if parent is not None:
-            found.append(parent)
-        return found + self.writers.get(op, []) if op.kind in PRIVATE else found
+        parent, found = self.parents[op], deciding_values(op) if op.regions else op.args
+        if parent is not None and parent not in self.met:
+            self.met.add(parent)
+            found = (*found, parent)
+        return (*found, *self.writers.get(op, ())) if op.kind in PRIVATE else found
 
     def all_needed(self) -> bool:
         """Whether nothing can go."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vkchi.analysis.access import Survey, Write
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, has_kind, used_in
+from vkchi.ir.core import Func, Op, Value, used_in
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.legalize import combined
@@ -56,8 +56,6 @@ def private_atomics(survey: Survey) -> Iterator[Write]:
 
 def replace_atomics(fn: Func, is_wanted: Callable[[Survey, Write], bool]) -> Func:
     """The Func with the private atomics that are wanted replaced."""
-    if not has_kind(fn.body, UPDATES):
-        return fn
     serial = Survey([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     surveys = [serial, *(Survey(op.regions[0].ops, op) for op in loops)]

@@ -25,7 +25,7 @@ from vkchi.analysis.alias import Place, memory_of, place_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
-from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 
 MOST = 512  # accesses in one loop
 PART = 256
@@ -39,7 +39,7 @@ def cut_long_loops(fn: Func) -> Func:
     """The Func with very long parallel loops in parts; `fn` itself if there are none."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel" or not is_long(op):
+        if not is_long(op):
             return None
         parts = Loop(op.regions[0]).parts()
         if len(parts) < 2:
@@ -48,7 +48,7 @@ def cut_long_loops(fn: Func) -> Func:
             b.parallel(args, part, op.attr)
         return ()
 
-    return rebuild(fn, visit)
+    return rebuild_loops(fn, visit)
 
 
 def is_long(loop: Op) -> bool:

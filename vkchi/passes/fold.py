@@ -14,13 +14,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import InternalError
 from vkchi.ir.constants import Constant, Number
 from vkchi.ir.core import constant_attr, value_of
 from vkchi.ir.ops import DIVISIONS, TABLE, Effect
 from vkchi.types import Scalar, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
 
 _EXTRA: dict[str, Callable[[Any, Number], dict[str, Any]]] = {
     "cast": lambda attr, t: {"dtype": scalar_of(t).dtype},

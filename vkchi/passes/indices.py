@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.linear import Linear, linear_form
+from vkchi.analysis.sums import Sums, constant_of, terms_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.ops import LINEAR
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, scalar_of
@@ -26,32 +26,30 @@ from vkchi.types import Scalar, scalar_of
 
 def order_indices(fn: Func) -> Func:
     """The Func with the indices of elements in order."""
-    depths: dict[Value, int] = {}
-    wanted: set[Op] = set()
-    note(fn.body, 0, depths, wanted)
+    wanted = {op for op in walk(fn.body) if op.kind == "elem" and any(map(is_computed, op.args))}
     if not wanted:
         return fn
+    depths: dict[Value, int] = {}
+    note(fn.body, 0, depths)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:
             return None
-        indices = [ordered(walk, old, new, depths) for old, new in zip(op.args[1:], args[1:])]
+        indices = [ordered(walker, old, new, depths) for old, new in zip(op.args[1:], args[1:])]
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
-    walk = Rebuilder(visit)
-    body = walk.region(fn.body)
+    walker = Rebuilder(visit)
+    body = walker.region(fn.body)
     return Func(fn.name, fn.params, body, fn.span)
 
 
-def note(region: Region, depth: int, depths: dict[Value, int], wanted: set[Op]) -> None:
-    """Note how deep values are made, and elements whose indices are computed."""
+def note(region: Region, depth: int, depths: dict[Value, int]) -> None:
+    """Note how deep values are made."""
     depths.update((p, depth) for p in region.params)
     for op in region.ops:
         depths.update((v, depth) for v in op.results)
-        if op.kind == "elem" and any(map(is_computed, op.args[1:])):
-            wanted.add(op)
         for inner in op.regions:
-            note(inner, depth + 1, depths, wanted)
+            note(inner, depth + 1, depths)
 
 
 def is_computed(v: Value) -> bool:
@@ -64,18 +62,19 @@ def is_computed(v: Value) -> bool:
     )
 
 
-def ordered(walk: Rebuilder, old: Value, new: Value, depths: dict[Value, int]) -> Value:
+def ordered(walker: Rebuilder, old: Value, new: Value, depths: dict[Value, int]) -> Value:
     """The index as a sum in order; itself where that would need more ops."""
     if not is_computed(old):
         return new
-    form = linear_form(old)
-    if cost(form) > count_ops(old):
+    form = Sums().of(old)
+    terms, constant = terms_of(form), constant_of(form)
+    if cost(terms, constant) > count_ops(old):
         return new
-    b, t = walk.b, scalar_of(old.type)
+    b, t = walker.b, scalar_of(old.type)
     total: Value | None = None
-    for v in sorted(form.terms, key=lambda v: (depths.get(v, 0), form.terms[v] < 0)):
-        n = form.terms[v]
-        term = walk.map.get(v, v)
+    for v in sorted(terms, key=lambda v: (depths.get(v, 0), terms[v] < 0)):
+        n = terms[v]
+        term = walker.map.get(v, v)
         if abs(n) != 1:
             term = b.emit("mul", term, b.const(abs(n), t))
         if total is None:
@@ -83,14 +82,14 @@ def ordered(walk: Rebuilder, old: Value, new: Value, depths: dict[Value, int]) -
         else:
             total = b.emit("add" if n > 0 else "sub", total, term)
     if total is None:
-        return b.const(form.constant, t)
-    return b.emit("add", total, b.const(form.constant, t)) if form.constant else total
+        return b.const(constant, t)
+    return b.emit("add", total, b.const(constant, t)) if constant else total
 
 
-def cost(form: Linear) -> int:
+def cost(terms: dict[Value, int], constant: int) -> int:
     """The ops that a sum needs."""
-    terms = sum(1 + (abs(n) != 1) for n in form.terms.values())
-    return max(0, terms - 1) + (form.constant != 0) + all(n < 0 for n in form.terms.values())
+    count = sum(1 + (abs(n) != 1) for n in terms.values())
+    return max(0, count - 1) + (constant != 0) + all(n < 0 for n in terms.values())
 
 
 def count_ops(v: Value, depth: int = 24) -> int:

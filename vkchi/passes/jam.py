@@ -27,23 +27,26 @@ Owns: this form, and when it is worth it. Must not know: how loads are emitted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
+from itertools import islice
 
 from vkchi.analysis.host_numbers import axis_length
-from vkchi.analysis.linear import linear_form
+from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.sums import Sums, factor_of
 from vkchi.analysis.variance import Variance, is_private, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values
+from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
-from vkchi.ir.ops import ATOMICS, ORDERED, READS, TIED, WRITES, Effect, effect_of
-from vkchi.ir.rebuild import Cloner, rebuild
+from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
+from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import is_processor, least_threads
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor, Type, f16, scalar_of
+from vkchi.types.layout import step_of_last
 
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
@@ -59,19 +62,32 @@ def jam(fn: Func, caps: Caps) -> Func:
     return fn
 
 
+def jam_sums(fn: Func, caps: Caps) -> Func:
+    """The Func with neighbouring terms of sums done side by side, on processors: before `reduce`,
+    which takes the sums out of the loop, and after which they are no neighbours."""
+    if not is_processor(caps):
+        return fn
+    return jam_loops(fn, lambda op: choose_terms(op, caps))
+
+
 def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
     """The Func with so many iterations of some loops done side by side."""
+    return jam_loops(
+        fn, lambda op: choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
+    )
+
+
+def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
+    """The Func with loops jammed as is chosen for each."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel" or not may_jam(op):
-            return None
-        choice = choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
+        choice = choose(op) if may_jam(op) else None
         if choice is None:
             return None
         build_jammed(b, op, args, choice)
         return ()
 
-    return rebuild(fn, visit)
+    return rebuild_loops(fn, visit)
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -87,10 +103,8 @@ class Choice(NamedTuple):
 
 def may_jam(op: Op) -> bool:
     """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    if op.attr is not None or find_order(op):
-        return False
-    inner = list(walk(op.regions[0]))
-    return len(inner) <= MOST_OPS and not any(x.kind in TIED or x.kind in ORDERED for x in inner)
+    count = sum(1 for _ in islice(walk(op.regions[0]), MOST_OPS + 1))
+    return count <= MOST_OPS and may_mix(op) and not find_order(op)
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
@@ -127,7 +141,7 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
         return None
     if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
         return None  # not aligned; branches cost other devices more than they gain
-    if len(body.ops) > MOST_STRAIGHT or any(inner.regions for inner in body.ops):
+    if len(body.ops) > MOST_STRAIGHT or not all(map(is_straight, body.ops)):
         return None
     steps = [
         step_of(x, index)
@@ -140,13 +154,48 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
     return Choice(last, Variance(body, index), factor)
 
 
+def choose_terms(op: Op, caps: Caps) -> Choice | None:
+    """The last axis, where straight code adds up what it loads of neighbours along it, in words of
+    64 bits."""
+    body, last, factor = op.regions[0], len(op.args) // 2 - 1, FACTORS[1]
+    axis = axes_of(op)[last]
+    first = constant_int(axis.begin)
+    if first is None or first % factor or not is_multiple(axis, factor):
+        return None
+    if any(x.regions for x in body.ops) or not has_enough(op, last, factor, caps):
+        return None
+    variance, used = Variance(body, axis.param), used_in(body)
+    accesses = [x for x in body.ops if x.kind in MEMORY]
+    steps = {step_of(x, axis.param) for x in accesses if x.kind not in ATOMICS}
+    sums = [x for x in accesses if x.kind in ATOMICS]
+    are_common = sums and all(is_common_sum(x, variance, used) for x in sums)
+    is_plain = all(x.kind == "load" or x.kind in ATOMICS for x in accesses)
+    return Choice(last, variance, factor) if are_common and is_plain and steps == {1} else None
+
+
+def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:
+    """Whether all copies of an atomic add to one place, and none asks what stood there."""
+    if op.kind not in ATOMICS or op in used or op.args[0] in variance.found:
+        return False
+    return scalar_of(op.args[1].type) is not f16  # a sum of these is rounded once only
+
+
+def is_straight(op: Op) -> bool:
+    """Whether an op is no control, or a branch over private values alone."""
+    inner = [x for region in op.regions for x in walk(region)]
+    accesses = [x for x in inner if x.kind in MEMORY]
+    has_loops = any(is_loop(x) for x in (op, *inner))
+    return not has_loops and all(is_private(base_of(x.args[0])) for x in accesses)
+
+
 def step_of(access: Op, index: Param) -> int | None:
     """How many elements of 32-bit numbers an access moves on with an index: 0, 1, or None for
     anything else."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
-    found = [linear_form(v).terms.get(index, 0) for v in place.args[1:]]
+    sums = Sums()
+    found = [factor_of(index, sums.of(v)) for v in place.args[1:]]
     t = place.args[0].type
     assert isinstance(t, Array)
     if not any(found):
@@ -160,8 +209,7 @@ def is_dense(t: Array) -> bool:
         return False
     if t.layout is None:
         return True
-    (*_, last) = t.layout.axes
-    return len(last) == 1 and last[0].stride == len(t.layout.components)
+    return step_of_last(t.layout) == t.scalars_per_element
 
 
 def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
@@ -176,8 +224,8 @@ def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:
     assert isinstance(place, Op)
     if load.kind != "load" or place.kind != "elem":
         return 0.0
-    forms, (axis,) = map(linear_form, place.args[1:]), axes_of(loop)
-    steps = {(f.terms.get(index, 0), f.terms.get(axis.param, 0)) for f in forms} - {(0, 0)}
+    forms, (axis,) = map(Sums().of, place.args[1:]), axes_of(loop)
+    steps = {(factor_of(index, f), factor_of(axis.param, f)) for f in forms} - {(0, 0)}
     return 0.9 if steps and all(a == b for a, b in steps) else 0.0
 
 
@@ -321,10 +369,8 @@ class Jammer:
         )
 
     def is_sum(self, op: Op) -> bool:
-        """Whether all copies add to one place, and none asks what stood there."""
-        if op.kind not in ATOMICS or op in self.used or op.args[0] in self.variance.found:
-            return False
-        return scalar_of(op.args[1].type) is not f16  # a sum of these is rounded once only
+        """Whether one atomic does for all copies."""
+        return is_common_sum(op, self.variance, self.used)
 
     def sum(self, op: Op) -> None:
         """Append one atomic for all copies."""

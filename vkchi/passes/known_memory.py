@@ -11,7 +11,8 @@ Owns: the facts and their scopes. Must not know: ops.
 
 from __future__ import annotations
 
-from vkchi.analysis.alias import Index, Place, are_distinct, is_visible, may_share
+from vkchi.analysis.alias import Place, are_distinct, is_visible, may_share
+from vkchi.analysis.sums import Index
 from vkchi.ir.core import Value
 from vkchi.tuples import NamedTuple
 

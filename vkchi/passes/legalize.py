@@ -71,23 +71,30 @@ def legalize(fn: Func, caps: Caps) -> Func:
     """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
     types and ops that the device does not have and that nothing can stand in for."""
     check_types(fn, caps)
-    table = expansions(caps)
-    kinds = {kind for kind, _, _ in table}
-    swapped = arrays_swapped(fn, table)
-    if not swapped and not has_kind(fn.body, kinds):
+    found = find_expansions(fn, expansions(caps))
+    if not found:
         return fn
 
-    seen = values_seen_whole(fn)
-
     def visit(b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        if op.kind in MAY_BE_WHOLE and op not in seen:
-            return None
-        if swapped and op.kind in ATOMICS and base_of(op.args[0]) in swapped:
-            return [expand_swap(b, op, args)]
-        expand = table.get(key_of(op)) if op.kind in kinds else None
+        expand = found.get(op)
         return None if expand is None else [expand(b, op, args)]
 
     return rebuild(fn, visit)
+
+
+def find_expansions(fn: Func, table: dict[Key, Expand]) -> dict[Op, Expand]:
+    """What is to be expanded, and how."""
+    kinds = {kind for kind, _, _ in table}
+    keys = [(op, key_of(op)) for op in walk(fn.body) if op.kind in kinds]
+    found = {op: table[key] for op, key in keys if key in table}
+    if not MAY_BE_WHOLE.isdisjoint(op.kind for op in found):
+        seen = values_seen_whole(fn)
+        found = {op: e for op, e in found.items() if op.kind not in MAY_BE_WHOLE or op in seen}
+    swapped = arrays_swapped(fn, table)
+    if swapped:
+        atomics = (op for op in walk(fn.body) if op.kind in ATOMICS)
+        found.update((op, expand_swap) for op in atomics if base_of(op.args[0]) in swapped)
+    return found
 
 
 def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:

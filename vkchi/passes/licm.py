@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from vkchi.analysis.alias import Changes, ChangeTable, place_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, has_kind
+from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import FIXED, LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Array
@@ -28,8 +28,6 @@ PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PUR
 
 def hoist_invariants(fn: Func) -> Func:
     """The Func with loop-invariant ops before their loops."""
-    if not has_kind(fn.body, LOOPS):
-        return fn
     body = Hoister().region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 

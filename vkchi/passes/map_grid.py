@@ -29,16 +29,16 @@ Must not know: how iterations are shared out, why the host wants a count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
 from vkchi.analysis.host_numbers import axis_length, host_count, host_length
+from vkchi.analysis.mixing import is_tied, minds_neighbours
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
-from vkchi.ir.ops import PER_INVOCATION, Effect, Trait, effect_of, kinds_with
-from vkchi.ir.rebuild import rebuild
+from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import digits_of, find_order
 from vkchi.passes.cost_model import (
     DEFAULT_BLOCK,
@@ -57,9 +57,6 @@ from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, GridAxis
 from vkchi.types import i32
 
-# Of what invocations see of each other and of their workgroup.
-HINDRANCES = PER_INVOCATION - {"thread_index"} | {"shared"}
-ALONE = kinds_with(Trait.WAITLESS)
 MOST_AXES = 3
 
 
@@ -80,7 +77,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
     fn = put_in_rows(fn, {op for op in fn.body.ops if op.kind == "parallel" and not can_cut(op)})
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "parallel" or isinstance(op.attr, tuple):
+        if isinstance(op.attr, tuple):
             return None
         if wants_stride(op, caps):
             share_iterations(b, op, args, caps)
@@ -90,7 +87,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
             build_row(b, op, args)
         return ()
 
-    return size_rows(rebuild(fn, visit), caps, options)
+    return size_rows(rebuild_loops(fn, visit), caps, options)
 
 
 def check_block(op: Op, block: int | None, caps: Caps) -> None:
@@ -110,24 +107,6 @@ def can_cut(op: Op) -> bool:
     """Whether nothing hinders that invocations go through some axes where nobody knows whether i32
     counts all together."""
     return len(op.args) == 2 or host_length(op) is not None or not is_tied(op)
-
-
-def is_tied(op: Op) -> bool:
-    """Whether it matters to a loop's body which invocation runs it, and what else that runs."""
-    return op.attr is not None or minds_neighbours(op) or has_sync(op, frozenset())
-
-
-def minds_neighbours(op: Op) -> bool:
-    """Whether it matters to a loop's body which invocations run beside it."""
-    return has_sync(op, ALONE) or any(i.kind in HINDRANCES for i in walk(op.regions[0]))
-
-
-def has_sync(op: Op, but: Container[str]) -> bool:
-    """Whether a loop's body has ops that order invocations, but for these."""
-    return any(
-        effect_of(inner.kind) is Effect.SYNC and inner.kind not in but
-        for inner in walk(op.regions[0])
-    )
 
 
 def wants_stride(op: Op, caps: Caps) -> bool:
@@ -202,10 +181,8 @@ def build_axes(
 ) -> None:
     """Append the loop with its axes in this order."""
     axes = [k for k, _, _ in order]
-    params = [Param(i32, p.name) for p in op.regions[0].params]
-    with b.region(*[params[k] for k in axes]) as body:
-        copy_body(b, op, params, None)
-        b.emit("yield")
+    (old,) = op.regions
+    body = Region(tuple([old.params[k] for k in axes]), old.ops)
     b.parallel([v for k in axes for v in args[2 * k : 2 * k + 2]], body, tile)
 
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.alias import EXITS, SYNCS, Changes, ChangeTable, may_share
+from vkchi.analysis.alias import EXITS, Changes, ChangeTable, may_share
 from vkchi.analysis.multiples import MOST, Multiples
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, has_kind, walk
-from vkchi.ir.ops import PLAIN_ACCESSES, READS, WRITES
+from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, walk
+from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
 from vkchi.passes.offsets import Writer
@@ -80,8 +80,6 @@ class Chunk:
 
 def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with wide accesses."""
-    if not has_kind(fn.body, ("address",)):
-        return fn
     plan = Plan(caps)
     plan.region(fn.body)
     if not plan.chunks:
@@ -112,9 +110,8 @@ Way = tuple[str, Value]  # load or store, and of which array
 Start = tuple["Value | None", Scalar]  # from which offset
 
 
-def candidates(ops: Sequence[Op]) -> dict[Op, Run]:
+def candidates(runs: dict[Op, Run | None]) -> dict[Op, Run]:
     """Loads and stores with company from their offset, or of several scalars."""
-    runs = {op: run_of(op) for op in ops if op.kind in ("load", "store")}
     found = {op: run for op, run in runs.items() if run is not None}
     company = Counter((op.kind, run[:3]) for op, run in found.items())
     return {
@@ -138,6 +135,7 @@ class Plan:
     """The `chunks` of each load and store that changes."""
 
     def __init__(self, caps: Caps) -> None:
+        self.runs: dict[Op, Run | None] = {}
         self.likely: dict[Op, Run] = {}
         self.words = WORDS[0 if caps.int64 else 1 :] if is_processor(caps) else ()
         self.multiples, self.changes = Multiples(), ChangeTable()
@@ -150,15 +148,19 @@ class Plan:
         for op in region.ops:
             for inner in op.regions:
                 self.region(inner)
-        self.likely = candidates(region.ops)
-        if self.likely:
-            self.group(region)
+        accesses = [op for op in region.ops if op.kind in PLAIN_ACCESSES]
+        if accesses:
+            self.runs = {op: run_of(op) for op in accesses}
+            self.likely = candidates(self.runs)
+            if self.likely:
+                self.group(region)
 
     def group(self, region: Region) -> None:
         """Look at the accesses that stand directly in a region."""
         for k, op in enumerate(region.ops):
             if op.regions:
-                self.pass_regions(self.changes.of(op.regions))
+                if any(self.groups.values()):
+                    self.pass_regions(self.changes.of(op.regions))
             elif op.kind in SYNCS or op.kind in EXITS:
                 self.close_all()
             elif op.kind in READS or op.kind in WRITES:
@@ -185,7 +187,7 @@ class Plan:
 
     def pass_access(self, op: Op) -> None:
         """Close the groups in which something would move across an access that may touch it."""
-        run, base, writes = run_of(op), base_of(op.args[0]), op.kind in WRITES
+        run, base, writes = self.runs.get(op), base_of(op.args[0]), op.kind in WRITES
         for (kind, array), groups in self.groups.items():
             if not groups or (kind == "load" and not writes) or not self.may_share(array, base):
                 continue

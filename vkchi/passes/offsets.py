@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.analysis.alias import split_offset
+from vkchi.analysis.sums import split_offset
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, bits_of
+from vkchi.ir.ops import COMMUTATIVE
 from vkchi.passes.cse import ScopedRebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, scalar_of
@@ -38,7 +39,9 @@ class Writer(ScopedRebuilder):
     def op(self, kind: str, *args: Value, type: Type, attr: Any = None) -> Value:
         """A pure op of this type."""
         available, key = self.available, (kind, args, attr, type)
-        found = available.values.get(key) or available.swapped(*key)
+        found = available.values.get(key)
+        if found is None and kind in COMMUTATIVE:
+            found = available.swapped(*key)
         if found is None:
             found = self.b.insert(Op(kind, args, attr, type, self.b.span))
             available.enter(key, found)

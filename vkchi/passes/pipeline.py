@@ -6,40 +6,48 @@ checks between passes. Must not know: what passes do.
     program, temps = optimise(fn, caps, options)
     PASSES["licm"](fn)
 
-A pass is imported when it first runs. The verifier looks at what every pass returns, unless it
-returned the Func it was given.
+A pass is imported when it first runs. The verifier looks at what comes out in the end, and at what
+every pass returns where that is not valid, or `VKCHI_VERIFY` is on.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.core import Func, Param, Program, Value
+from vkchi.ir.core import Func, Param, Program
+from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, ROUNDED_DOWN, UPDATES
+from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
+from vkchi.passes.memo import Memo
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 
 Change = Callable[[Func], "Func | Program"]
+Given = Mapping[str, Any]  # caps, options, memo
+Check = Callable[[Func, str], None]  # looks at what the pass of this name made
+Made = tuple[Sequence[Func], Sequence[Param]]  # dispatches, and their temporaries
+BRANCHES = LOOPS | {"if"}
 
 
 class Entry(NamedTuple):
-    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func:
-    `caps`, or both of `caps, options`."""
+    """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
+    `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands."""
 
     where: str
     takes: str = ""
+    needs: Collection[str] = ()
 
 
 class Step(NamedTuple):
     """A pass in the pipeline and the reason for its place. With `after`, it runs only if one of
-    those passes, in the same stage, has changed the Func."""
+    those passes, in the same stage, has made or removed ops (not only what loops are mapped to)."""
 
     name: str
     why: str
@@ -47,36 +55,40 @@ class Step(NamedTuple):
 
 
 ENTRIES: dict[str, Entry] = {
-    "simplify": Entry("simplify:simplify"),
-    "simplify_fast": Entry("simplify:simplify_fast"),
+    "simplify": Entry("simplify:simplify", "memo"),
+    "simplify_fast": Entry("simplify:simplify_fast", "memo"),
     "cse": Entry("cse:merge_equal_ops"),
     "dce": Entry("dce:remove_dead"),
     "unread": Entry("dce:remove_unread"),
-    "forward": Entry("store_forwarding:forward_memory"),
+    "forward": Entry("store_forwarding:forward_memory", needs=PLAIN_ACCESSES),
     "dead_stores": Entry("store_forwarding:remove_dead_stores"),  # before differentiation
-    "licm": Entry("licm:hoist_invariants"),
-    "demote": Entry("demote:demote_atomics"),
-    "demote_all": Entry("demote:demote_all_atomics"),
-    "demote_but_sums": Entry("demote:demote_but_sums"),
-    "strength": Entry("strength:reduce_strength"),
+    "licm": Entry("licm:hoist_invariants", needs=LOOPS),
+    "demote": Entry("demote:demote_atomics", needs=UPDATES),
+    "demote_all": Entry("demote:demote_all_atomics", needs=UPDATES),
+    "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
+    "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "split": Entry("split:split_dispatches"),
-    "coarsen": Entry("coarsen:coarsen", "caps"),
-    "reduce": Entry("reduce:reduce", "caps"),
-    "jam": Entry("jam:jam", "caps"),
-    "indices": Entry("indices:order_indices"),
-    "commoning": Entry("commoning:common_loads"),
-    "promote": Entry("promote:promote_elements"),
-    "workgroup": Entry("workgroup:fill_groups", "caps"),  # a part of map_grid
+    "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
+    "reduce": Entry("reduce:reduce", "caps", ATOMICS.keys()),
+    "jam": Entry("jam:jam", "caps", ("parallel",)),
+    "jam_sums": Entry("jam:jam_sums", "caps", ATOMICS.keys()),
+    "indices": Entry("indices:order_indices", needs=("elem",)),
+    "commoning": Entry("commoning:common_loads", needs=("for",)),
+    "promote": Entry("promote:promote_elements", needs=BRANCHES),
+    "workgroup": Entry("workgroup:fill_groups", "caps", ("barrier",)),  # a part of map_grid
+    "predicate": Entry("predicate:predicate", "caps", ("if",)),
+    "unroll": Entry("unroll:unroll", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
     "legalize": Entry("legalize:legalize", "caps"),
     "access": Entry("access:lower_access"),
-    "neighbours": Entry("neighbours:join_neighbours", "caps"),
-    "bases": Entry("bases:take_constants_apart", "caps"),
-    "streams": Entry("streams:lower_random"),
-    "records": Entry("records:lower_reports"),
-    "fission": Entry("fission:cut_long_loops"),
+    "neighbours": Entry("neighbours:join_neighbours", "caps", ("address",)),
+    "broadcast": Entry("broadcast:broadcast_loads", "caps", ("for",)),
+    "bases": Entry("bases:take_constants_apart", "caps", ("address",)),
+    "streams": Entry("streams:lower_random", needs=("random",)),
+    "records": Entry("records:lower_reports", needs=REPORTS),
+    "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
@@ -98,6 +110,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("coarsen", "makes serial loops for reduce to take sums out of"),
     Step("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
     Step("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
+    Step("jam_sums", "before reduce, after which terms of a sum are no neighbours"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
@@ -121,6 +134,11 @@ PER_DISPATCH: tuple[Step, ...] = (
         "what all iterations of an invocation share",
         ("reduce", "jam", "indices", "map_grid"),
     ),
+    Step("predicate", "after bounds, which proves by branches; unroll takes loops without them"),
+    Step(
+        "unroll", "what is known of loops' lengths is known; before neighbours, which joins loads"
+    ),
+    Step("simplify", "indices of rounds, and what is equal now", ("predicate", "unroll")),
     Step("bounds", "the places that reduce made", ("reduce",)),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
@@ -132,6 +150,8 @@ PER_DISPATCH: tuple[Step, ...] = (
 LOWERING: tuple[Step, ...] = (
     Step("access", "addresses are arithmetic like any other from here on"),
     Step("licm", "the parts of addresses that a serial loop does not change", ("access",)),
+    Step("broadcast", "what an address is made of stands before its loop"),
+    Step("dce", "addresses in its tiles that only loads of others need", ("broadcast",)),
     Step(
         "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
     ),
@@ -142,8 +162,9 @@ LOWERING: tuple[Step, ...] = (
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
-    "bases", "coarsen", "commoning", "demote", "demote_all", "fission", "forward", "indices", "jam",
-    "licm", "neighbours", "promote", "reduce", "strength",
+    "bases", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission", "forward",
+    "indices", "jam", "jam_sums", "licm", "neighbours", "predicate", "promote", "reduce",
+    "strength", "unroll",
 })  # fmt: skip
 
 
@@ -171,73 +192,116 @@ class Pass:
     with the capabilities given here."""
 
     def __init__(self, name: str, caps: Caps = FULL, options: Options | None = None) -> None:
-        self.name, self.given = name, {"caps": caps, "options": options or Options()}
+        self.name, self.caps, self.options = name, caps, options or Options()
 
     def __call__(self, fn: Func) -> Any:
         """The changed Func; of `split`, the Program."""
-        run = load_pass(self.name)
-        takes = ENTRIES[self.name].takes
-        result = run(fn, *[self.given[name] for name in takes.split(", ") if name])
+        given = {"caps": self.caps, "options": self.options, "memo": Memo()}
+        result = run_pass(self.name, fn, given)
         return result[0] if isinstance(result, tuple) else result
 
 
-# By name, for tests and the command line: a device that can do all; legalize for the least device.
+def run_pass(name: str, fn: Func, given: Given) -> Any:
+    """What a pass returns for a Func, of what is `given` being told what it takes."""
+    entry = ENTRIES[name]
+    if entry.needs and not given["memo"].has(fn, entry.needs):
+        return fn
+    return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
+
+
+# By name, for tests and the command line: a device that can do all; legalize for the least device,
+# what is for processors alone for one.
+PROCESSOR = FULL._replace(subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
+PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
+PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
-def optimise(fn: Func, caps: Caps, options: Options) -> tuple[Program, tuple[Param, ...]]:
+def optimise(
+    fn: Func, caps: Caps, options: Options, memo: Memo | None = None
+) -> tuple[Program, tuple[Param, ...]]:
     """The kernel's dispatches for a device, and the temporaries that a launch must provide.
 
     Dispatches without effects are left out. Raises InternalError if a pass breaks the IR.
     """
+    given = {"caps": caps, "options": options, "memo": memo or Memo()}
     clock = Clock(fn.name)
-    fn = run_steps(fn, BEFORE_SPLIT, caps, options, clock)
-    program, temps = load_pass("split")(fn)
-    clock.tick("split")
-    funcs = [run_steps(f, PER_DISPATCH, caps, options, clock) for f in program.funcs]
+    funcs, temps = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
     kept = tuple(f for f in funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    return Program(program.name, kept), tuple(p for p in temps if p in used)
+    return Program(fn.name, kept), tuple(p for p in temps if p in used)
 
 
-def lower(fn: Func, caps: Caps) -> Func:
+def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
+    """The dispatches of a kernel, and its temporaries."""
+    program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
+    clock.tick("split")
+    return [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps
+
+
+def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """A dispatch in ops that code is emitted for. Raises InternalError if a pass breaks the IR."""
+    given = {"caps": caps, "options": Options(), "memo": memo or Memo()}
     clock = Clock(f"{fn.name}, lowered")
-    fn = run_steps(fn, LOWERING, caps, Options(), clock)
+    ((new,), _) = run_verified(
+        lambda check: ([run_passes(fn, LOWERING, given, check)], ()), given, clock
+    )
     clock.show()
-    return fn
+    return new
 
 
-def run_steps(fn: Func, steps: Sequence[Step], caps: Caps, options: Options, clock: Clock) -> Func:
-    """The Func after these passes, each one's result verified."""
-    changed: set[str] = set()
-    known: set[Value] = set()
-    missing = left_out()
-    for step in steps:
-        if step.name in missing:
-            continue
-        if step.after and changed.isdisjoint(step.after):
-            continue
-        name = "simplify_fast" if options.fast_math and step.name == "simplify" else step.name
-        new = Pass(name, caps, options)(fn)
+def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Made:
+    """What passes make, verified. Only where that is not valid, or a pass stumbles, are they run
+    again with the verifier behind each, which finds whose fault that is. Raises InternalError
+    naming the one that broke the IR."""
+
+    def check_each(new: Func, name: str) -> None:
         clock.tick(name)
-        if new is fn:
-            continue
-        fn = new
-        changed.add(step.name)
-        verify_result(fn, name, known)
+        try:
+            verify(new, known)
+        except InternalError as e:
+            raise InternalError(f"after pass `{name}`: {e}") from None
+
+    known = given["memo"].verified
+    if is_on("VKCHI_VERIFY"):
+        return run(check_each)
+    try:
+        made = run(lambda _, name: clock.tick(name))
+        for fn in made[0]:
+            verify(fn, known)
+    except Exception as e:
+        failure = e
+    else:
         clock.tick("verify")
+        return made
+    run(check_each)  # not inside `except`: what users did wrong is raised by itself
+    raise failure
+
+
+def run_passes(fn: Func, steps: Sequence[Step], given: Given, check: Check) -> Func:
+    """The Func after these passes, `check` having seen what each returned."""
+    changed: set[str] = set()
+    is_fast, missing = given["options"].fast_math, left_out()
+    for step in steps:
+        if step.name in missing or (step.after and changed.isdisjoint(step.after)):
+            continue
+        name = "simplify_fast" if is_fast and step.name == "simplify" else step.name
+        new = run_pass(name, fn, given)
+        check(new, name)
+        if new is not fn and not is_mapped_alone(fn, new):
+            changed.add(step.name)
+        fn = new
     return fn
 
 
-def verify_result(fn: Func, name: str, known: set[Value] | None = None) -> None:
-    """Raises InternalError naming the pass if it broke the Func; `known` as in `verify`."""
-    try:
-        verify(fn, known)
-    except InternalError as e:
-        raise InternalError(f"after pass `{name}`: {e}") from None
+def is_mapped_alone(old: Func, new: Func) -> bool:
+    """Whether only workgroups of loops are other ones, or the order of their axes."""
+    return len(old.body.ops) == len(new.body.ops) and all(
+        a is b or (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops)
+        for a, b in zip(old.body.ops, new.body.ops)
+    )
 
 
 class Clock:

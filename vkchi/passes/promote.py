@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.access import Survey
-from vkchi.analysis.alias import Index, are_distinct, may_share, place_of
+from vkchi.analysis.alias import are_distinct, may_share, place_of
+from vkchi.analysis.mixing import keeps_order
+from vkchi.analysis.sums import Index
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, has_kind, walk
-from vkchi.ir.ops import COMPONENTS, ORDERED, PLAIN_ACCESSES, READS, WRITES
+from vkchi.ir.core import Func, Op, Region, Value, base_of, walk
+from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor
@@ -82,7 +84,7 @@ def promote_elements(fn: Func) -> Func:
 def find_elements(loop: Op) -> list[Element]:
     """The elements of a loop that can be promoted, if that is worth it."""
     body = loop.regions[0]
-    if has_kind(body, ORDERED):
+    if keeps_order(body):
         return []
     touched: dict[Value, list[Access] | None] = {}
     for base, access in accesses_of(body):

@@ -32,11 +32,10 @@ WORD = Ptr.of(u32, "global")
 
 def lower_reports(fn: Func) -> Func:
     """The Func without report ops."""
-    if not has_kind(fn.body, REPORTS):
-        return fn
     buffer = Param(BUFFER, REPORT_ARRAY, Attributes(apart=True))
     writer = Records(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
-    return Func(fn.name, (*fn.params, buffer), writer.region(fn.body), fn.span)
+    body = writer.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, (*fn.params, buffer), body, fn.span)
 
 
 class Records(Rebuilder):

@@ -30,10 +30,11 @@ from collections.abc import Container, Iterator, Sequence
 
 from vkchi.analysis.alias import EXITS, may_share
 from vkchi.analysis.host_numbers import host_count
+from vkchi.analysis.mixing import may_share_out
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS, LOOPS, PER_INVOCATION, PLACES, READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import subgroup_width, summing_threads
 from vkchi.passes.map_grid import build_shared
@@ -49,8 +50,6 @@ SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 def reduce(fn: Func, caps: Caps) -> Func:
     """The Func with atomics replaced by private sums where that is possible."""
-    if not any(op.kind in ATOMICS for op in walk(fn.body)):
-        return fn
     reducer = _Reducer(fn, caps)
     body = reducer.rebuilder.region(fn.body)
     return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
@@ -142,7 +141,7 @@ class _Reducer:
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """A `parallel` with sums, shared out among a fixed number of invocations."""
         threads = summing_threads(host_count(op), self.caps)
-        if threads is None or not can_share_out(op):
+        if threads is None or not may_share_out(op):
             return None
         claims = find_claims(op, self.used, self.roots, self.locals)
         if not claims:
@@ -292,10 +291,3 @@ def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
     if len(kinds[root]) > 1 or "access" in kinds[root]:
         return False
     return not any(other is not root and may_share(root, other) for other in kinds)
-
-
-def can_share_out(op: Op) -> bool:
-    """Whether it does not matter which invocation runs which iteration of a `parallel`."""
-    return op.attr is None and not any(
-        inner.kind in PER_INVOCATION or inner.kind == "shared" for inner in walk(op.regions[0])
-    )

@@ -14,7 +14,7 @@ from vkchi.analysis.host_numbers import host_length
 from vkchi.ir.axes import guarded_total, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.types import i32
 
@@ -33,7 +33,7 @@ def put_in_rows(fn: Func, wanted: Container[Op]) -> Func:
         build_row(b, op, args)
         return ()
 
-    return rebuild(fn, visit)
+    return rebuild_loops(fn, visit)
 
 
 def build_row(b: Builder, op: Op, args: tuple[Value, ...]) -> None:

@@ -16,7 +16,6 @@ Owns: the driver and its memory of candidates. Must not know: single rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -28,6 +27,7 @@ from vkchi.passes import branches, structure
 from vkchi.passes.cse import PURE, ScopedRebuilder
 from vkchi.passes.fold import FOLDABLE, fold
 from vkchi.passes.match import Rule, compile_row, kind_of
+from vkchi.passes.memo import Memo
 from vkchi.passes.rules import ROWS, Float, Row
 from vkchi.types import Type
 
@@ -92,21 +92,21 @@ def fast_rules() -> Ruleset:
     return Ruleset(ROWS)
 
 
-def simplify(fn: Func) -> Func:
+def simplify(fn: Func, memo: Memo | None = None) -> Func:
     """The Func with every EXACT rule applied."""
-    return Simplifier(exact_rules()).run(fn)
+    return Simplifier(exact_rules(), memo or Memo()).run(fn)
 
 
-def simplify_fast(fn: Func) -> Func:
+def simplify_fast(fn: Func, memo: Memo | None = None) -> Func:
     """The Func with every rule applied, those that may change float results too."""
-    return Simplifier(fast_rules()).run(fn)
+    return Simplifier(fast_rules(), memo or Memo()).run(fn)
 
 
 class Simplifier:
     """One run over one Func. `known` holds truth values that are certain where we stand."""
 
-    def __init__(self, rules: Ruleset) -> None:
-        self.rules = rules
+    def __init__(self, rules: Ruleset, memo: Memo) -> None:
+        self.rules, self.settled = rules, memo.settled
         self.walk = ScopedRebuilder(self.visit)
         self.b = self.walk.b
         self.known: dict[Value, bool] = {}
@@ -119,14 +119,19 @@ class Simplifier:
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What stands for the op's results, or None to keep it."""
-        kind = op.kind
+        kind, settled = op.kind, self.settled
         if kind in self.rules.kinds:
             if self.known and kind in TRUTH_KINDS:
                 args = tuple(map(self.as_known, args))
-            self.name = op.name
-            v = self.find(kind, args, op.attr, op.type)
-            if v is not None:
-                return (v,)
+                args = op.args if args == op.args else args
+            if args is not op.args or op not in settled:
+                self.name = op.name
+                v = self.find(kind, args, op.attr, op.type)
+                if v is not None:
+                    return (v,)
+                new = self.walk.merge(op, args)
+                settled.update(new)
+                return new
         if kind in PURE:
             return self.walk.merge(op, args)
         control = branches.RULES.get(kind)
@@ -155,7 +160,10 @@ class Simplifier:
         t = infer_type(kind, args, attr, type)
         assert t is not None
         v = self.find(kind, args, attr, t) if kind in self.rules.kinds else None
-        return v or self.walk.merge(Op(kind, args, attr, t, self.b.span, self.name), args)[0]
+        if v is None:
+            (v,) = self.walk.merge(Op(kind, args, attr, t, self.b.span, self.name), args)
+            self.settled.add(v)
+        return v
 
     def const(self, attr: Any, t: Type) -> Value:
         """A constant with these bits."""
@@ -184,13 +192,13 @@ class Simplifier:
         self.walk.ops(region.ops[:-1])
         return [self.new(v) for v in region.yielded]
 
-    @contextmanager
-    def knowing(self, cond: Value, truth: bool) -> Iterator[None]:
-        """Within, the condition has this value, and so have the conditions that this implies."""
+    def region_if(self, region: Region, cond: Value, truth: bool) -> Region:
+        """A region in which a condition has this value, and so have those that this implies."""
         before = self.known
         self.known = {**before, **implied(cond, truth)}
-        yield
+        new = self.walk.region(region)
         self.known = before
+        return new
 
     def finish(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
         """Append the control op with rewritten regions; itself if nothing changed."""

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 
 from vkchi.analysis.alias import (
     EXITS,
-    SYNCS,
     Changes,
     ChangeTable,
     Place,
@@ -32,7 +31,7 @@ from vkchi.analysis.alias import (
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_same
 from vkchi.ir.core import Func, Op, Value
-from vkchi.ir.ops import UPDATES
+from vkchi.ir.ops import SYNCS, UPDATES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.known_memory import Component, Element, Known
 from vkchi.types import Ptr, Tensor, Type

@@ -24,8 +24,6 @@ RANDOM = ("random",)
 
 def lower_random(fn: Func) -> Func:
     """The Func without `random`. Raises InternalError if it draws without a seed."""
-    if not has_kind(fn.body, RANDOM):
-        return fn
     return Func(fn.name, fn.params, Streams(fn).stream(fn.body), fn.span)
 
 

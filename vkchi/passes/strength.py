@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant, is_power_of_two
-from vkchi.ir.core import Func, Op, Value, find_parallel, has_kind
+from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.ops import ROUNDED_DOWN
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, u32, u64
@@ -29,10 +29,10 @@ UNSIGNED = {32: u32, 64: u64}
 
 def reduce_strength(fn: Func) -> Func:
     """The Func with divisions of natural numbers in their cheapest form."""
-    if not has_kind(fn.body, ROUNDED_DOWN):
+    found = Strengthener(fn)
+    if not any(found.is_cheaper(op) for op in walk(fn.body) if op.kind in ROUNDED_DOWN):
         return fn
-    body = Strengthener(fn).region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Func(fn.name, fn.params, found.region(fn.body), fn.span)
 
 
 class Strengthener(Rebuilder):
@@ -45,16 +45,22 @@ class Strengthener(Rebuilder):
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """The cheaper form of a division of natural numbers, or None."""
-        t = op.type
-        if op.kind not in ROUNDED_DOWN or op in self.on_host or not isinstance(t, Scalar):
+        t, kind = op.type, ROUNDED_DOWN.get(op.kind)
+        if kind is None or not isinstance(t, Scalar) or not self.is_cheaper(op):
             return None
-        if t.kind != "i" or t.bits not in UNSIGNED or not all(map(self.is_natural, op.args)):
-            return None
-        kind = ROUNDED_DOWN[op.kind]
         if is_constant_power(args[1]):
-            return None if kind == op.kind else [b.emit(kind, *args, name=op.name)]
+            return [b.emit(kind, *args, name=op.name)]
         unsigned = [b.emit("bitcast", v, type=UNSIGNED[t.bits]) for v in args]
         return [b.emit("bitcast", b.emit(kind, *unsigned), type=t, name=op.name)]
+
+    def is_cheaper(self, op: Op) -> bool:
+        """Whether there is a cheaper form of a division: of natural numbers, on the device."""
+        t = op.type
+        if op in self.on_host or not isinstance(t, Scalar) or t.kind != "i":
+            return False
+        if is_constant_power(op.args[1]) and ROUNDED_DOWN[op.kind] == op.kind:
+            return False
+        return t.bits in UNSIGNED and all(map(self.is_natural, op.args))
 
     def is_natural(self, v: Value) -> bool:
         """Whether an integer is never negative."""

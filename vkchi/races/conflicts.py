@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from vkchi.analysis.access import Survey
-from vkchi.analysis.alias import Index, Place, may_share, place_of
+from vkchi.analysis.alias import Place, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
 from vkchi.analysis.footprint import (
     Box,
@@ -32,12 +32,13 @@ from vkchi.analysis.footprint import (
     joined,
     may_meet,
 )
-from vkchi.analysis.forms import Symbol, is_wide_integer, symbols_in
+from vkchi.analysis.forms import is_wide_integer
 from vkchi.analysis.intervals import Intervals
+from vkchi.analysis.sums import Index, Symbol, symbols_in
 from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, uses_in, walk
 from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.influence import only_raises_flag
 from vkchi.tuples import NamedTuple
@@ -130,10 +131,8 @@ class Sites(Survey):
         super().__init__(region.ops, loop)
         self.region = region
         self.loads: dict[Value, list[Op]] = {}
-        self.uses: dict[Value, list[Op]] = {}
+        self.uses = uses_in(region)
         for op in walk(region):
-            for v in op.args:
-                self.uses.setdefault(v, []).append(op)
             if op.kind == "load":
                 self.loads.setdefault(base_of(op.args[0]), []).append(op)
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from vkchi.analysis.dataflow import Dependence
-from vkchi.autodiff.primal import Activity
-from vkchi.autodiff.reaching import Reach, name_under
+from vkchi.autodiff.primal import Activity, name_under
+from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import is_adjoint
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
@@ -31,7 +31,7 @@ from vkchi.ir.ops import WRITES
 from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
 from vkchi.races.detector import Group, Style, grouped, note, slimmed
 from vkchi.races.trials import Observed, Trial
-from vkchi.tape.calls import Call, whole
+from vkchi.tape.calls import Call
 from vkchi.tape.gradients import prepare
 from vkchi.tuples import NamedTuple
 
@@ -285,7 +285,7 @@ class RaceFinder:
     def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
         """What a trial finds, or found before."""
         key = trial.key(call)
-        deciding = [whole(call.arrays[name]) for name in trial.needs]
+        deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.watch is None):
             return trial.run(call)
         if not deciding:

@@ -19,7 +19,7 @@ from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.segments import find_late
 from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_of, constant_array, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_of, constant_array, uses_in, walk
 from vkchi.ir.ops import LOOPS, TABLE, VARYING, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, scalar_of, u1
@@ -49,10 +49,7 @@ class Influence:
     def __init__(self, fn: Func, unsteady: Iterable[Op]) -> None:
         ops = list(walk(fn.body))
         self.late = find_late(fn.body.ops)
-        self.uses: dict[Value, list[Op]] = {}
-        for op in ops:
-            for v in op.args:
-                self.uses.setdefault(v, []).append(op)
+        self.uses = uses_in(fn.body)
         self.unsteady = Dependence(fn.body, unsteady).found
         own: set[Value] = {p for op in ops if op.kind == "parallel" for p in op.regions[0].params}
         own |= {op for op in ops if op.kind in VARYING}

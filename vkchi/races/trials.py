@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
@@ -20,6 +18,7 @@ from vkchi.races.detector import RACED, Detector, Group
 from vkchi.tape.calls import Call, leaves_of
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, Scalar, Tensor, i32
+from vkchi.types.lazy_numpy import np
 
 
 class Observed:

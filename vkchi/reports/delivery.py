@@ -12,8 +12,6 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import (
     ArgumentError,
     KernelAssertionError,
@@ -37,6 +35,7 @@ from vkchi.reports.sites import (
     read_lines,
     read_records,
 )
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.devices import Device

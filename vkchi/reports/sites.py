@@ -22,15 +22,16 @@ Owns: this layout, the sites' form, texts of records. Must not know: ops, device
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from vkchi.errors import InternalError
 from vkchi.span import Span, render_carets, render_chain
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, scalar_named
+from vkchi.types.lazy_numpy import np
 
 CURSOR, LOST, FAILURES = 0, 1, 2
 FLAGS_AT, FLAG_WORDS = 4, 508
@@ -44,10 +45,11 @@ CARRIERS = {
     "i8": "i4", "i16": "i4", "i32": "i4", "u1": "u4", "u8": "u4", "u16": "u4", "u32": "u4",
     "f16": "f4", "f32": "f4", "i64": "i8", "u64": "u8", "f64": "f8",
 }  # fmt: skip
+_FORMAT_OF_C = re.compile(r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difFeEgG])")
 
 
 class Shown(NamedTuple):
-    """A value in a text: which one, and how it is formatted (Python's format; "" as Taichi's)."""
+    """A value in a text: which one, and how it is formatted (`format_number`; "" as Taichi's)."""
 
     value: int
     spec: str = ""
@@ -116,7 +118,7 @@ class Record(NamedTuple):
 
 def count_words(name: str, shape: Shape) -> int:
     """The words that a value takes in a record."""
-    return int(np.prod(shape, dtype=int)) * (np.dtype(CARRIERS[name]).itemsize // 4)
+    return prod(shape) * (int(CARRIERS[name][1:]) // 4)
 
 
 def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
@@ -130,8 +132,22 @@ def show_number(x: Any, t: Scalar, spec: str = "") -> str:
     """A number of type t. Without a format: six decimals of floats, twelve of f64, 0 or 1 of truth
     values, as Taichi prints them."""
     if spec:
-        return format(x, spec)
+        return format_number(x, spec)
     return f"{x:.{decimals_of(t)}f}" if t.kind == "f" else str(int(x))
+
+
+def format_number(x: Any, spec: str) -> str:
+    """By a format of Python's, or, where that is none, of C's printf: `.2d`, `i`, `lf`.
+
+    Raises: ValueError where it is neither's, or for another kind of number.
+    """
+    try:
+        return format(x, spec)
+    except ValueError:
+        found = _FORMAT_OF_C.fullmatch(spec)
+        if found is None or (found["letter"] in "di") is isinstance(x, float):
+            raise
+        return str(f"%{found['head']}{found['letter']}" % x)
 
 
 def decimals_of(t: Scalar) -> int:

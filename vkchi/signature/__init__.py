@@ -16,8 +16,6 @@ import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
 from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
@@ -28,7 +26,7 @@ from vkchi.interop import dlpack, host
 from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
-from vkchi.signature.bound import Bound, Import
+from vkchi.signature.bound import Bound, Import, borrow
 from vkchi.signature.static_args import ById, contents, lie_apart
 from vkchi.span import Span
 from vkchi.types import (
@@ -47,14 +45,11 @@ from vkchi.types import (
 )
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import range_of, wrapped
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, is_real, is_whole, np
 from vkchi.types.structs import ArgPackType, StructType
 
-# What scalar arguments are made of. Tuples: unions would be made anew at every call.
-WHOLE = (int, np.integer, np.bool_)
-REAL = (float, *WHOLE, np.floating)
-
 # Classes whose arrays are arguments as they are: more of them as they are met.
-NATIVE: set[type] = {np.ndarray}
+NATIVE: set[type] = set()
 
 # Numbers beyond it round to infinity as f32; `struct` refuses to pack them.
 MOST_F32 = 3.4028235677973362e38
@@ -116,10 +111,10 @@ class ScalarParameter(Parameter):
     def bind(self, arg: Any, bound: Bound) -> None:
         t: Scalar = self.type
         if t.kind == "f":
-            if isinstance(arg, REAL):
+            if is_real(arg):
                 bound.flat.append(self._rounded(arg))
                 return
-        elif isinstance(arg, WHOLE):
+        elif is_whole(arg):
             bound.flat.append(self._checked(int(arg)))
             return
         raise self.refuse(f"{with_article(t.name)} number is needed, not {describe(arg)}")
@@ -253,7 +248,7 @@ class ArrayParameter(Parameter):
             raise self.refuse("an array with a gradient is needed: make it with needs_grad=True")
         if array.device is not bound.runtime.device:
             array.check_alive()
-            raise self.refuse(elsewhere("the array", array, bound.runtime))
+            raise self.refuse(why_elsewhere("the array", array, bound.runtime))
         bound.bind_array(self.name, array)
 
     def keep(self, arg: Any, copies: Mapping[str, Storage]) -> Any:
@@ -335,20 +330,25 @@ class Signer:
         hosts = runtime.host_arrays or host_arrays(runtime)
         shared: list[Import] = []
         given = list(args)
-        for k in self._arrays if hosts.can_import else ():
+        for k in self._arrays:
             arg = given[k]
             if isinstance(arg, Ndarray):
                 continue
             parameter: Any = self.parameters[k]
-            found = hosts.find(arg, parameter.element_axes)
+            found = hosts.find(arg, parameter.element_axes) if hosts.can_import else None
             if found is not None:
                 given[k] = found
                 shared.append(Import(parameter.name, found.host, found, arg))
+            elif host.lies_in_cuda(arg):
+                shared.append(borrow(parameter, arg, shared, runtime))
+                given[k] = shared[-1].array
         return (tuple(given), shared) if shared else (args, shared)
 
     def _adopted(self, parameter: Parameter, arg: Any) -> Any:
-        if isinstance(arg, Storage | np.ndarray) or host.is_torch(arg):
+        if isinstance(arg, Storage) or is_array_of_numpy(arg) or host.is_torch(arg):
             NATIVE.add(type(arg))
+            return arg
+        if host.lies_in_cuda(arg):
             return arg
         try:
             view = dlpack.view_of_foreign(arg)
@@ -383,7 +383,7 @@ class Signer:
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
 
 
-def elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
+def why_elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
     """Why a kernel cannot use an array that is on another device."""
     here, there = runtime.device.info.name, array.device.info.name
     return (
@@ -409,13 +409,12 @@ def hint_for(arg: Any) -> str:
     if isinstance(arg, Storage):
         return ": annotate it with ti.template()"
     is_like = isinstance(arg, list | tuple) or hasattr(arg, "__array__")
-    is_number = isinstance(arg, np.generic)
-    return ": pass np.asarray(...) of it" if is_like and not is_number else ""
+    return ": pass np.asarray(...) of it" if is_like and not is_of_numpy(arg) else ""
 
 
 def describe(arg: Any) -> str:
     """What an argument is, for messages."""
-    if isinstance(arg, np.ndarray):
+    if is_array_of_numpy(arg):
         return f"a numpy array of {arg.dtype}, shape {arg.shape}"
     if isinstance(arg, Storage):
         return repr(arg)

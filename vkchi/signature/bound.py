@@ -9,9 +9,8 @@ A bound array contributes its address, its number of scalars and its extents.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
@@ -20,19 +19,23 @@ from vkchi.interop.in_place import HostNdarray
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from vkchi.interop.cuda.arrays import Loan
     from vkchi.span import Span
 
 
 class Import(NamedTuple):
     """An argument in host memory and its copy on the device, or the array that it is there;
-    arguments that are the same memory share one copy. `owner` is what was passed."""
+    arguments that are the same memory share one copy. `owner` is what was passed; `loan` is what
+    brings it, where it lies in CUDA's memory (`interop.cuda`)."""
 
     name: str
     view: np.ndarray[Any, Any]
     array: Ndarray
     owner: Any
+    loan: Loan | None = None
 
 
 class Writer(Protocol):
@@ -82,7 +85,7 @@ class Bound:
             if not one.view.flags.writeable:
                 raise ArgumentError(
                     f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
-                    " and this numpy array is read-only: pass a copy"
+                    f" and this {'array' if one.loan else 'numpy array'} is read-only: pass a copy"
                 )
             if host.overlaps_itself(one.view):
                 raise ArgumentError(
@@ -100,9 +103,9 @@ class Bound:
             if isinstance(one.array, HostNdarray):
                 continue
             for name, array in others.items():
-                if array.host is None or not plan.written & {one.name, name}:
+                if not plan.written & {one.name, name}:
                     continue
-                if host.may_overlap(one.view, array.host):
+                if is_part_of(one, array):
                     changed = name if name in plan.written else one.name
                     raise ArgumentError(
                         f"argument `{one.name}` is memory of the device's array `{name}`, and the "
@@ -110,11 +113,23 @@ class Bound:
                         "it, or the array itself"
                     )
 
+    def check_types(self, plan: Writer) -> None:
+        """Raises ArgumentError where memory in place is seen as numbers of several types, and the
+        kernel writes it: compiled code takes such arrays for different memory."""
+        taken = [(name, a) for name, a in self.arrays.items() if isinstance(a, HostNdarray)]
+        for (name, a), (other, b) in permutations(taken, 2):
+            is_met = a.start < b.end and b.start < a.end
+            if name in plan.written and is_met and a.stored is not b.stored:
+                raise self._refuse(name, other, plan)
+
     def _refuse_overlap(self, one: Import, plan: Writer) -> ArgumentError:
         other = next(other for other in self.imports if may_overlap(one, other))
+        return self._refuse(one.name, other.name, plan)
+
+    def _refuse(self, name: str, other: str, plan: Writer) -> ArgumentError:
         return ArgumentError(
-            f"arguments `{one.name}` and `{other.name}` overlap in memory, and the kernel writes "
-            f"to `{one.name}`{written_at(plan, one.name)}: pass a copy of one of them"
+            f"arguments `{name}` and `{other}` overlap in memory, and the kernel writes to "
+            f"`{name}`{written_at(plan, name)}: pass a copy of one of them"
         )
 
     def share(self, shared: Sequence[Import]) -> None:
@@ -123,15 +138,38 @@ class Bound:
         self.imports += shared
         self.owners += [one.owner for one in shared]
         self.held = self.runtime.device.heap.hold(self.owners)
+        for loan in self.loans:
+            loan.bring()
+        for stream in {loan.stream: None for loan in self.loans}:
+            self.loans[0].link.lend(stream)
+
+    @property
+    def loans(self) -> list[Loan]:
+        """What was lent of CUDA's memory, each once."""
+        return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
         """Bring host memory up to date with what the kernel wrote; waits if there is any."""
         for one in self.imports:
-            if one.name in written and not isinstance(one.array, HostNdarray):
+            is_copied = one.loan is None and not isinstance(one.array, HostNdarray)
+            if one.name in written and is_copied:
                 one.array.copy_to(one.view)
-        if self.owners and not self.runtime.deferred:
+        loans = self.loans
+        if loans:
+            self._return_loans(loans, written)
+        if len(self.owners) > len(loans) and not self.runtime.deferred:
             self.runtime.device.wait()
             self.owners.clear()
+
+    def _return_loans(self, loans: Sequence[Loan], written: set[str]) -> None:
+        """Have CUDA's streams go on after the launch, and take what it wrote."""
+        for stream in {loan.stream: None for loan in loans}:
+            loans[0].link.take_back(stream)
+        changed = {one.loan for one in self.imports if one.name in written}
+        for loan in loans:
+            if loan in changed:
+                loan.fetch()
+            loan.end()
 
     def import_gradient(self, name: str, argument: str) -> Ndarray | None:
         """A copy of the gradient of an argument that is a torch tensor, under a name of its own;
@@ -147,6 +185,19 @@ class Bound:
         return array
 
 
+def borrow(parameter: Any, arg: object, others: Sequence[Import], runtime: Runtime) -> Import:
+    """An argument in CUDA's memory; one that was passed before in this call is lent once. Raises
+    ArgumentError where it cannot be had."""
+    from vkchi.interop.cuda.arrays import cuda_arrays  # few programs have any
+
+    try:
+        loan = next((one.loan for one in others if one.loan and one.owner is arg), None)
+        loan = loan or cuda_arrays(runtime).lend(arg, parameter.element_axes)
+    except ArgumentError as e:
+        raise parameter.refuse(str(e)) from None
+    return Import(parameter.name, loan.view, loan.array, arg, loan)
+
+
 def may_overlap(one: Import, other: Import) -> bool:
     """Whether two arguments are different arrays of which one's elements may be in the other."""
     a, b = one.array, other.array
@@ -158,6 +209,19 @@ def may_overlap(one: Import, other: Import) -> bool:
         is_same = a.start == b.start and a.shape == b.shape
         return not (is_same and a.argument is b.argument)
     return host.may_overlap(one.view, other.view)
+
+
+def is_mixed(args: Sequence[object]) -> bool:
+    """Whether arguments are memory of the host in place, of several types of numbers."""
+    return len({a.stored for a in args if isinstance(a, HostNdarray)}) > 1
+
+
+def is_part_of(one: Import, array: Storage) -> bool:
+    """Whether an argument that is no array of ours shares memory with one of ours."""
+    if array.host is not None:
+        return one.loan is None and host.may_overlap(one.view, array.host)
+    a, b = one.array.buffer, array.buffer
+    return a.address < b.address + b.size_bytes and b.address < a.address + a.size_bytes
 
 
 def memory_of(array: Ndarray) -> object:

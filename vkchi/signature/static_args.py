@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 from typing import Any
 
-import numpy as np
-
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.interop.in_place import HostNdarray
@@ -24,6 +22,7 @@ from vkchi.interrupts.weak import Parting
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
 from vkchi.ndarray import Ndarray
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
 
 
 class ById:
@@ -76,7 +75,7 @@ def contents(value: Any) -> Any:
     """A hashable stand-in for a compile-time value: equal only for values that give the same code.
     Numbers, sequences, dicts, vectors and numpy arrays go by type and contents, arrays on the
     device and what is unhashable by identity, others by `==`."""
-    if isinstance(value, bool | int | float | str | bytes | np.generic):
+    if isinstance(value, bool | int | float | str | bytes) or is_number_of_numpy(value):
         return (type(value), repr(value))
     if isinstance(value, list | tuple):
         return (type(value), *map(contents, value))
@@ -84,7 +83,7 @@ def contents(value: Any) -> Any:
         return (dict, *((contents(k), contents(v)) for k, v in value.items()))
     if isinstance(value, Matrix):
         return (type(value), value.dt, contents(value.entries))
-    if isinstance(value, np.ndarray):
+    if is_array_of_numpy(value):
         return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, Storage) or hasattr(value, "__vkchi_struct__"):
         return ById(value)

@@ -65,7 +65,8 @@ class Arguments:
         if stored.bits >= 32:
             return self._ask("ptr", param.name, 0, stored.name)
         em = self.em
-        struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(stored))
+        pointee = em.array_struct(stored, is_constant=param.name in em.survey.constant)
+        struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, pointee)
         return em.once(spec.OpBitcast, struct, self._ask("ptr", param.name, 0, "u32"))
 
     def trash(self) -> int:
@@ -124,7 +125,8 @@ class Arguments:
     def _member_type(self, slot: Slot) -> int:
         em, t = self.em, scalar_named(slot.dtype)
         if slot.kind in POINTERS:
-            return em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(t))
+            struct = em.array_struct(t, is_constant=slot.param in em.survey.constant)
+            return em.m.pointer(StorageClass.PhysicalStorageBuffer, struct)
         return em.type_id(t)
 
     def _declare_block(self, slots: list[Slot]) -> int:

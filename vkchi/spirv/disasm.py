@@ -13,10 +13,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
+from vkchi.types.lazy_numpy import np
 
 # Operands after the result's type and id: a word of `Enumerant` class, `id`, `number`, `string`;
 # with * any number of them. T: has a result type and id; R: a result id alone. The rest, arithmetic

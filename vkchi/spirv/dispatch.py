@@ -6,6 +6,8 @@ module needs. Must not know: any op.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vkchi import env
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func
@@ -24,18 +26,22 @@ FLOAT_BITS = 32
 FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})  # what drivers may fuse
 
 
-def emit(fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False) -> Shader:
+def emit(
+    fn: Func, grid: Grid, caps: Caps, name: str, *, exact: bool = False, is_fast: bool = False,
+    emitter: Callable[..., Emitter] = Emitter,
+) -> Shader:  # fmt: skip
     """The compiled dispatch of a Func that `pipeline.lower` has gone over.
 
-    With `exact`, the driver may not fuse operations on floats. The module's entry point is called
-    `main`. Written to the folder of VKCHI_DUMP_SPV if set.
+    With `exact`, the driver may not fuse operations on floats; where `is_fast`, it may take zeros
+    for unsigned, and infinities and NaN for absent. `emitter` may note more. The module's entry
+    point is called `main`. Written to the folder of VKCHI_DUMP_SPV if set.
     Raises: DeviceError if the device lacks what the Func needs; InternalError for IR that should
     not have come here.
     """
-    em = Emitter(fn, grid, caps, ROWS, exact=exact)
+    em = emitter(fn, grid, caps, ROWS, exact=exact)
     check_shared(fn, caps)
     entry, slots, size_bytes, indirect = _write_function(em)
-    if caps.signed_zero_inf_nan_f32 and f32 in em.types:
+    if caps.signed_zero_inf_nan_f32 and f32 in em.types and not is_fast:
         em.need("signed_zero_inf_nan_f32")
         mode = ExecutionMode.SignedZeroInfNanPreserve
         em.m.modes += instruction(spec.OpExecutionMode, entry, mode, FLOAT_BITS)

@@ -107,7 +107,7 @@ class Emitter:
         self.places: dict[Value, Place] = {}
         self.needs: set[str] = set()
         self.types: dict[Scalar, int] = {}
-        self.structs: dict[Scalar, int] = {}
+        self.structs: dict[tuple[str, int], int] = {}
         self.constants: dict[tuple[Scalar, int], int] = {}
 
     # --- types and constants ---------------------------------------------------------------
@@ -170,17 +170,35 @@ class Emitter:
         """The bit pattern of an id that is a scalar constant, else None."""
         return self.m.bits.get(value)
 
-    def array_struct(self, stored: Scalar) -> int:
+    def array_struct(self, stored: Scalar, *, is_constant: bool = False) -> int:
         """The id of `struct { stored[] }`, what array parameters point to."""
-        found = self.structs.get(stored)
+        elem = self.stored_id(stored)
+        key = ("constant array" if is_constant else "array", elem)
+        found = self.structs.get(key)
         if found is None:
-            array = self.m.fresh_type(spec.OpTypeRuntimeArray, self.stored_id(stored))
+            array = self.m.fresh_type(spec.OpTypeRuntimeArray, elem)
             self.m.decorate(array, Decoration.ArrayStride, stored.size_bytes)
-            found = self.structs[stored] = self.m.fresh_type(spec.OpTypeStruct, array)
-            self.m.decorate(found, Decoration.Block)
-            self.m.decorate_member(found, 0, Decoration.Offset, 0)
-            if self.survey.has_fence:
-                self.m.decorate_member(found, 0, Decoration.Coherent)
+            found = self.structs[key] = self._block_of(array, is_constant)
+        return found
+
+    def constant_struct(self, member: int) -> int:
+        """The id of `struct { member }`, as part of a constant array: a pointer to the member alone
+        would not say that it is constant."""
+        found = self.structs.get(("constant", member))
+        if found is None:
+            found = self.structs["constant", member] = self._block_of(member, is_constant=True)
+        return found
+
+    def _block_of(self, member: int, is_constant: bool) -> int:
+        """The id of a struct in a buffer with one member. Drivers may load what is constant at any
+        time, and through the cache of the scalar unit."""
+        found = self.m.fresh_type(spec.OpTypeStruct, member)
+        self.m.decorate(found, Decoration.Block)
+        self.m.decorate_member(found, 0, Decoration.Offset, 0)
+        if is_constant:
+            self.m.decorate_member(found, 0, Decoration.NonWritable)
+        elif self.survey.has_fence:
+            self.m.decorate_member(found, 0, Decoration.Coherent)
         return found
 
     # --- instructions ----------------------------------------------------------------------

@@ -28,11 +28,12 @@ VECTOR_MAX = 4
 
 class BufferPlace:
     """`count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok` is a truth
-    id or 0 for no check; `width` is the index's type; `pointers` are those formed in `block`."""
+    id or 0 for no check; `width` is the index's type; `pointers` are those formed in `block`; what
+    `is_constant` is not written by the dispatch."""
 
     __slots__ = (
-        "base", "block", "constant", "count", "index", "ok", "pointers", "scalar", "stored",
-        "width",
+        "base", "block", "constant", "count", "index", "is_constant", "ok", "pointers", "scalar",
+        "stored", "width",
     )  # fmt: skip
 
     def __init__(
@@ -42,7 +43,7 @@ class BufferPlace:
         self.base, self.stored, self.ok = base, stored, ok
         self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
         self.index, self.constant, self.width = index, constant, width
-        self.block = 0
+        self.block, self.is_constant = 0, False
         self.pointers: dict[tuple[int, int], int] = {}
 
 
@@ -88,18 +89,23 @@ def lower_address(em: Emitter, op: Op) -> None:
         return
     param, ok = _param(array), operands[1] if len(operands) > 1 else 0
     assert isinstance(param.type, Array)
-    base, stored = em.arguments.pointer(param), param.type.stored
+    base = em.arguments.pointer(param)
     if isinstance(op.attr, tuple):
-        base, constant = _moved(em, base, stored, constant), 0
-    em.places[op] = BufferPlace(base, stored, t.elem, index, constant, width, ok)
+        base, constant = _moved(em, base, param, constant), 0
+    place = BufferPlace(base, param.type.stored, t.elem, index, constant, width, ok)
+    place.is_constant = param.name in em.survey.constant
+    em.places[op] = place
 
 
-def _moved(em: Emitter, base: int, stored: Scalar, count: int) -> int:
+def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
     """The pointer to an array's struct, so many scalars further on: computed once."""
+    assert isinstance(param.type, Array)
+    stored = param.type.stored
     word = em.type_id(u64)
     bytes_ = em.const(u64, count * stored.size_bytes & 0xFFFFFFFFFFFFFFFF)
     address = em.once(spec.OpIAdd, word, em.once(spec.OpBitcast, word, base), bytes_)
-    struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, em.array_struct(stored))
+    pointee = em.array_struct(stored, is_constant=param.name in em.survey.constant)
+    struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, pointee)
     return em.once(spec.OpBitcast, struct, address)
 
 
@@ -264,7 +270,10 @@ def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int
     if place.ok:
         stray = em.once(spec.OpBitcast, em.pair_id(), em.arguments.trash())
         address = em.op(spec.OpSelect, em.pair_id(), place.ok, address, stray)
-    return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
+    if not place.is_constant:
+        return em.op(spec.OpBitcast, m.pointer(storage, pointee), address)
+    struct = em.op(spec.OpBitcast, m.pointer(storage, em.constant_struct(pointee)), address)
+    return em.op(spec.OpInBoundsAccessChain, m.pointer(storage, pointee), struct, em.index(0))
 
 
 def vector_id(em: Emitter, t: Scalar, count: int) -> int:

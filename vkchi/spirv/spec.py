@@ -139,10 +139,13 @@ class MemoryAccess:
 
 
 class Glsl:
-    """Instructions of GLSL.std.450."""
+    """Instructions of GLSL.std.450 that work on each number."""
 
-    RoundEven, Trunc, FAbs, SAbs, SSign, Floor, Ceil = 2, 3, 4, 5, 7, 8, 9
-    Sin, Cos, Tan, Asin, Acos, Atan = 13, 14, 15, 16, 17, 18
-    Sinh, Cosh, Tanh, Atan2 = 19, 20, 21, 25
+    Round, RoundEven, Trunc, FAbs, SAbs, FSign, SSign = 1, 2, 3, 4, 5, 6, 7
+    Floor, Ceil, Fract = 8, 9, 10
+    Radians, Degrees, Sin, Cos, Tan, Asin, Acos, Atan = 11, 12, 13, 14, 15, 16, 17, 18
+    Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Atan2 = 19, 20, 21, 22, 23, 24, 25
     Pow, Exp, Log, Exp2, Log2, Sqrt, InverseSqrt = 26, 27, 28, 29, 30, 31, 32
-    UMin, SMin, UMax, SMax, SClamp, FindUMsb, NMin, NMax = 38, 39, 41, 42, 45, 75, 79, 80
+    FMin, UMin, SMin, FMax, UMax, SMax, FClamp, UClamp, SClamp = 37, 38, 39, 40, 41, 42, 43, 44, 45
+    FMix, Step, SmoothStep, Fma, Ldexp = 46, 48, 49, 50, 53
+    FindILsb, FindSMsb, FindUMsb, NMin, NMax, NClamp = 73, 74, 75, 79, 80, 81

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
+from vkchi.analysis.alias import may_share
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, base_of, walk
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, scalar_of, u1
@@ -22,23 +23,30 @@ REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
 
 class Survey(NamedTuple):
     """`indexed`: `local` ops whose components are reached by computed indices. `dead`: ops of the
-    body that only compute what the launch does instead (a loop's end)."""
+    body that only compute what the launch does instead (a loop's end). `constant`: names of
+    arrays that nothing here writes, under whatever name."""
 
     indexed: frozenset[Value]
     dead: frozenset[Value]
     has_fence: bool
+    constant: frozenset[str]
 
 
 def survey_func(fn: Func) -> Survey:
     """One walk over the Func."""
     indexed: set[Value] = set()
     has_fence = False
+    written: set[Value] = set()
     for op in walk(fn.body):
         if op.kind == "member_at":
             indexed.add(base_of(op.args[0]))
         elif op.kind == "fence":
             has_fence = True
-    return Survey(frozenset(indexed), find_dead(fn), has_fence)
+        elif op.kind in WRITES:
+            written.add(base_of(op.args[0]))
+    arrays = (p for p in fn.params if isinstance(p.type, Array))
+    constant = frozenset(p.name for p in arrays if not any(may_share(p, w) for w in written))
+    return Survey(frozenset(indexed), find_dead(fn), has_fence, constant)
 
 
 def find_dead(fn: Func) -> frozenset[Value]:

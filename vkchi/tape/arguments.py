@@ -8,15 +8,13 @@ from __future__ import annotations
 from threading import get_ident
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
-from vkchi.tape.calls import companion
 from vkchi.types import shape_of
+from vkchi.types.lazy_numpy import np
 
 WORDS = {"grad": "gradient", "dual": "dual"}
 
@@ -94,7 +92,7 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
     """Raises ArgumentError for an array without gradient or dual."""
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
-    if companion(x, kind) is None:
+    if x.companion(kind) is None:
         what = "" if who == "the loss" else f", and {x!r} has none"
         is_field = kind == "grad" or not isinstance(x, Ndarray)  # ndarrays have no duals
         more = f"with needs_{kind}=True" if is_field else "a field with needs_dual=True"

@@ -1,18 +1,18 @@
 """Kernel calls as differentiation sees them: what they work on, and the gradient of one.
 
-Owns: `Call`, `Gradients`, the gradients made per plan, `kernel.grad(...)`. Must not know: tapes.
+Owns: `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan,
+`kernel.grad(...)`. Must not know: tapes.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
-from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.primal import Activity, Request
 from vkchi.autodiff.refusals import check_reaches, gone
-from vkchi.buffer import Buffer
 from vkchi.errors import GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
@@ -24,6 +24,7 @@ from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
@@ -46,6 +47,11 @@ class Call(NamedTuple):
     hosts: dict[str, Any]
     imports: tuple[Import, ...]
     constants: frozenset[str]
+
+    @property
+    def missing(self) -> str:
+        """What `ti.init` said of arrays without gradient, `error` or `warn`."""
+        return self.plan.runtime.options.missing_gradient
 
 
 def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
@@ -85,6 +91,36 @@ def copied_where_read(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
 
 
+class Copies:
+    """The device's copies of host arrays that calls only read: one for calls that find the same
+    contents."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[Any, ...], Storage] = {}
+
+    def share(self, call: Call) -> Call:
+        """The call with copies that were made before, where they are the same."""
+        found = {}
+        for name, view in call.hosts.items():
+            if name not in call.plan.written:
+                made = call.arrays[name]
+                key = (view.ctypes.data, view.strides, made.elem, made.shape)
+                old = self.found.setdefault(key, made)
+                if old is not made and not is_equal(old, made):
+                    old = self.found[key] = made
+                found[name] = old
+        args = keep_arguments(call.plan, call.args, found)
+        return call._replace(arrays={**call.arrays, **found}, args=args)
+
+
+def is_equal(a: Storage, b: Storage) -> bool:
+    """Whether two arrays of one type are known to hold the same bits."""
+    if a.host is None or b.host is None:
+        return False
+    bits = f"u{a.host.itemsize}"
+    return np.array_equal(a.host.view(bits), b.host.view(bits))
+
+
 def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
     """Parameters with their arguments, each part of structs and packs for itself."""
     for parameter, arg in zip(plan.parameters, args, strict=True):
@@ -105,64 +141,11 @@ def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
     return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
 
 
-def companion(array: Storage, kind: str) -> Storage | None:
-    """The array's gradient (`grad`) or dual, if it has a place."""
-    found = getattr(array, kind, None)
-    if found is None or getattr(found, "node", found) is None:
-        return None
-    assert isinstance(found, Storage)
-    return found
-
-
-def usable(arrays: Iterable[Any]) -> list[Any]:
-    """The gradients or duals that have memory now."""
-    return [array for array in list(arrays) if array.has_memory]
-
-
-def whole(array: Storage) -> Storage:
-    """The array whose memory it is: of a component of vectors, the vectors."""
-    of: Any = getattr(array, "component_of", None)
-    return of[0] if of is not None else array
-
-
-def is_gradient(array: Storage) -> bool:
-    """Whether an array is the gradient of another: gradients of calls add to it."""
-    return whole(array) in array.runtime.gradients
-
-
-def copy_of(array: Storage) -> Storage:
-    """An array of its own with the same type, layout and contents."""
-    made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
-    array.device.copy(array.buffer, made.buffer, array.size_bytes)
-    return made
-
-
-class Shifted(NamedTuple):
-    """A buffer as kernels see it that find in it what stood further back in another."""
-
-    held: Buffer
-    key: int
-    address: int
-
-
-ALIGNMENT = 256  # bytes: that of buffers, which accesses may rely on
-
-
-def copy_rows(array: Storage, first: int, last: int) -> Storage:
-    """A copy of what lies between two indices of the first axis, of an array with `row_numbers`.
-    Kernels find it where it was in the array, and must not look elsewhere."""
-    assert array.row_numbers is not None
-    row_bytes = array.row_numbers * array.stored.size_bytes
-    begin = first * row_bytes // ALIGNMENT * ALIGNMENT
-    size_bytes = (last + 1) * row_bytes - begin
-    held = array.device.allocate(size_bytes)
-    array.device.copy(array.buffer, held, size_bytes, begin)
-    made = object.__new__(Storage)
-    made.describe(array.runtime, array.elem, array.stored)
-    made.arrange(array.shape, array.layout)
-    made.size_bytes = size_bytes
-    made.buffer = cast(Buffer, Shifted(held, held.key, held.address - begin))
-    return made
+def clear(arrays: Iterable[Any]) -> None:
+    """Set these gradients or duals to 0, where they have memory now."""
+    for array in list(arrays):
+        if array.has_memory:
+            array.fill(0)
 
 
 def footprint(plan: Plan, kinds: frozenset[str]) -> Footprint:
@@ -180,7 +163,7 @@ class Gradients:
         self.arrays = {
             name: g
             for name, a in call.arrays.items()
-            if name not in call.constants and (g := companion(a, "grad")) is not None
+            if name not in call.constants and (g := a.companion("grad")) is not None
         }
         self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
         self.copies: dict[int, tuple[Any, Ndarray]] = {}
@@ -235,20 +218,24 @@ def plan_gradient(
     gradients: Gradients,
     settled: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
+    *,
+    is_second: bool = False,
 ) -> GradientPlan:
-    """The call's gradient by these arrays, made once per plan. The memory of the arrays `settled`
-    is to be as the kernel leaves it, not as it finds it; the arrays `constant` hold no derivative
-    before. Raises GradientError."""
-    from vkchi.tape.plan import GradientPlan  # most programs have no gradients
+    """The call's gradient by these arrays, made once per plan, or its derivative along a direction.
+    The memory of the arrays `settled` is to be as the kernel leaves it, not as it finds it; the
+    arrays `constant` hold no derivative before. Raises GradientError."""
+    from vkchi.tape.gradients import build_gradient, build_second  # most programs have none
+    from vkchi.tape.plan import GradientPlan
 
     check_aliases(call)
-    names = gradients.names
+    request = Request(gradients.names, settled, constant, call.missing)
 
     def make() -> GradientPlan:
         types = types_apart(call, gradients.arrays, ADJOINT)
-        return GradientPlan(call.plan, call.args, names, types, settled, constant)
+        build = build_second if is_second else build_gradient
+        return GradientPlan(call.plan, call.args, request, types, build)
 
-    return call.plan.derived.gradients.find((names, settled, constant), make)
+    return call.plan.derived.gradients.find((request, is_second), make)
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -301,7 +288,7 @@ def check_aliases(call: Call) -> None:
     takes to be two."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
-        key = id(whole(array))
+        key = id(array.whole)
         if key in seen and (
             {name, seen[key]} & call.plan.written or not isinstance(array, Ndarray)
         ):
@@ -402,7 +389,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
         history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
-    memory = {k: copy_of(a) if k in needs and is_gradient(a) else a for k, a in call.arrays.items()}
+    memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
     race = RaceFinder().look(call, gradients.names, made.made.func)
     gradients.fetch()
     check_race(race, gradients.arrays)

@@ -12,14 +12,13 @@ revolve", 2000. Must not know: how gradients are built, how a tape records.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from math import comb
-from typing import Protocol
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
-from vkchi.fields.storage import Storage
-from vkchi.tape.calls import copy_of
+from vkchi.progress import Bar
 from vkchi.tape.copies import put_back
+from vkchi.tape.log import State, Step
 from vkchi.tuples import NamedTuple
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -43,21 +42,6 @@ def in_units(size_bytes: int) -> str:
     return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
-class Step(Protocol):
-    """What is between two states: something that can be done again, and differentiated. If
-    `needs_end`, its gradient is the user's, and finds the arrays as they are after the tape."""
-
-    @property
-    def needs_end(self) -> bool:
-        """Whether the arrays are as after the tape, not as the step found them, when it runs."""
-
-    def repeat(self) -> None:
-        """Do it again, on the arrays as they are."""
-
-    def run(self) -> None:
-        """Add to the adjoints; the arrays are as it found them."""
-
-
 class Report(NamedTuple):
     """What was done in limited memory."""
 
@@ -76,30 +60,13 @@ class Report(NamedTuple):
         )
 
 
-class State:
-    """A copy of what some arrays hold."""
-
-    def __init__(self, arrays: Iterable[Storage]) -> None:
-        self.copies = [(array, copy_of(array)) for array in arrays]
-
-    def restore(self) -> None:
-        """Put it back."""
-        for array, copy in self.copies:
-            put_back(array, copy)
-
-
 class Replay:
     """Differentiates steps from the last to the first, beginning at their common start. The steps
     hold `held_bytes` of the memory themselves."""
 
-    def __init__(
-        self, steps: Sequence[Step], start: dict[int, tuple[Storage, Storage]], held_bytes: int = 0
-    ) -> None:
-        self.steps, self.held_bytes = steps, held_bytes
-        self.start = start
-        self.known = frozenset(start)
-        self.arrays = [array for array, _ in start.values()]
-        self.state_bytes = sum(array.size_bytes for array in self.arrays)
+    def __init__(self, steps: Sequence[Step], start: State, held_bytes: int = 0) -> None:
+        self.steps, self.held_bytes, self.start = steps, held_bytes, start
+        self.arrays, self.state_bytes = start.arrays, start.size_bytes
         self.repeated = self.kept = self.most = 0
 
     def run(self, budget_bytes: int) -> Report:
@@ -116,20 +83,16 @@ class Replay:
             )
         self.end = State(self.arrays)
         try:
-            self.go_to_start()
-            self.reverse(0, len(self.steps), slots, self.go_to_start)
+            self.start.repeat()
+            with Bar("gradients of calls", len(self.steps)) as self.bar:
+                self.reverse(0, len(self.steps), slots, self.start)
         finally:
-            self.end.restore()
+            self.end.repeat()
         states = 2 + self.most
         return Report(
             len(self.steps), self.repeated, states, self.state_bytes,
             states * self.state_bytes + self.held_bytes,
         )  # fmt: skip
-
-    def go_to_start(self) -> None:
-        """Restore what the first step found."""
-        for array, copy in self.start.values():
-            put_back(array, copy)
 
     def advance(self, first: int, last: int) -> None:
         """Do steps first … last - 1 again."""
@@ -140,19 +103,19 @@ class Replay:
     def differentiate(self, step: Step) -> None:
         """Run a step's gradient. One of the user's own reads and writes what others after it left,
         as without a limit; the arrays are restored by whoever calls this."""
+        self.bar.advance()
         if not step.needs_end:
             step.run()
             return
-        self.end.restore()
+        self.end.repeat()
         step.run()
-        written = [self.start[key] for key in self.start.keys() - self.known]
-        self.end = State([*self.arrays, *(array for array, _ in written)])
-        for array, copy in written:  # by nobody but such gradients
-            put_back(array, copy)
+        self.end = State(self.start.arrays)
+        for array in self.start.arrays[len(self.arrays) :]:  # written by nobody but such gradients
+            put_back(array, self.start.copies[id(array)][1])
 
-    def reverse(self, first: int, last: int, slots: int, restore: Callable[[], None]) -> None:
-        """Differentiate steps last - 1 … first. The arrays hold what step `first` found, and
-        `restore` makes them do so again."""
+    def reverse(self, first: int, last: int, slots: int, found: State) -> None:
+        """Differentiate steps last - 1 … first. The arrays hold what step `first` found, which is
+        `found`."""
         while last > first:
             if last - first == 1:
                 self.differentiate(self.steps[first])
@@ -167,10 +130,10 @@ class Replay:
                 state = State(self.arrays)
                 self.kept += 1
                 self.most = max(self.most, self.kept)
-                self.reverse(middle, last, slots - 1, state.restore)
+                self.reverse(middle, last, slots - 1, state)
                 self.kept -= 1
                 last = middle
-            restore()
+            found.repeat()
 
 
 def split_at(length: int, slots: int) -> int:

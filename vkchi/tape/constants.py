@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vkchi.analysis.alias import kinds_of_writes
-from vkchi.autodiff.outflow import Outflow, Outflows
 from vkchi.autodiff.primal import Activity, is_smooth_array
+from vkchi.autodiff.reaching import Outflow, Outflows
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.ir.core import Func
-from vkchi.tape.calls import Call, Gradients, companion, plan_gradient, whole
+from vkchi.ir.core import Func, Op
+from vkchi.tape.calls import Call, Gradients, plan_gradient
 from vkchi.tape.escapes import Fill, covering
+from vkchi.tape.log import Index
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
-
-Index = tuple[int, ...]
 
 
 class Constant(NamedTuple):
@@ -47,13 +45,13 @@ class Constants:
 
     def note_cut(self, array: Storage) -> None:
         """Python has overwritten all of an array that held something with a derivative."""
-        if whole(array) is array:
+        if array.whole is array:
             self.arrays[id(array)] = Constant(array)
 
     def note_fill(self, array: Storage, at: Index | None) -> None:
         """Python has overwritten an element, or (None) all of an array that held nothing of the
         kind: with an input, perhaps."""
-        is_input = whole(array) is array and companion(array, "grad") is not None
+        is_input = array.whole is array and array.companion("grad") is not None
         if not is_input or id(array) in self.arrays:
             return
         known = set[Index]() if at is None else self.elements.setdefault(id(array), set())
@@ -67,15 +65,15 @@ class Constants:
     def forbid(self) -> None:
         """The gradients of arrays, by what Python put there, that are not known."""
         for fill in self.fills:
-            gradient = companion(fill.array, "grad")
+            gradient = fill.array.companion("grad")
             if fill.lost and gradient is not None:
                 fill.forbid(gradient)
 
     def drop(self, arrays: Iterable[Storage]) -> None:
         """Something unknown may be put into these."""
         for array in arrays:
-            self.arrays.pop(id(whole(array)), None)
-            self.elements.pop(id(whole(array)), None)
+            self.arrays.pop(id(array.whole), None)
+            self.elements.pop(id(array.whole), None)
 
     def of(self, call: Call, names: frozenset[str]) -> dict[str, frozenset[Fill]]:
         """The arrays of a call, of those with gradients, that do, provided that some fills are
@@ -91,21 +89,28 @@ class Constants:
         for name in call.plan.written & call.arrays.keys() - call.hosts.keys():
             array = call.arrays[name]
             is_new = name in constant or covering(call, name) is not None
-            if name not in flows.stores and is_new and whole(array) is array:
-                fills = flows.fills if name in flows.given else constant.get(name, frozenset())
+            if name not in flows.all.stores and is_new and array.whole is array:
+                fills = (
+                    flows.fills if name in flows.surely.stores else constant.get(name, frozenset())
+                )
                 self.arrays[id(array)] = Constant(array, fills)
 
 
 class Flows(NamedTuple):
-    """Where a call put derivatives, and the ops that did so: `stores`, into arrays with a gradient,
-    and `escapes`, into others, where they stay. Those by `fills`, and by nothing else, are `given`
-    (with all other stores) and `given_escapes`."""
+    """Where a call puts derivatives: if `none` of its arrays is constant; if those are that are so
+    `surely`; and if `all` are that are so provided that some `fills` are constant. What is only in
+    the second is by these fills, and by nothing else."""
 
-    stores: Mapping[str, Any]
-    escapes: Mapping[str, Any]
-    given: Mapping[str, Any]
-    given_escapes: Mapping[str, Any] = MappingProxyType({})
-    fills: frozenset[Fill] = frozenset()
+    none: Outflow
+    surely: Outflow
+    all: Outflow
+    fills: frozenset[Fill]
+
+    @property
+    def given(self) -> dict[str, Op]:
+        """The arrays without gradient that hold derivatives by fills."""
+        found, others = self.surely.escapes, self.all.escapes
+        return {name: op for name, op in found.items() if name not in others}
 
 
 def plan_where_known(
@@ -124,23 +129,13 @@ def plan_where_known(
         return made
 
 
-def flows_of(
-    call: Call, outflows: Outflows, constant: Mapping[str, frozenset[Fill]]
-) -> tuple[Flows, Outflow]:
-    """Those of a call that found the arrays `constant` as constants, perhaps; and what it does if
-    none of them is."""
-
-    def of(names: Iterable[str]) -> Outflow:
-        return outflows.of(call.numbers, call.arrays, frozenset(names))
-
-    sure = {name for name, fills in constant.items() if not fills}
-    found = of(sure)
-    if len(sure) == len(constant):
-        return Flows(found.stores, found.escapes, found.stores), of(())
-    real = of(constant)
-    given = {name: op for name, op in found.escapes.items() if name not in real.escapes}
-    fills = frozenset[Fill]().union(*constant.values())
-    return Flows(real.stores, real.escapes, found.stores, given, fills), of(())
+def flows_of(call: Call, outflows: Outflows, constant: Mapping[str, frozenset[Fill]]) -> Flows:
+    """Those of a call that found the arrays `constant` as constants, perhaps."""
+    sure = [name for name, fills in constant.items() if not fills]
+    none, surely, all_ = (
+        outflows.of(call.numbers, call.arrays, frozenset(names)) for names in ((), sure, constant)
+    )
+    return Flows(none, surely, all_, frozenset[Fill]().union(*constant.values()))
 
 
 def unsettled(fills: frozenset[Fill]) -> frozenset[Fill]:

@@ -34,8 +34,11 @@ def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
 
     @kernel  # type: ignore[arg-type]
     def copy_from(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
-        for place in grouped(target):
-            target[place] = source[place + shift]
+        if static(between == ()):
+            target[None] = source[None]
+        else:
+            for place in grouped(target):
+                target[place] = source[place + shift]
 
     return copy_from
 
@@ -115,11 +118,6 @@ def put_back(array: Storage, copy: Storage) -> None:
         array.device.copy(copy.buffer, array.buffer, array.size_bytes)
     else:  # other arrays' numbers lie between
         move(array, copy, adds=False)
-
-
-def add_back(array: Storage, copy: Storage) -> None:
-    """Add to an array what its copy holds; a tape does not notice."""
-    move(array, copy, adds=True)
 
 
 def move(array: Storage, copy: Storage, *, adds: bool) -> None:

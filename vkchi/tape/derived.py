@@ -15,9 +15,9 @@ from vkchi.compiling import compiling
 if TYPE_CHECKING:
     from vkchi.analysis.footprint import Footprint
     from vkchi.autodiff.instrument import Instrumented
+    from vkchi.autodiff.primal import Request
     from vkchi.autodiff.reaching import Reach
     from vkchi.ir.core import Func
-    from vkchi.races.debug import Detection
     from vkchi.races.finder import Races
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.variants import ForwardPlan, Variant
@@ -48,8 +48,7 @@ class Derived:
 
     def __init__(self, title: str) -> None:
         self.footprints: Memo[Names, Footprint] = Memo(title)
-        self.gradients: Memo[tuple[Names, Names, Names], GradientPlan] = Memo(title)
-        self.second: Memo[Names, GradientPlan] = Memo(title)
+        self.gradients: Memo[tuple[Request, bool], GradientPlan] = Memo(title)
         self.forward: Memo[tuple[str, Names], ForwardPlan] = Memo(title)
         self.marked: Memo[tuple[Names, Names], tuple[Instrumented, Variant]] = Memo(title)
         self.watched: Memo[tuple[Names, Func], tuple[Instrumented, Variant]] = Memo(title)
@@ -57,5 +56,5 @@ class Derived:
         self.races_in_run: Memo[tuple[Func, Names, Func | None, bool], Races] = Memo(title)
         self.reach: Memo[None, Reach] = Memo(title)
         self.stores_constants: Memo[None, bool] = Memo(title)
-        self.watch: Memo[tuple[tuple[str, str], ...], Detection] = Memo(title)
+        self.watch: Memo[tuple[tuple[str, str], ...], Races] = Memo(title)
         self.warned: dict[Any, Any] = {}

@@ -11,23 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from vkchi.analysis.footprint import Box, may_meet
 from vkchi.analysis.must_write import filled_by
-from vkchi.autodiff.primal import Activity, Bits
-from vkchi.autodiff.reaching import Reach, name_under
-from vkchi.autodiff.refusals import WORDS, help_for, lost, warn_lost
+from vkchi.autodiff.primal import Activity, Bits, name_under
+from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.refusals import PUT_THERE, WORDS, let_pass, lost
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span, is_ours, user_span
-from vkchi.tape.calls import Call, footprint, whole
+from vkchi.tape.calls import Call, footprint
+from vkchi.tape.log import Index
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
-Index = tuple[int, ...]
 Values = np.ndarray[Any, Any]
 
 
@@ -114,7 +113,7 @@ class Escapes:
             if name in call.hosts:
                 self.hosts.append(Escape(call.hosts[name], name, origin, (), is_bits, (), fills))
             elif name in call.arrays:
-                array = whole(call.arrays[name])
+                array = call.arrays[name].whole
                 box = boxes.get(name, (None,) * len(array.shape))
                 noted.append(self.add(Escape(array, name, origin, box, is_bits, (), fills)))
         return noted
@@ -134,7 +133,7 @@ class Escapes:
         for escape in found:
             moved = escape._replace(array=target, ways=(*escape.ways, step))
             if isinstance(target, Storage):
-                array = whole(target)
+                array = target.whole
                 box = (None,) * len(array.shape)
                 noted.append(self.add(moved._replace(array=array, box=box)))
             else:
@@ -144,7 +143,7 @@ class Escapes:
     def of(self, array: Storage | Values) -> list[Escape]:
         """What is known of an array, on the device or in host memory."""
         if isinstance(array, Storage):
-            found = list(self.arrays.get(id(whole(array)), {}).values())
+            found = list(self.arrays.get(id(array.whole), {}).values())
         else:
             found = [t for t in self.hosts if host.may_overlap(t.array, array)]
         return [t for t in found if not t.is_settled]
@@ -170,17 +169,21 @@ class Escapes:
         """What is known of an array of a call."""
         return self.of(call.hosts.get(name, call.arrays[name]))
 
-    def check(self, call: Call, names: frozenset[str], need: str = "grad") -> list[Storage]:
+    def check(
+        self, call: Call, names: frozenset[str], need: str, others: Iterable[tuple[str, Escape]]
+    ) -> list[Storage]:
         """Raises GradientError if a call reads a derivative out of an array that has no place for
         it and puts it into one of the arrays `names`, which have. What it overwrites is forgotten,
         and what it puts elsewhere is noted, and returned. Derivatives by what Python put somewhere
-        may get lost: that is a constant from then on."""
-        found = [(name, t) for name in call.arrays for t in self.find(call, name)]
+        may get lost: that is a constant from then on. `others` are known elsewhere, by names."""
+        found = [*((n, t) for n in call.arrays for t in self.find(call, n)), *others]
         flows = [(name, t, flow_of(call, name, t)) for name, t in found]
         for name, escape, (flow, _) in flows:
             for target in sorted(names & flow.keys()):
                 if not escape.fills:
-                    let_pass(call, missing_place(name, escape, flow[target], need), escape)
+                    error = missing_place(name, escape, flow[target], need)
+                    missing = "error" if escape.is_bits else call.missing
+                    let_pass(error, missing, call.plan.derived.warned)
                     continue
                 settle(escape, flow[target])
         for name, escape in found:
@@ -236,7 +239,7 @@ def covering(call: Call, name: str, box: Box = ()) -> int | None:
     """The first segment of a call that overwrites all of a part of an array, or, without a box, all
     of it."""
     array, reach = call.arrays[name], reach_of(call)
-    if whole(array) is not array or name not in reach.covers.names:
+    if array.whole is not array or name not in reach.covers.names:
         return None
     full = reach.full(name, array.shape)
     found = reach.covers.boxes(call.numbers, call.arrays)
@@ -295,24 +298,12 @@ def missing_place(name: str, escape: Escape, op: Any, need: str) -> GradientErro
             help="docs/autodiff.md, \"Values that travel without a kernel\", says what has a "
             "derivative; what a ti.ad.no_grad function gives is a constant",
         )  # fmt: skip
-    return GradientError(
-        f"the {word} flows through `{name}`, which has none: it would be lost",
-        op.span,
-        notes=(escape.origin,),
-        help=help_for(name, need),
-    )
-
-
-def let_pass(call: Call, error: GradientError, escape: Escape | None = None) -> None:
-    """Raises the error, unless `ti.init` was told to warn of arrays without gradients."""
-    is_bits = escape is not None and escape.is_bits
-    if call.plan.runtime.options.missing_gradient != "warn" or is_bits:
-        raise error
-    warn_lost(error, call.plan.derived.warned)
+    return lost(name, op, *escape.origin, need)
 
 
 def missing_dual(call: Call, names: frozenset[str]) -> None:
     """Raises GradientError if a call of forward mode would lose a derivative in an array without
     dual that it reads again."""
     for op, reader in reach_of(call).losses(Activity(call.plan.func, names), names):
-        let_pass(call, lost(name_under(op), op, reader, "dual"))
+        error = lost(name_under(op), reader, PUT_THERE, op.span, "dual")
+        let_pass(error, call.missing, call.plan.derived.warned)

@@ -13,18 +13,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.races.finder import check_any
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import current
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
-from vkchi.tape.calls import companion, describe_call, usable
-from vkchi.tape.clobbers import Index, blank
+from vkchi.tape.calls import clear, describe_call
+from vkchi.tape.log import Index, blank
 from vkchi.tape.recording import Recording
 from vkchi.types import shape_of
+from vkchi.types.lazy_numpy import np
 
 
 class FwdMode(Recording):
@@ -45,11 +44,10 @@ class FwdMode(Recording):
     ) -> None:  # fmt: skip
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
         self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
-        self.is_new = True
         super().__init__(current())
 
     def __enter__(self) -> FwdMode:
-        if not self.is_new:
+        if self.state != "new":
             raise KernelRuntimeError("forward mode can be entered once: make a new ti.ad.FwdMode")
         check_alone(self.runtime, self.title)
         for field in self.losses:
@@ -57,23 +55,29 @@ class FwdMode(Recording):
         check_array("ti.ad.FwdMode: param", self.param, "dual")
         direction = direction_of(self.param, self.seed)
         if self.clear_gradients:
-            clear_duals(self.runtime)
+            clear(self.runtime.duals)
         self.param.dual.from_numpy(direction)
-        self.is_new = False
         self.enter()
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """The end of the block: the direction is forgotten."""
-        self.close()
-        self.param.dual.fill(0)
+        """The end of the block: the direction is forgotten. Raises GradientError if a loss was
+        overwritten with something unknown."""
+        try:
+            if kind is None:
+                self.seen.close()
+                for loss in self.losses:
+                    self.clobbers.check_loss(loss)
+        finally:
+            self.close()
+            self.param.dual.fill(0)
 
-    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel with derivatives."""
         from vkchi.tape.variants import plan_forward
 
         call = describe_call(name, plan, args)
-        duals = {k: d for k, a in call.arrays.items() if (d := companion(a, "dual")) is not None}
+        duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
         found = plan_forward(call, duals, self.title)
         self.check(call, frozenset(duals))
         race = self.races.look(call, frozenset(duals), None)
@@ -85,7 +89,7 @@ class FwdMode(Recording):
 
     def cut(self, array: Storage, at: Index | None) -> None:
         """Python writes a constant."""
-        dual = companion(array, "dual")
+        dual = array.companion("dual")
         assert dual is not None
         blank(dual, at)
 
@@ -109,9 +113,3 @@ def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any
             f"ti.ad.FwdMode needs a seed of {count} numbers, not of {values.size}"
         )
     return values.reshape(shape)
-
-
-def clear_duals(runtime: Runtime) -> None:
-    """Set all duals to 0."""
-    for array in usable(runtime.duals):
-        array.fill(0)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.progress import track
 from vkchi.runtime import current
 from vkchi.tape.arguments import check_alone, check_array, check_run, set_loss
-from vkchi.tape.checkpoints import State
+from vkchi.tape.log import State
 from vkchi.tape.steps import launches_in
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.tape.tape import Tape
@@ -69,10 +69,10 @@ def check_tape(tape: Tape) -> None:
                 f"{launch.call.name}(): use ti.ad.gradcheck(run, loss, inputs), which calls the "
                 "kernels again"
             )
-    end = State(array for array, _ in tape.snapshots.start.values())
+    end = State(tape.snapshots.start.arrays)
     for x in tape.grad_check:
-        slopes = differences(tape.run_again, tape.loss, x, None, tape.restore_start)
-        end.restore()
+        slopes = differences(tape.run_again, tape.loss, x, None, tape.snapshots.start.repeat)
+        end.repeat()
         compare(x, x.grad.to_numpy(), slopes, None)
 
 
@@ -96,7 +96,7 @@ def differences(
     restore()
     before = x.to_numpy()
     slopes = np.zeros(before.shape, np.float64)
-    for place in np.ndindex(before.shape):
+    for place in track(np.ndindex(before.shape), "differences", before.size):
         ends = []
         for sign in (1, -1):
             moved = before.copy()

@@ -11,7 +11,7 @@ from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
 from vkchi.autodiff.forward import forward
 from vkchi.autodiff.minmax import serialise
-from vkchi.autodiff.primal import Activity
+from vkchi.autodiff.primal import Activity, Request
 from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.replay import Draw, find_draws, known
 from vkchi.autodiff.reverse import Gradient, reverse, survey
@@ -22,7 +22,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.names import DUAL
 from vkchi.ir.ops import EXTREMES, PER_INVOCATION, Effect, effect_of
-from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.rebuild import rebuild, with_params
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
 from vkchi.target.artifact import Artifact
@@ -46,25 +46,14 @@ Types = Mapping[str, Array]  # of parameters by name
 
 
 def build_gradient(
-    fn: Func,
-    differentiable: frozenset[str],
-    types: Types,
-    options: Options,
-    caps: Caps,
-    settled: frozenset[str] = frozenset(),
-    constant: frozenset[str] = frozenset(),
+    fn: Func, request: Request, types: Types, options: Options, caps: Caps
 ) -> CompiledGradient:
-    """The gradient of a lowered kernel by its arrays of these names. `types` are those of adjoints
-    that do not lie in memory as their arrays do; `settled`, `constant` as in `reverse`. Raises
-    GradientError."""
+    """The gradient of a lowered kernel. `types` are those of adjoints that do not lie in memory as
+    their arrays do. Raises GradientError."""
     draws = draws_of(fn)
-    if draws:
-        survey(  # what was drawn leads nowhere
-            prepare(fn, differentiable), differentiable, constant=constant,
-            missing=options.missing_gradient,
-        )  # fmt: skip
-    missing = options.missing_gradient
-    made = differentiate(known(fn, draws), differentiable, settled, constant, missing)
+    if draws:  # what was drawn leads nowhere
+        survey(prepare(fn, request.differentiable), request._replace(settled=frozenset()))
+    made = differentiate(known(fn, draws), request)
     compiled = finish(made._replace(func=lay_out(made.func, types)), options, caps)
     return compiled._replace(draws=draws)
 
@@ -78,28 +67,22 @@ def draws_of(fn: Func) -> tuple[Draw, ...]:
 
 
 def build_second(
-    fn: Func, differentiable: frozenset[str], types: Types, options: Options, caps: Caps
+    fn: Func, request: Request, types: Types, options: Options, caps: Caps
 ) -> CompiledGradient:
     """The derivative of that gradient along a direction: forward mode over reverse mode, with a
     `NAME..dual` for every array of floats in it. Raises GradientError."""
-    made = differentiate(fn, differentiable, missing=options.missing_gradient)
+    made = differentiate(fn, request)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
-    func = along(made.func, differentiable | frozenset(own))
+    func = along(made.func, request.differentiable | frozenset(own))
     verify(func)
     func = lay_out(load_pass("unread")(func), {**types, **{k + DUAL: t for k, t in types.items()}})
     return finish(made._replace(func=func), options, caps)
 
 
-def differentiate(
-    fn: Func,
-    differentiable: frozenset[str],
-    settled: frozenset[str] = frozenset(),
-    constant: frozenset[str] = frozenset(),
-    missing: str = "error",
-) -> Gradient:
+def differentiate(fn: Func, request: Request) -> Gradient:
     """The gradient, freed of what is not read. Raises GradientError."""
-    made = reverse(prepare(fn, differentiable), differentiable, settled, constant, missing)
+    made = reverse(prepare(fn, request.differentiable), request)
     show("grad", made.func)
     verify(made.func)
     made = made._replace(func=load_pass("unread")(made.func))
@@ -155,15 +138,8 @@ def along(fn: Func, differentiable: frozenset[str]) -> Func:
 
 def lay_out(fn: Func, types: Types) -> Func:
     """The Func with other types, of the same elements, for some of its arrays."""
-    new: dict[Value, Param] = {
-        p: Param(types[p.name], p.name, p.attributes) for p in fn.params if p.name in types
-    }
-    if not new:
-        return fn
-    rebuilder = Rebuilder(lambda b, op, args: None)
-    rebuilder.map.update(new)
-    params = tuple([new.get(p, p) for p in fn.params])
-    return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
+    given = [p for p in fn.params if p.name in types]
+    return with_params(fn, {p: Param(types[p.name], p.name, p.attributes) for p in given})
 
 
 def prepare(fn: Func, differentiable: frozenset[str]) -> Func:

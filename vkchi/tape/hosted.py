@@ -1,7 +1,7 @@
 """What the host computes from arrays, as steps of tapes: products with sparse matrices, solutions
 of systems with them.
 
-Owns: `Function`, what can be computed; `compute`; `Hosted`, of a tape, and its `Step`s; `Numbers`,
+Owns: `Function`, what can be computed; `compute`; `Hosted`, of a tape, and its steps; `Numbers`,
 what a numpy array in a tape is (the entries of a matrix), with its slopes. Must not know: matrices.
 
 A result in numpy that the user gets has no derivative: it is noted as lost (`escapes`), and refused
@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.runtime import running
 from vkchi.span import Span
-from vkchi.tape.calls import companion
+from vkchi.tape.log import Step
 from vkchi.types import Scalar
+from vkchi.types.lazy_numpy import np
 
 Values = np.ndarray[Any, Any]
 Input = Storage | Values
@@ -75,7 +74,7 @@ class Hosted:
     def has_slopes(self, inputs: Sequence[Input]) -> bool:
         """Whether any of these has."""
         return any(
-            companion(x, "grad") is not None if isinstance(x, Storage) else self.is_known(x)
+            x.companion("grad") is not None if isinstance(x, Storage) else self.is_known(x)
             for x in inputs
         )
 
@@ -87,22 +86,20 @@ class Hosted:
     def make_step(
         self, function: Function, inputs: Sequence[Input], found: Sequence[Values],
         result: Values, output: Input,
-    ) -> Step:  # fmt: skip
+    ) -> HostStep:  # fmt: skip
         """What was computed, as a step."""
         known = [
             self.numbers[id(x)] if not isinstance(x, Storage) and self.is_known(x) else x
             for x in inputs
         ]
         if isinstance(output, Storage):
-            return Step(function, known, found, result, output)
+            return HostStep(function, known, found, result, output)
         target = self.numbers[id(output)] = Numbers(output, np.array(result))
-        return Step(function, known, found, result, target)
+        return HostStep(function, known, found, result, target)
 
 
-class Step:
-    """A recorded computation: a step of a tape."""
-
-    needs_end = False
+class HostStep(Step):
+    """A recorded computation."""
 
     def __init__(
         self, function: Function, inputs: Sequence[Storage | Numbers | Values],
@@ -145,7 +142,7 @@ def take_slope(x: Storage | Numbers) -> Values:
     if isinstance(x, Numbers):
         slope, x.slope = x.slope, np.zeros(x.slope.shape)
         return slope
-    gradient = companion(x, "grad")
+    gradient = x.companion("grad")
     assert gradient is not None
     slope = gradient.contents().astype(np.float64)
     gradient.fill(0)
@@ -156,7 +153,7 @@ def add_slope(x: Storage | Numbers | Values, slope: Values) -> None:
     """Add to the slope by an input, if it has one."""
     if isinstance(x, Numbers):
         x.slope += slope
-    gradient = companion(x, "grad") if isinstance(x, Storage) else None
+    gradient = x.companion("grad") if isinstance(x, Storage) else None
     if gradient is not None:
         gradient.put_unnoticed(gradient.contents() + slope)
 

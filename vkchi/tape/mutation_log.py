@@ -20,7 +20,7 @@ from vkchi.fields.storage import Storage
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape.calls import LOADS, describe_call, footprint, numbers_of, whole
+from vkchi.tape.calls import LOADS, describe_call, footprint, numbers_of
 from vkchi.tuples import NamedTuple
 
 
@@ -50,7 +50,7 @@ class MutationLog:
 
     def note(self, array: Storage, box: Box, who: str) -> None:
         """A part of an array is overwritten."""
-        array = whole(array)
+        array = array.whole
         if self.since is not None:
             self.restored.add(id(array))
         elif self.time and array not in array.runtime.gradients:
@@ -69,7 +69,7 @@ class MutationLog:
     def check(self, name: str, array: Storage, box: Box, span: Span | None = None) -> None:
         """Raises GradientError if a part that is read now was overwritten since; without a span, by
         the line where Python stands."""
-        key = id(whole(array))
+        key = id(array.whole)
         if self.since is None or key in self.restored:
             return
         for part, written in self.writes.get(key, {}).items():

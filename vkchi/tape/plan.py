@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
 from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.outflow import Outflows
+from vkchi.autodiff.primal import Request
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func, Param
+from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
 from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
-from vkchi.tape.gradients import CompiledGradient, Types, build_gradient, build_strip_mined
+from vkchi.tape.gradients import CompiledGradient, Types, build_strip_mined
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
-Builder = Callable[[Func, frozenset[str], Types, Options, Caps], CompiledGradient]
+Builder = Callable[[Func, Request, Types, Options, Caps], CompiledGradient]
 
 
 Shape = tuple[int, int]  # positions, invocations
@@ -80,16 +80,24 @@ class Room:
     def __init__(self, save: Save, fn: Func, places: dict[tuple[str, str, int], int]) -> None:
         self.save, given = save, frozenset(fn.params)
         read = count_reader(places)
-        positions, invocations = positions_of(save, given), invocations_of(save, given)
-        self.positions = compile_count(positions.expr, read) if positions else None
-        self.invocations = compile_count(invocations.expr, read) if invocations else None
-        self.is_known = positions is not None and invocations is not None
+        around = (save.parallel,) if save.parallel is not None else ()
+        counts = [count_rounds(loops, given) for loops in (save.loops, around)]
+        self.counts = [compile_count(n.expr, read) if n is not None else None for n in counts]
+        self.is_known = None not in counts
+
+    def shape(self, flat: list[Any], cells: Mapping[str, int] = MappingProxyType({})) -> Shape:
+        """[positions, invocations], in a launch with these numbers; `cells` are what the host could
+        not tell."""
+        names = (self.save.cell, self.save.width)
+        found = [cells[name] if count is None else count(flat)
+                 for name, count in zip(names, self.counts, strict=True)]  # fmt: skip
+        return max(1, found[0]), max(1, found[1])
 
 
-def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
-    """The product of the trip counts around, where the host can compute it from what is given."""
+def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
+    """The product of trip counts, where the host can compute it from what is given."""
     total: Number | None = constant(1)
-    for loop in save.loops:
+    for loop in loops:
         trips = trips_of(loop, given)
         if total is None or trips is None:
             return None
@@ -97,15 +105,9 @@ def positions_of(save: Save, given: frozenset[Param]) -> Number | None:
     return total
 
 
-def invocations_of(save: Save, given: frozenset[Param]) -> Number | None:
-    """The iterations of the parallel loop around."""
-    return constant(1) if save.parallel is None else trips_of(save.parallel, given)
-
-
 class GradientPlan:
     """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
-    those of adjoints that lie in memory otherwise than their arrays, `settled` the arrays whose
-    memory is to be as the kernel leaves it, `constant` those that hold no derivative before.
+    those of adjoints that lie in memory otherwise than their arrays; `build` makes it.
 
     `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
     kernel overwrites. Raises GradientError where there is no gradient.
@@ -115,15 +117,12 @@ class GradientPlan:
         self,
         plan: Plan,
         args: tuple[Any, ...],
-        differentiable: frozenset[str],
+        request: Request,
         types: Types,
-        settled: frozenset[str] = frozenset(),
-        constant: frozenset[str] = frozenset(),
-        build: Builder | None = None,
+        build: Builder,
     ) -> None:
         runtime = plan.runtime
-        build = build or partial(build_gradient, settled=settled, constant=constant)
-        compiled = build(plan.func, differentiable, types, runtime.options, runtime.device.caps)
+        compiled = build(plan.func, request, types, runtime.options, runtime.device.caps)
         self.runtime, self.made = runtime, compiled.made
         func = self.made.func
         self.main = plan.executable.derive(compiled.main, args)
@@ -146,11 +145,6 @@ class GradientPlan:
         used = compiled.main.used | (compiled.counting.used if compiled.counting else frozenset())
         self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
         self.replay_log: Any = None  # of `drawing`, if there are draws
-
-    @cached_property
-    def outflows(self) -> Outflows:
-        """Where the kernel puts derivatives."""
-        return Outflows(self.made.primal.fn, self.made.primal.differentiable)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
@@ -232,14 +226,9 @@ class GradientPlan:
     def _shapes(self, args: tuple[Any, ...], given: Arrays, flat: list[Any]) -> dict[str, Shape]:
         """[positions, invocations] of every buffer."""
         cells: dict[str, int] = {}
-        found = {}
-        for room in self.rooms:
-            if not room.is_known and not cells:
-                cells = self._count(args, given)
-            rows = room.positions(flat) if room.positions else cells[room.save.cell]
-            columns = room.invocations(flat) if room.invocations else cells[room.save.width]
-            found[room.save.param.name] = (max(1, rows), max(1, columns))
-        return found
+        if not all(room.is_known for room in self.rooms):
+            cells = self._count(args, given)
+        return {room.save.param.name: room.shape(flat, cells) for room in self.rooms}
 
     def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
         """How often loops go round, by running them; waits."""

@@ -20,18 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Box
-from vkchi.autodiff.instrument import STALE, STORES, Instrumented, mark, shadow_of
+from vkchi.autodiff.instrument import NOTED, STORES, Instrumented, mark, shadow_of
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES
 from vkchi.tape.calls import Call
 from vkchi.tape.variants import Variant
 from vkchi.types import i32, shape_of
+from vkchi.types.lazy_numpy import np
 
 
 def find_reading(fn: Func) -> set[Op]:
@@ -97,13 +96,11 @@ def find_stale(
         return marked, Variant(call, marked.func)
 
     marked, variant = plan.derived.marked.find((names, settled), make)
-    stale = Storage(plan.runtime, i32, ())
+    noted = Storage(plan.runtime, i32, (max(1, len(marked.ops)),))
     own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
            for name, p in marked.shadows.items()}  # fmt: skip
-    variant.rehearse(call, {**own, STALE: stale})
-    number = int(stale.read(()))
-    found: Op | None = marked.ops[number - 1] if number else None
-    return found
+    variant.rehearse(call, {**own, NOTED: noted})
+    return next((op for op, is_stale in zip(marked.ops, noted.to_numpy()) if is_stale), None)
 
 
 def start_marks(array: Storage, param: Param, box: Box | None) -> Storage:

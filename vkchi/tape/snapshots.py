@@ -17,8 +17,7 @@ from vkchi.analysis.footprint import Box, may_meet, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
-from vkchi.tape.calls import copy_of, copy_rows, is_gradient, whole
-from vkchi.tape.copies import put_back
+from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
 UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
@@ -36,22 +35,6 @@ class Wanted(NamedTuple):
     holder: Holder
     name: str
     box: Box
-
-
-class Rewritten:
-    """A step of a tape: Python wrote to an array."""
-
-    needs_end = False
-
-    def __init__(self, array: Storage) -> None:
-        self.array, self.copy = array, copy_of(array)
-
-    def repeat(self) -> None:
-        """Write the same."""
-        put_back(self.array, self.copy)
-
-    def run(self) -> None:
-        """Python's writes are not differentiated."""
 
 
 class Wants:
@@ -100,7 +83,7 @@ class Snapshots:
         self.budget_bytes, self.listener = budget_bytes, listener
         self.wanted: dict[int, Wants] = {}
         self.watched: dict[int, Storage] = {}
-        self.start: dict[int, tuple[Storage, Storage]] = {}
+        self.start = State()
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
         self.is_over = self.is_reversing = False
@@ -117,7 +100,7 @@ class Snapshots:
 
     def want(self, wanted: Wanted) -> None:
         """Note that an array's contents must stay available."""
-        array = whole(wanted.holder.memory[wanted.name])
+        array = wanted.holder.memory[wanted.name].whole
         self.watch(array)
         if not self.is_over:
             self.wanted.setdefault(id(array), Wants()).add(wanted)
@@ -130,34 +113,36 @@ class Snapshots:
     ) -> None:
         """Save what a launch is about to overwrite; without `boxes` it may be anything."""
         for name in sorted(written & arrays.keys()):
-            self.save(whole(arrays[name]), None if boxes is None else boxes.get(name))
+            self.save(arrays[name].whole, None if boxes is None else boxes.get(name))
         if self.budget_bytes is not None:
             for array in arrays.values():
-                self.watch(whole(array))
+                self.watch(array.whole)
 
     def on_access(self, array: Storage, access: Access) -> None:
         """Save what Python is about to overwrite."""
         if self.listener is not None:
             self.listener(array, access)
-        array = whole(array)
+        array = array.whole
         if access.kind == "read":
             return
         self.save(array, None)
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array
 
-    def take_rewritten(self) -> list[Rewritten]:
-        """What Python wrote since this was last asked, as steps; in limited memory only."""
-        found = [Rewritten(array) for array in self.rewritten.values()]
+    def take_rewritten(self) -> list[State]:
+        """What Python wrote since this was last asked, as a step; in limited memory only."""
+        if not self.rewritten:
+            return []
+        found = State(self.rewritten.values())
         self.rewritten.clear()
-        self.count(sum(step.array.size_bytes for step in found))
-        return found
+        self.count(found.size_bytes)
+        return [found]
 
     def save(self, array: Storage, box: Box | None) -> None:
         """Copy an array for those that want what stands in a part of it (None: anywhere)."""
-        is_result = self.is_reversing and is_gradient(array)
-        if self.budget_bytes is not None and id(array) not in self.start and not is_result:
-            self.start[id(array)] = (array, copy_of(array))
+        is_result = self.is_reversing and array.is_gradient
+        if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
+            self.start.take(array)
         wants = self.wanted.get(id(array))
         hit = wants.take(box) if wants is not None else []
         found: dict[int, list[Wanted]] = {}
@@ -174,7 +159,7 @@ class Snapshots:
         memory for it."""
         rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
         try:
-            return copy_of(array) if rows is None else copy_rows(array, *rows)
+            return array.copied() if rows is None else array.copied_rows(*rows)
         except DeviceError as e:
             raise DeviceError(
                 f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "
@@ -196,4 +181,4 @@ class Snapshots:
             array.watch = None
         self.watched.clear()
         self.wanted.clear()
-        self.start.clear()
+        self.start = State()

@@ -23,23 +23,24 @@ from vkchi.launch.executable import Arrays
 from vkchi.races.finder import Doubt, Found, Races, observe
 from vkchi.races.finder import check as check_race
 from vkchi.races.trials import Observed
-from vkchi.tape.calls import Call, Gradients, is_gradient, whole
+from vkchi.tape.calls import Call, Gradients
+from vkchi.tape.log import State, Step
 from vkchi.tape.mutation_log import MutationLog
-from vkchi.tape.snapshots import Rewritten, Snapshots
+from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.variants import Variant, replay_log_of
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
-class Launch:
+class Launch(Step):
     """A call that can be done again. `race` is what its iterations ran,
     if any was found. `results` are copies of what it wrote, kept in limited memory if that depends
     on the order of iterations: calls after it must find the same each time."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.draws = call, call.plan.runtime.draws
-        self.results: list[Rewritten] = []
+        self.results: State | None = None
         self.race: Found | None = None
 
     def keep_results(self, snapshots: Snapshots) -> None:
@@ -50,18 +51,16 @@ class Launch:
         if is_fixed or not snapshots.is_limited:
             return
         written = self.call.plan.written & self.call.arrays.keys()
-        arrays = {id(a): a for a in (whole(self.call.arrays[name]) for name in sorted(written))}
-        self.results = [Rewritten(array) for array in arrays.values()]
-        snapshots.count(sum(array.size_bytes for array in arrays.values()))
+        self.results = State(self.call.arrays[name].whole for name in sorted(written))
+        snapshots.count(self.results.size_bytes)
 
     def repeat(self) -> None:
         """Call the kernel again, with the same random numbers and printing nothing; or put back
         what it wrote."""
-        if self.results:
-            for result in self.results:
-                result.repeat()
-            return
-        self.launch_again()
+        if self.results is not None:
+            self.results.repeat()
+        else:
+            self.launch_again()
 
     def launch_again(self) -> None:
         """Call the kernel as it was called first."""
@@ -71,17 +70,10 @@ class Launch:
 class Skipped(Launch):
     """A call in a function that is not differentiated."""
 
-    needs_end = False
-
-    def run(self) -> None:
-        """It has no gradient."""
-
 
 class Entry(Launch):
     """A recorded call. `memory` are its arrays, or copies of what they held; `replayed` is what it
     drew, if its gradient needs that."""
-
-    needs_end = False
 
     def __init__(
         self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None
@@ -167,7 +159,7 @@ def as_it_is(arg: Any) -> Any:
     return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
 
 
-class Custom:
+class Custom(Step):
     """A recorded call of a Python function with a gradient of its own; `end` is when it ended. In
     limited memory, `steps` are the kernels it called and what Python wrote in it."""
 
@@ -180,7 +172,7 @@ class Custom:
         self.args = tuple(map(as_it_is, args))
         self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
         self.end = 0
-        self.steps: list[Launch | Rewritten] = []
+        self.steps: list[Step] = []
 
     def call(self) -> None:
         """Call it again."""
@@ -247,10 +239,10 @@ def check_repeatable(entries: Iterable[Any]) -> int:
     KernelRuntimeError if one of these steps cannot be done again at all."""
     held_bytes = 0
     for launch in launches_in(entries):
-        if any(map(is_gradient, launch.call.arrays.values())):
+        if any(a.is_gradient for a in launch.call.arrays.values()):
             raise KernelRuntimeError(
                 f"{launch.call.name}() works on gradients, so it cannot be done again, and "
                 "Tape(memory=...) is too little to save everything: give more memory"
             )
-        held_bytes += sum(result.array.size_bytes for result in launch.results)
+        held_bytes += launch.results.size_bytes if launch.results is not None else 0
     return held_bytes

@@ -32,26 +32,23 @@ from vkchi.runtime import current
 from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
+    Copies,
     Gradients,
     arrays_of,
     check_leaves,
     check_numbers,
-    companion,
+    clear,
     copied_where_read,
     describe_call,
     leaves_of,
     make_grads,
-    usable,
-    whole,
 )
 from vkchi.tape.checkpoints import Replay, Report, bytes_of
 from vkchi.tape.clobbers import Held
 from vkchi.tape.constants import flows_of, plan_where_known, stores_constants
-from vkchi.tape.copies import put_back
 from vkchi.tape.gradcheck import check_inputs, check_tape
-from vkchi.tape.leftovers import Leftovers
-from vkchi.tape.python_recording import PythonRecording
-from vkchi.tape.seen import Seen
+from vkchi.tape.log import State
+from vkchi.tape.recording import Recording
 from vkchi.tape.snapshots import UNLIMITED
 from vkchi.tape.steps import (
     Custom,
@@ -62,13 +59,12 @@ from vkchi.tape.steps import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.tensors import Copies
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
-class Tape(PythonRecording):
+class Tape(Recording):
     """Records the kernels called inside `with`, and on leaving it adds the derivatives of `loss` to
     the `grad` of what they read.
 
@@ -97,7 +93,6 @@ class Tape(PythonRecording):
         super().__init__(current(), budget)
         self.report: Report | None = None
         self.copies = Copies()
-        self.seen = Seen(self.runtime)
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.failed: str | None = None  # what was begun here and did not come to its end
 
@@ -114,13 +109,11 @@ class Tape(PythonRecording):
         if self.clear_gradients:
             clear_all_gradients()
         set_loss(self.loss, 0.0)
-        self.state = "recording"
         self.enter()
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
         """The end of the block: the gradients, unless an exception ends it."""
-        self.is_paused = True
         try:
             if kind is None and self.state == "recording":
                 self.grad()
@@ -129,7 +122,7 @@ class Tape(PythonRecording):
 
     def close(self) -> None:
         """Record nothing any more. Idempotent."""
-        self.state, self.is_paused = "done", True
+        self.is_paused = True
         super().close()
 
     def grad(self) -> None:
@@ -141,33 +134,46 @@ class Tape(PythonRecording):
                 f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
-        self.seen.look_at_all()
+        self.seen.close()
         self.clobbers.check_loss(self.loss)
-        self.tensors.check_loss(self.loss)
         self.state, self.is_paused = "evaluated", True
         self.entries += self.snapshots.take_rewritten()
         self.snapshots.is_reversing = True
-        leftovers = Leftovers(*self.find_leftovers())
         try:
-            self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
+            with self.apart_from_leftovers():
+                self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
         finally:
-            leftovers.add()
             self.constants.forbid()
         if self.grad_check:
             check_tape(self)
 
-    def find_leftovers(self) -> tuple[list[Storage], list[Any]]:
-        """What the tape wrote and may have a gradient from before: arrays, and torch tensors, whose
-        gradients nobody has cleared."""
-        arrays = [] if self.clear_gradients else list(self.written.values())
-        tensors = [t for t in tensors_written(self.entries) if t is not self.loss]
-        return [a for a in arrays if a is not self.loss], tensors
+    @contextmanager
+    def apart_from_leftovers(self) -> Iterator[None]:
+        """While gradients run: what stands in those of arrays that the tape wrote, and of torch
+        tensors, which nobody has cleared, would flow on, though it belongs to other losses. It is
+        put aside, and added again. Gradients of arrays that are only read are just added to."""
+        written = [] if self.clear_gradients else self.written.values()
+        found = (a.companion("grad") for a in written if a is not self.loss)
+        arrays = State(gradient for gradient in found if gradient is not None)
+        given = [t for t in tensors_written(self.entries) if t is not self.loss]
+        tensors = [(t, t.grad) for t in given if t.grad is not None]
+        for gradient in arrays.arrays:
+            gradient.fill(0)
+        for tensor, _ in tensors:
+            tensor.grad = None
+        try:
+            yield
+        finally:
+            arrays.add()
+            for tensor, before in tensors:
+                new, tensor.grad = tensor.grad, before
+                if new is not None:
+                    host.write_grad(tensor, before.detach() + new)
 
     def grad_once(self) -> Report:
         """Run the gradients, with all that they need."""
         seed_loss(self.loss)
-        for entry in reversed(self.entries):
-            entry.run()
+        self.reverse()
         return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> Report:
@@ -187,11 +193,6 @@ class Tape(PythonRecording):
             else:
                 entry.repeat()
 
-    def restore_start(self) -> None:
-        """Put back what the arrays held when the tape began; in limited memory, and for checks."""
-        for array, copy in self.snapshots.start.values():
-            put_back(array, copy)
-
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
@@ -199,7 +200,7 @@ class Tape(PythonRecording):
         before = self.failed
         self.failed = before or name  # until it came to its end
         try:
-            result = self.launch_noted(name, plan, args)
+            result = super().launch(name, plan, args)
         except VkchiError as error:
             if not isinstance(error, KernelAssertionError):  # refused before it began
                 self.failed = before
@@ -215,14 +216,12 @@ class Tape(PythonRecording):
         call = describe_call(name, plan, args)
         if call.hosts:
             call = self.copies.share(call)
-        self.seen.look(call.arrays.values())
         check_leaves(call)
         make_grads(call)
         gradients = Gradients(call)
         made = plan_where_known(call, gradients, self.constants.of(call, gradients.names))
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
-        self.tensors.check_call(call, gradients.names)
         race = self.find_race(call, gradients.names, made.made.func)
         self.check_race(None if isinstance(race, Doubt) else race)
         self.entries += self.snapshots.take_rewritten()
@@ -231,7 +230,6 @@ class Tape(PythonRecording):
         self.protect(plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.flags if self.validation else None)
-        self.seen.take(call.arrays.values())
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)
@@ -243,13 +241,12 @@ class Tape(PythonRecording):
     def note_flows(self, call: Call, made: GradientPlan, boxes: Mapping[str, Box]) -> None:
         """Note where a call put derivatives."""
         constant = self.constants.of(call, made.made.primal.differentiable)
-        flows, all_ = flows_of(call, made.outflows, constant)
+        flows = flows_of(call, made.made.outflows, constant)
         self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
         self.constants.note_call(call, flows, constant)
-        self.note(call, all_._replace(escapes=flows.escapes), boxes)
-        for array in self.escapes.note(call, flows.given_escapes, fills=flows.fills):
+        for array in self.escapes.note(call, flows.given, fills=flows.fills):
             self.snapshots.watch(array)
-        self.tensors.note_call(call, all_.stores)
+        self.note(call, flows.none._replace(escapes=flows.all.escapes), boxes)
 
     def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Found | Doubt | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
@@ -265,18 +262,14 @@ class Tape(PythonRecording):
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
         step = self.note_step(name, plan, args)
         arrays = step.call.arrays if step is not None else arrays_of(plan, args)
-        self.seen.look(arrays.values())
         boxes = self.mutation_log.note_launch(name, plan, args, arrays)
         for array in arrays.values():
-            self.snapshots.watch(whole(array))
+            self.snapshots.watch(array.whole)
         self.protect(plan.written, arrays, boxes)
         self.constants.drop(arrays[name] for name in plan.written & arrays.keys())
-        if self.skipped:
-            self.clobbers.note_launch(plan, arrays, self.skipped)
-        skipping = self.tensors.skipping(plan, args, self.skipped) if self.skipped else None
-        with skipping or nullcontext():
+        who = self.skipped
+        with self.clobbers.skipping(plan, args, arrays, who) if who else nullcontext():
             result = plan.launch(args)
-        self.seen.take(arrays.values())
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:
@@ -294,13 +287,13 @@ class Tape(PythonRecording):
         """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
         who, span = f"{custom.function.__name__}()", plan.func.span
         for name in plan.written & arrays.keys():
-            array = whole(arrays[name])
-            if companion(array, "grad") is not None:
+            array = arrays[name].whole
+            if array.companion("grad") is not None:
                 box = boxes.get(name) or (None,) * len(array.shape)
                 self.clobbers.hold(Held(array, name, who, span, box))
         for p, arg in leaves_of(plan, args):
             if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
-                self.tensors.hold(arg, Held(self.loss, p.name, who, span, ()))
+                self.clobbers.hold(Held(self.loss, p.name, who, span, ()), arg)
 
     def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
         """A kernel of a function that is recorded as a whole, which may have to do it again in
@@ -310,7 +303,7 @@ class Tape(PythonRecording):
         step = Skipped(describe_call(name, plan, args))
         if self.snapshots.is_limited:
             step.race = self.races.look(step.call, frozenset(), None, all_=True)
-        steps: list[Any] = self.custom.steps if self.custom else self.entries
+        steps = self.custom.steps if self.custom else self.entries
         steps += [*self.snapshots.take_rewritten(), step]
         return step
 
@@ -318,9 +311,9 @@ class Tape(PythonRecording):
         """Whether a kernel that is not to be differentiated writes constants over something with a
         derivative: then it has a gradient all the same, which says just that."""
         arrays = arrays_of(plan, args)
-        written = [whole(arrays[name]) for name in plan.written & arrays.keys()]
+        written = [arrays[name].whole for name in plan.written & arrays.keys()]
         is_held = any(self.clobbers.holds(a) or id(a) in self.escapes.arrays for a in written)
-        if not (is_held or self.tensors.written_by(plan, args)):
+        if not (is_held or self.clobbers.written_by(plan, args)):
             return False
         return plan.derived.stores_constants.find(None, lambda: stores_constants(plan.func))
 
@@ -328,8 +321,10 @@ class Tape(PythonRecording):
         """Call a function that `custom` made, recorded as a whole."""
         if function.is_skipped:
             return self.call_skipped(function, args, kwargs)
+        self.seen.look_at_all()
         custom = Custom(self.mutation_log, function, args, kwargs)
-        self.entries += [*self.snapshots.take_rewritten(), custom]
+        rewritten = self.snapshots.take_rewritten()
+        self.entries += [*rewritten, *self.clobbers.unknown(), custom]
 
         def end() -> None:
             custom.steps += self.snapshots.take_rewritten()
@@ -337,7 +332,7 @@ class Tape(PythonRecording):
 
         with self.whole_call(function, end):
             self.custom = custom
-            with self.tensors.ignoring():
+            with self.clobbers.ignoring():
                 return function.__wrapped__(*args, **kwargs)
 
     def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -368,5 +363,4 @@ class Tape(PythonRecording):
 
 def clear_all_gradients() -> None:
     """Set the gradients of all fields and ndarrays to 0. Those of torch tensors stay."""
-    for array in usable(current().gradients):
-        array.fill(0)
+    clear(current().gradients)

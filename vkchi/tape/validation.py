@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.instrument import BROKEN, Instrumented, watch
-from vkchi.autodiff.reaching import name_under
+from vkchi.autodiff.instrument import NOTED, Instrumented, watch
+from vkchi.autodiff.primal import name_under
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
-from vkchi.tape.calls import Call, companion, whole
+from vkchi.tape.calls import Call
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32
 
@@ -28,7 +28,7 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
     Raises DataAccessError where it overwrites an element that was read before.
     """
     plan = call.plan
-    names = frozenset(n for n, a in call.arrays.items() if companion(a, "grad") is not None)
+    names = frozenset(n for n, a in call.arrays.items() if a.companion("grad") is not None)
     reads: list[Read] = plan.runtime.watched_reads  # by number, from 1
 
     def make() -> tuple[Instrumented, Variant]:
@@ -37,11 +37,10 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
         return made, Variant(call, made.func)
 
     made, variant = plan.derived.watched.find((names, func), make)
-    broken = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
+    noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     watching = {p.name: flags_of(call.arrays[name], p, flags) for name, p in made.shadows.items()}
-    result = variant.run(call, {**call.arrays, **own, **watching, BROKEN: broken})
-    found = broken.to_numpy()
-    for op, number in zip(made.ops, found):
+    result = variant.run(call, {**call.arrays, **own, **watching, NOTED: noted})
+    for op, number in zip(made.ops, noted.to_numpy()):
         if number:
             raise refuse(call, op, reads[number - 1])
     return result
@@ -49,7 +48,7 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
 
 def flags_of(array: Storage, shadow: Param, flags: dict[int, Storage]) -> Storage:
     """The flags of an array, made when it is first met."""
-    array = whole(array)
+    array = array.whole
     if id(array) not in flags:
         t = shadow.type
         assert isinstance(t, Array)

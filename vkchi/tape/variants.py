@@ -13,7 +13,7 @@ from typing import Any
 
 from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
-from vkchi.autodiff.outflow import Outflows
+from vkchi.autodiff.reaching import Outflows
 from vkchi.autodiff.refusals import depends_on_order, gone
 from vkchi.autodiff.replay import record_draws
 from vkchi.compiler import build
@@ -25,7 +25,7 @@ from vkchi.ir.intervals import type_range
 from vkchi.ir.names import DUAL
 from vkchi.launch.executable import Arrays, count_reader
 from vkchi.signature.bound import tell_owners
-from vkchi.tape.calls import Call, copy_of, types_apart
+from vkchi.tape.calls import Call, types_apart
 from vkchi.tape.escapes import missing_dual
 from vkchi.tape.gradients import build_forward, put_in_place
 from vkchi.tape.plan import GradientPlan, Room, new_buffer
@@ -68,13 +68,9 @@ class Variant:
         runtime, plan = self.plan.runtime, self.plan
         with restoring(runtime.lock), runtime.lock:
             written = sorted(self.artifact.writes & plan.written & call.arrays.keys())
-            copies = {name: copy_of(call.arrays[name]) for name in written}
-            bound = self.executable.bind(call.args, {**call.arrays, **copies, **own})
-            if self.sites:
-                runtime.reports.expect()
-            self.executable.launch(bound, runtime.seeds(runtime.draws) if plan.draws else None)
-            if self.sites:
-                runtime.reports.deliver(self.sites, is_muted=True)
+            copies = {name: call.arrays[name].copied() for name in written}
+            arrays = {**call.arrays, **copies, **own}
+            self.run(call._replace(hosts={}), arrays, again=runtime.draws)
 
 
 class ForwardPlan:
@@ -151,9 +147,9 @@ class ReplayLog:
         made = {}
         for room in self.rooms:
             t = room.save.param.type
-            assert isinstance(t, Array) and room.positions and room.invocations
-            shape = (max(1, room.positions(flat)), max(1, room.invocations(flat)))
-            made[room.save.param.name] = new_buffer(call.plan.runtime, t, shape, call.name)
+            assert isinstance(t, Array)
+            name, shape = room.save.param.name, room.shape(flat)
+            made[name] = new_buffer(call.plan.runtime, t, shape, call.name)
         return made
 
 

@@ -21,8 +21,18 @@ class Shelf(Protocol):
     def version(self) -> str:
         """The compiler's."""
 
+    @property
+    def device(self) -> str:
+        """The name of the device that the program runs on."""
+
+    def of_device(self, name: str) -> Shelf:
+        """The same shelf, for a program on this device."""
+
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """What is kept under a key, if it is whole."""
+
+    def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """The same, where it is not to be used."""
 
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
         """Keep something; whether that was possible."""

@@ -127,6 +127,13 @@ def trip_count(begin: int, end: int, step: int) -> int:
     return max(0, -((begin - end) // step)) if step else 0
 
 
+def mentions(count: Count, name: str) -> bool:
+    """Whether a count depends on an argument."""
+    if count[0] in ("arg", "item"):
+        return bool(count[1] == name)
+    return any(mentions(part, name) for part in count[1:] if isinstance(part, tuple))
+
+
 def count_text(count: Count, read: Read) -> str:
     """A count as a Python expression over `f`, `div`, `mod` and `trips`. Raises InternalError."""
     kind, *rest = count

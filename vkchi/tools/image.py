@@ -14,10 +14,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.types.hints import Numbers

@@ -14,12 +14,11 @@ import os
 import sys
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
 from vkchi.runtime import logger
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
 log = logger()
 

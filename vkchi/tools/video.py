@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.interop import host
 from vkchi.runtime import logger
 from vkchi.tools.image import import_pillow, imwrite
+from vkchi.types.lazy_numpy import np
 
 log = logger()
 FRAME_NAME = "%06d.png"

@@ -14,10 +14,9 @@ import os
 import sys
 from typing import Any
 
-import numpy as np
-
 from vkchi.errors import ToolError
 from vkchi.interop import host
+from vkchi.types.lazy_numpy import np
 
 _ORDER = "LittleEndian" if sys.byteorder == "little" else "BigEndian"
 _NAMES = {"i": "Int", "u": "UInt", "f": "Float"}

@@ -12,9 +12,9 @@ Must not know: ops, devices, values.
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
-
-import numpy as np
 
 from vkchi.hooks import Hook, open_names
 from vkchi.interrupts.weak import WeakTable
@@ -23,6 +23,7 @@ from vkchi.types.layout import AxisTerm as AxisTerm
 from vkchi.types.layout import Layout as Layout
 from vkchi.types.layout import layout_text as layout_text
 from vkchi.types.layout import row_major as row_major
+from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 
 class Type:
@@ -51,12 +52,20 @@ class Type:
 class Scalar(Type):
     """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
 
-    __slots__ = ("bits", "dtype", "kind", "name")
+    __slots__ = ("bits", "dtype", "kind", "name", "numpy_name")
     _make = Hook("scalar")
     name: str
     kind: str
     bits: int
     dtype: np.dtype[Any]
+    numpy_name: str
+
+    def __getattr__(self, name: str) -> Any:
+        """The numpy dtype, which is made when it is first asked for."""
+        if name != "dtype":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.dtype = np.dtype(self.numpy_name)
+        return self.dtype
 
     def __reduce__(self) -> Any:
         return (scalar_named, (self.name,))
@@ -71,25 +80,24 @@ class Scalar(Type):
         return max(1, self.bits // 8)
 
 
-def _make_scalar(name: str, dtype: Any) -> Scalar:
+def _make_scalar(name: str, numpy_name: str) -> Scalar:
     t = Scalar()
     t._text = t.name = name
     t.kind = "b" if name == "u1" else name[0]
-    t.bits, t.dtype = int(name[1:]), np.dtype(dtype)
+    t.bits, t.numpy_name = int(name[1:]), numpy_name
     return t
 
 
 i8, i16, i32, i64 = (_make_scalar(f"i{n}", f"i{n // 8}") for n in (8, 16, 32, 64))
 u8, u16, u32, u64 = (_make_scalar(f"u{n}", f"u{n // 8}") for n in (8, 16, 32, 64))
 f16, f32, f64 = (_make_scalar(f"f{n}", f"f{n // 8}") for n in (16, 32, 64))
-u1 = _make_scalar("u1", np.bool_)
+u1 = _make_scalar("u1", "?")
 int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
 float16, float32, float64, uint1 = f16, f32, f64, u1
 
 SCALARS: dict[str, Scalar] = {
     t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1)
 }
-_BY_DTYPE = {t.dtype: t for t in SCALARS.values()}
 
 
 def scalar_named(name: str) -> Scalar:
@@ -99,7 +107,12 @@ def scalar_named(name: str) -> Scalar:
 
 def scalar_of_dtype(dtype: Any) -> Scalar | None:
     """The scalar type of a numpy dtype, or None if kernels have no such type."""
-    return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
+    return _by_dtype().get(np.dtype(dtype).newbyteorder("="))
+
+
+@cache
+def _by_dtype() -> dict[np.dtype[Any], Scalar]:
+    return {t.dtype: t for t in SCALARS.values()}
 
 
 class Tensor(Type):
@@ -117,7 +130,7 @@ class Tensor(Type):
         found = cls._interned.get(key)
         if found is None:
             t = cls()
-            t.elem, t.shape, t.size = elem, shape, int(np.prod(shape))
+            t.elem, t.shape, t.size = elem, shape, math.prod(shape)
             t._text = f"{elem}<{'x'.join(map(str, shape))}>"
             found = cls._interned.setdefault(key, t)
         return found  # type: ignore[return-value]
@@ -291,9 +304,13 @@ def cook(dtype: Any) -> Any:
         return u1
     if isinstance(dtype, Following):
         return dtype.type
-    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
-        return scalar_of_dtype(dtype)
-    return dtype
+    return scalar_of_dtype(dtype) if is_numpy_loaded() and is_dtype(dtype) else dtype
+
+
+def is_dtype(dtype: Any) -> bool:
+    """Whether something is a number type of numpy's."""
+    is_class = isinstance(dtype, type) and issubclass(dtype, np.generic)
+    return is_class or isinstance(dtype, np.dtype)
 
 
 class Following:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vkchi.types import Following, Scalar, Tensor
+from vkchi.types.lazy_numpy import np
 
 Number: TypeAlias = "float | np.number | np.bool_"
 Array: TypeAlias = "NDArray[np.number | np.bool_]"

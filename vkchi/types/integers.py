@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
-
 from vkchi.errors import ArgumentError, KernelOverflowWarning, warn_user
 from vkchi.types import SCALARS, Scalar
+from vkchi.types.lazy_numpy import np
 
 
 @cache
 def range_of(t: Scalar) -> tuple[int, int]:
     """The least and the greatest number of an integer type."""
-    info = np.iinfo(t.dtype)
-    return int(info.min), int(info.max)
+    if t.kind == "i":
+        return -(1 << t.bits - 1), (1 << t.bits - 1) - 1
+    return 0, (1 << t.bits) - 1
 
 
 def wrapped(value: int, t: Scalar, name: str) -> int:

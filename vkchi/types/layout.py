@@ -62,6 +62,12 @@ def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], 
     return tuple(digits), tuple(steps)
 
 
+def step_of_last(layout: Layout) -> int | None:
+    """The scalars from an element to the next along the last axis; None where that differs."""
+    last = layout.axes[-1]
+    return last[0].stride if len(last) == 1 else None
+
+
 def ends_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, int], ...]:
     """The first index of each axis, and the one behind the last."""
     origin = layout.origin or (0,) * len(shape)

@@ -28,11 +28,21 @@ from typing import Any
 
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import once, when_all_gone
+from vkchi.target.handles import Payload
 from vkchi.tuples import NamedTuple
 from vkchi.vk.allocator import Allocator, Span, round_up
+from vkchi.vk.external import Exporter
 from vkchi.vk.handles import Gone, Held
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory import MIB, Block, Placement, import_block, make_block, read_budget
+from vkchi.vk.memory import (
+    MIB,
+    Block,
+    Placement,
+    import_block,
+    import_payload,
+    make_block,
+    read_budget,
+)
 from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission
@@ -57,19 +67,24 @@ class _Live(NamedTuple):
 
 
 class Heap:
-    """Arrays' memory. `allocate` and `sweep` under the owner's lock.
+    """Arrays' memory. `allocate` and `sweep` under the owner's lock. With an exporter, all blocks
+    can be given to others, as wholes: what is seen of them is a part.
 
     `waiting_bytes`: memory that the last sweep found to be freed, and the device not done with.
     """
 
-    def __init__(self, logical: Logical, placement: Placement) -> None:
-        self.logical = logical
+    def __init__(
+        self, logical: Logical, placement: Placement, exporter: Exporter | None = None
+    ) -> None:
+        self.logical, self.exporter = logical, exporter
         self.waiting_bytes = 0
         self.gone, self._held = Gone(), Held(logical.vk.ffi)
         self.deques = (*self.gone.deques, *self._held.gone.deques)
         self._live: dict[int, _Live] = {}
         self._is_torn = False
-        self._allocator = Allocator(lambda size_bytes: make_block(logical, size_bytes, placement))
+        self._allocator = Allocator(  # which must not refer to this: a cycle would go in any order
+            lambda size_bytes: _make_block(logical, size_bytes, placement, exporter)
+        )
 
     @property
     def used_bytes(self) -> int:
@@ -93,6 +108,19 @@ class Heap:
         pages = round_up(address + size_bytes - start, step)
         block = import_block(self.logical, start, pages, self.hold(pointer))
         return Memory(pointer, Span(block, IMPORTED, address - start, size_bytes))
+
+    def import_payload(self, payload: Payload, size_bytes: int) -> Memory:
+        """Memory that a handle stands for: the driver owns the handle from then on. Raises
+        DeviceError, where the handle is still the caller's."""
+        return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
+
+    def part_of(self, block: Block, offset: int, size_bytes: int) -> Memory:
+        """A part of a block, which it keeps: not of what others have in it."""
+        start = block.pointer
+        if start is None:
+            start = self.logical.vk.ffi.cast("char *", block.address)
+        pointer = self.logical.vk.ffi.gc(start + offset, [block].append)  # which keeps it
+        return Memory(pointer, Span(block, IMPORTED, offset, size_bytes))
 
     def allocate(self, size_bytes: int) -> Memory:
         """At least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
@@ -185,6 +213,21 @@ class Heap:
             + (known if free_bytes >= 0 else f"{total_bytes / MIB:.0f} MiB in all, ")
             + f"at most {limit / MIB:.0f} MiB in one piece{_tell_limit()}; free some arrays first"
         )
+
+
+def _make_block(
+    logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None
+) -> Block:
+    """A new block; a plain one where the driver makes none that can be given away after all: then
+    giving it away is what is refused."""
+    if exporter is not None:
+        try:
+            return make_block(logical, size_bytes, placement, exporter)
+        except OutOfMemory:
+            raise
+        except DeviceError:
+            pass
+    return make_block(logical, size_bytes, placement)
 
 
 def _tell_limit() -> str:

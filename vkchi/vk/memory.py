@@ -1,6 +1,8 @@
 """Memory blocks: a VkDeviceMemory, one VkBuffer over all of it, its device address, its mapping.
 
-There are two kinds: memory that the driver allocates, and pages of the host that are imported.
+There are three kinds: memory that the driver allocates; the same, made to be exported (dedicated to
+its buffer: a handle of it shows all of that); and memory from outside that is imported, pages of
+the host or what a handle stands for.
 
 Owns: the choice of a memory type among those a buffer may use, and the calls. Must not know: how
 a block is divided (`allocator`), when its parts are free (`heap`), whose imported pages are.
@@ -15,7 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import DeviceError
+from vkchi.target.handles import DMA_BUF, OPAQUE_FD, Payload
 from vkchi.tuples import NamedTuple
+from vkchi.vk.external import Exporter
 from vkchi.vk.logical import Logical
 from vkchi.vk.physical import BUFFER_USAGE, HOST_ALLOCATION
 from vkchi.vk.raw import OUT_OF_HOST_MEMORY
@@ -44,21 +48,38 @@ LOCAL = Placement(DEVICE_LOCAL, (), dislikes=HOST_VISIBLE)
 HOST = Placement(HOST_VISIBLE | HOST_COHERENT, (HOST_CACHED,), dislikes=DEVICE_LOCAL)
 
 
+# What another library allocated, wherever it is.
+ANYWHERE = Placement(0, (DEVICE_LOCAL,), dislikes=HOST_VISIBLE)
+
+
+class Allocation(NamedTuple):
+    """What the driver allocated for a block: a multiple of its own bytes, of one memory type."""
+
+    cell: Any
+    size_bytes: int
+    type_index: int
+
+
 class Block:
     """One piece of memory: handles, bytes, device address, host pointer (None: not mapped), and the
-    cells of the handles: it is freed with its last reference, when the device is done with it."""
+    cells of the handles: it is freed with its last reference, when the device is done with it.
+    `made`: what a handle of it is made of; None where there can be none."""
 
-    __slots__ = ("__weakref__", "address", "buffer", "cells", "pointer", "size_bytes")
+    __slots__ = ("__weakref__", "address", "buffer", "cells", "made", "pointer", "size_bytes")
 
     def __init__(
         self, buffer: Any, size_bytes: int, address: int, pointer: Any, cells: tuple[Any, ...]
     ) -> None:
         self.buffer, self.size_bytes, self.address = buffer, size_bytes, address
         self.pointer, self.cells = pointer, cells
+        self.made: Allocation | None = None
 
 
-def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block:
-    """A block of `size_bytes`, mapped if its memory is the host's to see.
+def make_block(
+    logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None = None
+) -> Block:
+    """A block of `size_bytes`, mapped if its memory is the host's to see; with an exporter, one
+    that can be given to others (`export_block`).
 
     Raises raw.OutOfMemory when the driver is out of memory, DeviceError above the device's limit.
     """
@@ -68,12 +89,75 @@ def make_block(logical: Logical, size_bytes: int, placement: Placement) -> Block
             f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
             f"allows ({limit / MIB:.0f} MiB)"
         )
-    buffer = _make_buffer(logical, size_bytes, logical.vk.NULL)
-    memory, flags = _allocate(logical, buffer[0], placement)
+    vk = logical.vk
+    outside = chain = vk.NULL
+    if exporter is not None:
+        outside = vk.new("VkExternalMemoryBufferCreateInfo", handleTypes=exporter.kind)
+    buffer = _make_buffer(logical, size_bytes, outside)
+    if exporter is not None:
+        chain = vk.new("VkExportMemoryAllocateInfo", handleTypes=exporter.kind,
+                       pNext=_dedicate(logical, buffer[0]))  # fmt: skip
+    made, flags = _allocate(logical, buffer[0], placement, chain)
     address = _read_address(logical, buffer[0], size_bytes)
     is_seen = flags & placement.needs & HOST_VISIBLE
+    pointer = _map(logical, made.cell[0], size_bytes) if is_seen else None
+    block = Block(buffer[0], size_bytes, address, pointer, (buffer, made.cell))
+    block.made = made if exporter is not None else None
+    return block
+
+
+def export_block(block: Block, exporter: Exporter) -> Payload:
+    """A new handle of all memory of a block that was made with an exporter: whoever takes a file
+    descriptor owns it, else it must be closed. Raises DeviceError for other blocks."""
+    if block.made is None:
+        raise DeviceError("this memory was not made to be given away")
+    cell, size_bytes, type_index = block.made
+    return exporter.export_memory(cell[0], size_bytes, type_index)
+
+
+def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Block:
+    """A block of `size_bytes` in place of memory that a handle stands for, which the driver owns
+    from then on; mapped if it is the host's to see.
+
+    Raises DeviceError, and then the handle is the caller's still. Source: VkMemoryAllocateInfo:
+    what Vulkan exported as an opaque handle is imported with size, type and buffer as it was made.
+    """
+    vk = logical.vk
+    doing = f"using {payload.size_bytes} bytes of another library's memory"
+    if payload.kind not in (OPAQUE_FD, DMA_BUF):
+        raise DeviceError("only file descriptors can be imported as memory")
+    outside = vk.new("VkExternalMemoryBufferCreateInfo", handleTypes=payload.kind)
+    buffer = _make_buffer(logical, size_bytes, outside)
+    needs = _read_needs(logical, buffer[0])
+    index = payload.type_index
+    if index < 0:
+        index = find_type(logical, needs.memoryTypeBits & _types_of(logical, payload), ANYWHERE)
+    if index < 0 or needs.size > payload.size_bytes:
+        raise DeviceError(f"{logical.physical.name} cannot use this memory in place")
+    chain = _dedicate(logical, buffer[0]) if payload.is_dedicated else vk.NULL
+    source = vk.new("VkImportMemoryFdInfoKHR", handleType=payload.kind, fd=payload.handle,
+                    pNext=chain)  # fmt: skip
+    memory = _bind_new(logical, buffer[0], payload.size_bytes, index, source, doing)
+    address = _read_address(logical, buffer[0], size_bytes)
+    is_seen = logical.physical.memory_types[index].flags & HOST_VISIBLE
     pointer = _map(logical, memory[0], size_bytes) if is_seen else None
     return Block(buffer[0], size_bytes, address, pointer, (buffer, memory))
+
+
+def _types_of(logical: Logical, payload: Payload) -> int:
+    """Bits of the memory types that a handle can be imported as. Opaque ones are not asked: Vulkan
+    forbids it."""
+    if payload.kind == OPAQUE_FD:
+        return (1 << 32) - 1
+    found = logical.vk.new("VkMemoryFdPropertiesKHR")
+    ask = logical.calls.vkGetMemoryFdPropertiesKHR
+    result = ask(logical.handle, payload.kind, payload.handle, found)
+    logical.vk.check(result, "looking at another library's memory")
+    return int(found.memoryTypeBits)
+
+
+def _dedicate(logical: Logical, buffer: Any) -> Any:
+    return logical.vk.new("VkMemoryDedicatedAllocateInfo", buffer=buffer)
 
 
 def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> Block:
@@ -125,15 +209,18 @@ def _make_buffer(logical: Logical, size_bytes: int, chain: Any) -> Any:
     return logical.handles("VkBuffer").make(call, info, "making a buffer")
 
 
-def _allocate(logical: Logical, buffer: Any, placement: Placement) -> tuple[Any, int]:
-    """(cell of memory bound to the buffer, flags of its type)."""
+def _allocate(
+    logical: Logical, buffer: Any, placement: Placement, chain: Any
+) -> tuple[Allocation, int]:
+    """Memory bound to the buffer, and the flags of its type."""
     needs = _read_needs(logical, buffer)
     index = find_type(logical, needs.memoryTypeBits, placement)
     if index < 0:
         raise DeviceError(f"{logical.physical.name} has no memory type for arrays")
     doing = f"allocating {needs.size / MIB:.1f} MiB"
-    memory = _bind_new(logical, buffer, needs.size, index, logical.vk.NULL, doing)
-    return memory, logical.physical.memory_types[index].flags
+    memory = _bind_new(logical, buffer, needs.size, index, chain, doing)
+    flags = logical.physical.memory_types[index].flags
+    return Allocation(memory, needs.size, index), flags
 
 
 def _read_needs(logical: Logical, buffer: Any) -> Any:

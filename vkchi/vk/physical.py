@@ -55,6 +55,11 @@ FEATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "VK_EXT_shader_atomic_float2",
         ("shaderBufferFloat32AtomicMinMax",),
     ),
+    (
+        "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR",
+        "VK_KHR_pipeline_executable_properties",
+        ("pipelineExecutableInfo",),
+    ),
 )  # fmt: skip
 CORE_FEATURES = ("shaderInt16", "shaderInt64", "shaderFloat64")
 REQUIRED = (
@@ -65,7 +70,8 @@ REQUIRED = (
 # Extensions without a feature that are enabled where present.
 EXTENSIONS = (
     "VK_KHR_portability_subset", "VK_EXT_external_memory_host", "VK_KHR_external_memory_fd",
-    "VK_KHR_external_semaphore_fd", "VK_EXT_memory_budget",
+    "VK_KHR_external_semaphore_fd", "VK_EXT_external_memory_dma_buf",
+    "VK_KHR_external_memory_win32", "VK_KHR_external_semaphore_win32", "VK_EXT_memory_budget",
 )  # fmt: skip
 
 CAPS_OF_FEATURES = {
@@ -84,6 +90,7 @@ CAPS_OF_FEATURES = {
     "i64_atomics_shared": "shaderSharedInt64Atomics",
     "subgroup_wide": "shaderSubgroupExtendedTypes",
 }
+WARP = 32  # invocations of a subgroup, for which CUDA's programs are written
 CAPS_OF_SUBGROUPS = {
     "subgroup_vote": "VK_SUBGROUP_FEATURE_VOTE_BIT",
     "subgroup_arithmetic": "VK_SUBGROUP_FEATURE_ARITHMETIC_BIT",
@@ -167,8 +174,20 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         allocation_limit_bytes=min(in11.maxMemoryAllocationSize, in13.maxBufferSize),
         host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
         can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
-        caps=_read_caps(vk, features, limits, in11, in12),
+        caps=_read_caps(vk, features, limits, in11, in12)._replace(
+            subgroup_size=choose_subgroup(vk, features, in11, in13)
+        ),
     )
+
+
+def choose_subgroup(vk: Vulkan, features: list[str], in11: Any, in13: Any) -> int:
+    """The subgroup size that shaders which depend on it are made for: what the device likes, but 32
+    where it has more and can be asked (RDNA has 32 and 64): masks of a warp's invocations are 32
+    bits long."""
+    can_ask = in13.requiredSubgroupSizeStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
+    fits = in13.minSubgroupSize <= WARP < in11.subgroupSize
+    is_asked = can_ask and fits and "subgroupSizeControl" in features
+    return WARP if is_asked else int(in11.subgroupSize)
 
 
 def _split(version: int) -> tuple[int, int, int]:

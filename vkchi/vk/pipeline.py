@@ -1,7 +1,7 @@
-"""Compute pipelines: one layout per push-constant size, no descriptor sets, one cache in memory.
+"""Compute pipelines: one layout per push-constant size, no descriptor sets, one cache.
 
-Owns: shader modules while a pipeline is made, layouts, the VkPipelineCache. Must not know: what a
-shader's arguments are.
+Owns: shader modules while a pipeline is made, layouts. Must not know: what a shader's arguments
+are, where the driver's cache is kept.
 
     pipelines = Pipelines(logical)
     pipeline = pipelines.make(shader, subgroup_size=0)
@@ -9,11 +9,18 @@ shader's arguments are.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
+from vkchi.target.caps import Caps
 from vkchi.target.shader import Shader
 from vkchi.vk.logical import Logical
+from vkchi.vk.physical import Physical
+from vkchi.vk.pipeline_cache import PipelineCache
+
+if TYPE_CHECKING:
+    from vkchi.vk.statistics import Executable
+
 
 ADDRESS_BYTES = 8
 HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
@@ -42,34 +49,54 @@ class Pipelines:
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
         self._layouts: dict[int, Any] = {}
-        info = logical.vk.new("VkPipelineCacheCreateInfo")
-        self._cache = logical.handles("VkPipelineCache").make(
-            logical.calls.vkCreatePipelineCache, info, "making a pipeline cache"
-        )
+        self.cache = PipelineCache(logical)
 
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
         """The shader, compiled by the driver. `subgroup_size` 0: whatever the driver likes.
 
         Raises DeviceError when the driver refuses the shader, InternalError for no SPIR-V.
         """
+        handle = self.cache.handle
+        cell, layout = self._compile(shader, subgroup_size, 0, handle, self.cache.feedback)
+        self._name(cell[0], shader.name)
+        self.cache.count()
+        return Pipeline(shader, cell, layout)
+
+    def explain(self, shader: Shader, subgroup_size: int) -> tuple[Executable, ...]:
+        """What the driver tells of the machine code that it makes of a shader; nothing, where it
+        does not tell. Compiles anew. Raises as `make`."""
+        from vkchi.vk.statistics import CAPTURE_STATISTICS, CAPTURE_TEXTS, read_executables, tells
+
+        if not tells(self._logical):
+            return ()
+        flags, vk = CAPTURE_STATISTICS | CAPTURE_TEXTS, self._logical.vk
+        cell, _ = self._compile(shader, subgroup_size, flags, vk.NULL, vk.NULL)
+        return read_executables(self._logical, cell[0])
+
+    def _compile(
+        self, shader: Shader, subgroup_size: int, flags: int, cache: Any, chain: Any
+    ) -> tuple[Any, Any]:
+        """A cell with the VkPipeline, and its layout."""
         logical, vk, name = self._logical, self._logical.vk, shader.name
         layout = self._find_layout(count_push_bytes(shader))
         entry = find_entry(shader.words)
         module = self._make_module(shader.words, name)
-        chain = vk.NULL
+        sizes = vk.NULL
         if subgroup_size:
             required = "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo"
-            chain = vk.new(required, requiredSubgroupSize=subgroup_size)
+            sizes = vk.new(required, requiredSubgroupSize=subgroup_size)
         stage = vk.new(
-            "VkPipelineShaderStageCreateInfo", pNext=chain, module=module[0],
+            "VkPipelineShaderStageCreateInfo", pNext=sizes, module=module[0],
             stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
         )  # fmt: skip
-        info = vk.new("VkComputePipelineCreateInfo", stage=stage[0], layout=layout)
+        info = vk.new(
+            "VkComputePipelineCreateInfo", pNext=chain, flags=flags, stage=stage[0], layout=layout
+        )
         cell = logical.handles("VkPipeline").new()
         make = logical.calls.vkCreateComputePipelines
-        result = make(logical.handle, self._cache[0], 1, info, vk.NULL, cell)
-        self._name(vk.take(result, cell, f"compiling {name} in the driver"), name)
-        return Pipeline(shader, cell, layout)
+        result = make(logical.handle, cache, 1, info, vk.NULL, cell)
+        vk.take(result, cell, f"compiling {name} in the driver")
+        return cell, layout
 
     def _make_module(self, words: bytes, name: str) -> Any:
         logical, vk = self._logical, self._logical.vk
@@ -109,6 +136,13 @@ class Pipelines:
 def count_push_bytes(shader: Shader) -> int:
     """Bytes of push constants of a shader: a multiple of 4."""
     return ADDRESS_BYTES if shader.indirect else -(-shader.size_bytes // 4) * 4
+
+
+def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
+    """The subgroup size that a shader was made for; 0 where it does not depend on it, or no size
+    can be asked for."""
+    is_fixed = "subgroup_size" in shader.needs and physical.can_require_subgroup_size
+    return caps.subgroup_size if is_fixed else 0
 
 
 def find_entry(words: bytes) -> bytes:

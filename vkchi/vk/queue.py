@@ -1,7 +1,8 @@
 """Command buffers, submission and the timeline semaphore of one device.
 
-Owns: the pool, the ring of command buffers, the numbers of submissions. Must not know: what is
-recorded, when to submit. Not thread-safe but for `wait`.
+Owns: the pool, the ring of command buffers, the numbers of submissions; the timelines by which
+others wait for these, or these for others. Must not know: what is recorded, when to submit, who
+the others are. Not thread-safe but for `wait`.
 
     queue = Queue(logical)
     queue.outgoing = Outgoing(queue.submitted + 1, queue.begin())
@@ -18,6 +19,8 @@ from collections import deque
 from time import perf_counter_ns
 from typing import Any
 
+from vkchi.errors import DeviceError
+from vkchi.vk.external import Exporter, can_export_timelines, make_timeline
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import SUCCESS, TIMEOUT
 
@@ -51,18 +54,15 @@ class Queue:
         self._completed = 0
         self._in_flight: deque[tuple[int, Any]] = deque()
         self._pool = self._make_pool()
-        self._semaphore = self._make_semaphore()
+        self._semaphore = make_timeline(logical)
         vk = logical.vk
         once = vk.const.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT
         self._begin_info = vk.new("VkCommandBufferBeginInfo", flags=once)
         self._commands = vk.new("VkCommandBufferSubmitInfo")
-        every = vk.const.VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
-        semaphore = self._semaphore[0]
-        self._signal = vk.new("VkSemaphoreSubmitInfo", semaphore=semaphore, stageMask=every)
-        self._submit_info = vk.new(
-            "VkSubmitInfo2", commandBufferInfoCount=1, pCommandBufferInfos=self._commands,
-            signalSemaphoreInfoCount=1, pSignalSemaphoreInfos=self._signal,
-        )  # fmt: skip
+        self._form = self._make_form((self._semaphore,))
+        self._published: Any = None
+        self._waits: Any = None
+        self._awaited: dict[int, tuple[Any, int]] = {}  # by semaphore: its cell, and a value
         self._value = vk.ffi.new("uint64_t *")
         self._waits_without_spin = 0
         self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per thread that waits
@@ -77,14 +77,54 @@ class Queue:
         call = self._logical.calls.vkCreateCommandPool
         return self._logical.handles("VkCommandPool").make(call, info, "making a command pool")
 
-    def _make_semaphore(self) -> Any:
+    def _make_form(self, cells: tuple[Any, ...]) -> tuple[Any, Any, int]:
+        """A VkSubmitInfo2 by which submissions set these timelines, in this order; the structs
+        where their number is written, and how many."""
         vk = self._logical.vk
-        timeline = vk.new(
-            "VkSemaphoreTypeCreateInfo", semaphoreType=vk.const.VK_SEMAPHORE_TYPE_TIMELINE
-        )
-        info = vk.new("VkSemaphoreCreateInfo", pNext=timeline)
-        call = self._logical.calls.vkCreateSemaphore
-        return self._logical.handles("VkSemaphore").make(call, info, "making a semaphore")
+        signals = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(cells))
+        for info, cell in zip(signals, cells, strict=True):
+            info.sType = vk.const.VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO
+            info.semaphore = cell[0]
+            info.stageMask = vk.const.VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
+        submission = vk.new(
+            "VkSubmitInfo2", commandBufferInfoCount=1, pCommandBufferInfos=self._commands,
+            signalSemaphoreInfoCount=len(cells), pSignalSemaphoreInfos=signals,
+        )  # fmt: skip
+        return submission, signals, len(cells)
+
+    def publish(self, exporter: Exporter | None) -> int:
+        """A new handle of a timeline that every submission from now on sets to its number, for
+        those who wait for submissions without the host: those before are done when the next one is.
+        Raises DeviceError where there is none."""
+        if exporter is None or not can_export_timelines(self._logical, exporter.kind):
+            raise DeviceError(f"{self._logical.physical.name} gives no semaphores to others")
+        if self._published is None:
+            cell = make_timeline(self._logical, self.read_completed(), exporter.kind)
+            # Our own comes last: who has seen it may destroy the other.
+            self._form = self._make_form((cell, self._semaphore))
+            self._published = cell
+        return exporter.export_semaphore(self._published[0])
+
+    def wait_for_others(self, cell: Any, value: int) -> None:
+        """Let what is submitted from now on begin when a timeline, in a cell, has come to a value:
+        all commands, and those of later submissions. The host does not wait."""
+        key = int(self._logical.vk.ffi.cast("uintptr_t", cell[0]))
+        _, known = self._awaited.get(key, (cell, 0))
+        self._awaited[key] = cell, max(known, value)
+
+    def _set_waits(self) -> dict[int, tuple[Any, int]]:
+        """Tell the driver what the next submission waits for; that. An exception afterwards leaves
+        it to be waited for once more, which takes no time."""
+        vk, awaited = self._logical.vk, dict(self._awaited)
+        infos = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(awaited))
+        for info, (cell, value) in zip(infos, awaited.values(), strict=True):
+            info.sType = vk.const.VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO
+            info.semaphore, info.value = cell[0], value
+            info.stageMask = vk.const.VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
+        submission = self._form[0]
+        submission.waitSemaphoreInfoCount = len(awaited)
+        submission.pWaitSemaphoreInfos = self._waits = infos
+        return awaited
 
     def begin(self) -> Any:
         """A command buffer ready for commands: one whose submission is done, or a new one. One that
@@ -117,10 +157,16 @@ class Queue:
             check(going.ended[0], "recording commands")
         if not going.sent:
             self._commands.commandBuffer = going.commands
-            self._signal.value = going.number
+            submission, signals, count = self._form
+            for k in range(count):
+                signals[k].value = going.number
+            awaited = self._set_waits() if self._awaited else None
             null = self._logical.vk.NULL
-            args = (self._logical.queue,), (1,), (self._submit_info,), (null,)
+            args = (self._logical.queue,), (1,), (submission,), (null,)
             going.sent.extend(map(calls.vkQueueSubmit2, *args))
+            if awaited is not None:
+                submission.waitSemaphoreInfoCount = 0
+                self._forget(awaited)
         if going.sent[0] >= SUCCESS:
             self.submitted = going.number
             if not self._in_flight or self._in_flight[-1][0] < going.number:
@@ -128,6 +174,12 @@ class Queue:
         self.outgoing = None
         check(going.sent[0], "running kernels")
         return self.submitted
+
+    def _forget(self, awaited: dict[int, tuple[Any, int]]) -> None:
+        """No further submission waits for these."""
+        for key, waited in awaited.items():
+            if self._awaited.get(key) == waited:
+                self._awaited.pop(key)
 
     def read_completed(self) -> int:
         """Number of the last submission that is done."""

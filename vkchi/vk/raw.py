@@ -65,6 +65,17 @@ class DeviceLost(DeviceError):
     """The device is gone; the recorder refuses everything after it."""
 
 
+class Memory(bytearray):
+    """Memory of a struct or an array, which keeps what is pointed to from there alive.
+
+    Not a destructor's business (`ffi.gc`): the collector runs those of a whole circle of garbage
+    before it sees that some object of it, a device that nobody closed, comes back to life.
+    """
+
+    __slots__ = ("kept",)
+    kept: list[Any]
+
+
 class Vulkan:
     """Functions, structs and constants of the Vulkan loader.
 
@@ -81,21 +92,18 @@ class Vulkan:
 
         A `bytes` value becomes a C string, a list an array of the field's item type.
         """
-        struct = self.ffi.new(name + " *")
+        memory = Memory(self.ffi.sizeof(name))
+        struct = self.ffi.from_buffer(name + " *", memory)
         structure_type, types = self._types.get(name) or self._describe(name)
         if structure_type is not None:
             struct.sType = structure_type
-        kept = []
+        memory.kept = kept = []
         for field, value in fields.items():
             if isinstance(value, (bytes, list)):
                 value = self._new_array(types[field], value)
             setattr(struct, field, value)
             kept.append(value)
-        return self._keep(struct, kept)
-
-    def _keep(self, made: Any, kept: list[Any]) -> Any:
-        """What was made, as a pointer that keeps these alive; its destructor is C code."""
-        return self.ffi.gc(made, kept.append)
+        return struct
 
     def _describe(self, name: str) -> tuple[int | None, dict[str, Any]]:
         """(sType or None, type of each field) of a struct."""
@@ -113,8 +121,11 @@ class Vulkan:
         strings = [self.ffi.new("char[]", v) if isinstance(v, bytes) else v for v in values]
         if pointer_type.item.kind == "struct":
             strings = [value[0] for value in strings]
-        array = self.ffi.new(self.ffi.typeof(f"{pointer_type.item.cname}[]"), strings)
-        return self._keep(array, [values, strings])
+        kind = f"{pointer_type.item.cname}[]"
+        made = self.ffi.new(kind, strings)
+        memory = Memory(self.ffi.buffer(made))
+        memory.kept = [values, strings]
+        return self.ffi.from_buffer(kind, memory)
 
     def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
         """The handle of type `kind` that `function(owner, info, NULL, out)` makes."""

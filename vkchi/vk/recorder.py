@@ -27,6 +27,7 @@ from vkchi.compiling import tell
 from vkchi.errors import DeviceError
 from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import release_wholly, restoring
+from vkchi.vk.external import find_exporter, make_timeline
 from vkchi.vk.logical import Logical
 from vkchi.vk.pipeline import Pipeline
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
@@ -41,6 +42,7 @@ MOST_IN_FLIGHT = 32  # submissions that Python may be ahead of the device
 MOST_TRACKED = 1024  # keys remembered between barriers
 ARGUMENT_CHUNK_BYTES = 1 << 16
 TIMED_DISPATCHES = 256
+MOST_REWRITTEN_BYTES = 1 << 16  # by one command of Vulkan's
 
 
 class Measurement(Protocol):
@@ -54,6 +56,20 @@ class Measurement(Protocol):
 
     def collect(self) -> None:
         """Take what the timer measured; the device is idle."""
+
+
+class Peer(Protocol):
+    """Another user of the device's memory, with an order of its own (a stream of CUDA's)."""
+
+    def give(self) -> bool:
+        """Have the queue wait for what the other was given to do so far; whether it is at work in
+        the device's memory at all."""
+
+    def take(self, number: int) -> None:
+        """Have the other wait for submission `number`."""
+
+    def close(self) -> None:
+        """The device ends."""
 
 
 class Timing(Block):
@@ -80,7 +96,9 @@ class Timing(Block):
 
 
 class Recorder:
-    """Records commands for one queue. `busy`: something is recorded, or may still be running."""
+    """Records commands for one queue. `busy`: something is recorded, or may still be running;
+    `peer`: while one is at work, each command is submitted at once, after what the peer was given
+    to do, and the peer goes on after it: nobody on the host waits."""
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
@@ -98,6 +116,7 @@ class Recorder:
         self._written: set[int] = set()
         self._batch = self._left = FIRST_BATCH
         self._timing: Measurement | None = None
+        self.peer: Peer | None = None
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -213,6 +232,18 @@ class Recorder:
             self._execute(commands, 1, sequence.cell)
             self.count_command(sequence.count)
 
+    def rewrite(self, buffer: Any, offset: int, key: int, data: bytes | bytearray) -> None:
+        """Record putting these bytes, whole words, at an offset of a VkBuffer, which is of the
+        buffer with that key: they are taken now, and are there for what is recorded after this."""
+        with restoring(self._lock), self._lock:
+            commands = self.begin_command(frozenset(), frozenset((key,)))
+            memory = self._logical.vk.ffi.from_buffer(data)
+            update = self._logical.calls.vkCmdUpdateBuffer
+            for at in range(0, len(data), MOST_REWRITTEN_BYTES):
+                size = min(MOST_REWRITTEN_BYTES, len(data) - at)
+                update(commands, buffer, offset + at, size, memory + at)
+            self.count_command()
+
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
         commands = self._commands or self._begin()
@@ -235,6 +266,8 @@ class Recorder:
         self._left = self._batch
         if self._queue.outgoing is not None:
             self._send()
+        if self.peer is not None and self.peer.give():
+            self._left = 1
         self._commands = self._queue.begin()
         return self._commands
 
@@ -266,6 +299,8 @@ class Recorder:
                 queue.outgoing = Outgoing(queue.submitted + 1, commands)
                 self._commands = None
             self._send()
+            if self.peer is not None:
+                self.peer.take(self._queue.submitted)
             self._batch = min(2 * self._batch, LARGEST_BATCH)
             self.sweep()
 
@@ -277,6 +312,37 @@ class Recorder:
         except DeviceLost as error:
             self._refusal = str(error)
             raise
+
+    def submit(self) -> int:
+        """Submit what is recorded; the number of the submission that has all of it."""
+        with restoring(self._lock), self._lock:
+            self.flush()
+            return self._queue.submitted
+
+    def publish(self) -> int:
+        """A new handle of a timeline that comes to the number of each submission when that is done.
+        Raises DeviceError where the driver has none to give."""
+        with restoring(self._lock), self._lock:
+            self.flush()
+            handle = self._queue.publish(find_exporter(self._logical))
+            self._begin()  # for what was submitted before, and sets no published timeline
+            self.flush()
+            return handle
+
+    def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
+        """The cell of a timeline for others to set, and a new handle of it (-1: not exported)."""
+        exporter = find_exporter(self._logical) if exported else None
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            cell = make_timeline(self._logical, kind=exporter.kind if exporter else 0)
+            return cell, exporter.export_semaphore(cell[0]) if exporter else -1
+
+    def wait_for_others(self, cell: Any, value: int) -> None:
+        """Submit what is recorded; what is recorded from now on begins when a timeline has come to
+        a value. The host does not wait."""
+        with restoring(self._lock), self._lock:
+            self.flush()
+            self._queue.wait_for_others(cell, value)
 
     def wait(self) -> None:
         """Submit what is recorded and return when all of it is done.

@@ -3,9 +3,10 @@
 Owns: a secondary command buffer, the barriers between its dispatches, its argument blocks. Must not
 know: when it runs, what its dispatches are for.
 
-What a dispatch is given stands in the commands themselves, or in memory that nobody changes later;
-so a sequence may be run again while the device is still busy with it. Other arguments make another
-sequence. It is freed with its last reference, when the device is done with it.
+What a dispatch is given stands in the commands themselves, in memory that nobody changes later, or
+in memory whose owner orders what changes it as other commands are; so a sequence may be run again
+while the device is still busy with it. It is freed with its last reference, when the device is done
+with it.
 
     sequence = recorder.sequence([Command(pipeline, args, (16, 1, 1), reads, writes), ...])
     recorder.execute(sequence)
@@ -27,12 +28,13 @@ COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 
 
 class Command(NamedTuple):
-    """A dispatch of so many workgroups along x, y and z, with the bytes of its arguments; reads and
-    writes are keys of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
+    """A dispatch of so many workgroups along x, y and z, with the bytes of its arguments, or,
+    of pipelines that read them from memory, the address where they stand; reads and writes are keys
+    of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
     workgroups are found when it runs, in place of these."""
 
     pipeline: Pipeline
-    args: bytes | bytearray
+    args: bytes | bytearray | int
     groups: tuple[int, int, int]
     reads: frozenset[int]
     writes: frozenset[int]
@@ -98,7 +100,11 @@ class Sequence:
 
     def _make_blocks(self, commands: SequenceOf[Command]) -> Block | None:
         """Memory for the arguments that are too long to stand in commands."""
-        sizes = [c.pipeline.args_bytes for c in commands if c.pipeline.indirect]
+        sizes = [
+            c.pipeline.args_bytes
+            for c in commands
+            if c.pipeline.indirect and not isinstance(c.args, int)
+        ]
         need = sum(-(-size // STEP_BYTES) * STEP_BYTES for size in sizes)
         return make_block(self._logical, need, HOST) if need else None
 
@@ -112,9 +118,12 @@ class Sequence:
             if pipeline is not self._bound:
                 calls.vkCmdBindPipeline(target, COMPUTE_POINT, pipeline.handle)
                 self._bound = pipeline
-            given: Any = bytes(args)
-            if pipeline.indirect:
-                given = self._place(given, pipeline.args_bytes)
+            if isinstance(args, int):
+                given: Any = self._logical.vk.ffi.new("uint64_t *", args)
+            elif pipeline.indirect:
+                given = self._place(bytes(args), pipeline.args_bytes)
+            else:
+                given = bytes(args)
             if pipeline.push_bytes:
                 push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
             if indirect is None:

@@ -474,15 +474,15 @@ def test_recursion_that_goes_too_deep_is_told_by_its_gradient_alone() -> None:
     x, y = field(3, values=[1, 2, 3]), field(3)
 
     @ti.real_func
-    def both(v: ti.f32, n: ti.i32) -> ti.f32:
+    def both(v: ti.math.vec2, n: ti.i32) -> ti.f32:
         if n == 0:
-            return v
-        return both(v, n - 1) + both(v, n - 1)
+            return v.x
+        return both(v * 1, n - 1) + both(v, n - 1)
 
     @ti.kernel
     def run(n: ti.i32):
         for i in x:
-            y[i] += both(x[i], n)
+            y[i] += both(ti.Vector([x[i], 0.0]), n)
 
     y.grad.fill(1)
     run.grad(7)
@@ -491,3 +491,48 @@ def test_recursion_that_goes_too_deep_is_told_by_its_gradient_alone() -> None:
         run.grad(9)
     assert x.grad.to_numpy().tolist() == [128] * 3
     assert y.to_numpy().tolist() == [0] * 3
+
+
+def test_a_stack_that_is_full_is_told_by_its_gradient_alone() -> None:
+    x, y = field(3, values=[1, 2, 3]), field(3)
+
+    @ti.real_func
+    def down(v: ti.f32, n: ti.i32) -> ti.f32:
+        if n == 0:
+            return v
+        if n % 2 == 0:
+            return down(v, n - 1) * 2
+        return down(v, n - 1)
+
+    @ti.kernel
+    def run(n: ti.i32):
+        for i in x:
+            y[i] += down(x[i], n)
+
+    y.grad.fill(1)
+    run.grad(8)
+    assert x.grad.to_numpy().tolist() == [16] * 3
+    with pytest.raises(ti.TaichiAssertionError, match="calls itself more than 64 times"):
+        run.grad(64)
+
+
+def test_a_function_that_calls_itself_twice() -> None:
+    x, loss = make()
+
+    @ti.real_func
+    def spread(depth: ti.i32, v: ti.f32) -> ti.f32:
+        if depth == 0:
+            return v
+        return spread(depth - 1, v * v * 0.5) + spread(depth - 1, ti.sin(v))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            loss[None] += spread(3, x[i])
+
+    def program(x):
+        for _ in range(3):
+            x = np.concatenate([x * x * 0.5, np.sin(x)])
+        return x.sum()
+
+    check(x, loss, run, gradient=slope(program))

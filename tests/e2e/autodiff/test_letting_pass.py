@@ -201,7 +201,7 @@ def test_what_an_accepted_race_gave_is_not_computed_again() -> None:
     with ti.ad.Tape(loss, memory="1KiB") as tape:
         scatter()
         total()
-    assert [len(entry.results) for entry in tape.entries] == [1, 0]
+    assert [entry.results is not None for entry in tape.entries] == [True, False]
 
 
 def test_options_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -405,7 +405,7 @@ def test_a_refused_copy_is_shown_where_it_is_called() -> None:
 
 def test_without_memory_for_copies_a_tape_says_how_to_save_less(monkeypatch: Any) -> None:
     from vkchi.errors import DeviceError
-    from vkchi.tape import snapshots as keeper
+    from vkchi.fields.storage import Storage
 
     x, loss = make()
 
@@ -419,7 +419,7 @@ def test_without_memory_for_copies_a_tape_says_how_to_save_less(monkeypatch: Any
 
     with pytest.raises(ti.TaichiRuntimeError, match=r"none; the tape .* 0 bytes .*\(memory="):
         with ti.ad.Tape(loss):
-            monkeypatch.setattr(keeper, "copy_of", fail)
+            monkeypatch.setattr(Storage, "copied", fail)
             square()
 
 
@@ -811,3 +811,251 @@ def test_forward_mode_runs_a_kernel_once() -> None:
     with ti.ad.FwdMode(loss=y, param=x):
         assert run() == 9
     assert y[None] == 9 and y.dual[None] == 6
+
+
+def make_square(y: Any) -> Any:
+    """A kernel that squares y in place."""
+
+    @ti.kernel
+    def square():
+        for i in y:
+            y[i] *= y[i]
+
+    return square
+
+
+def test_sums_with_what_was_read_before_it_changed() -> None:
+    x, loss = make()
+    y = field(4)
+    first, second = make_steps(x, y, loss)
+    square = make_square(y)
+    read: list[Any] = []
+
+    def look():
+        read[:] = [y[1]]
+
+    def put():
+        y[1] = read[0] + 1
+
+    def fill():
+        y.fill(5)
+
+    def double():
+        y[1] += y[1]
+
+    def add():
+        loss[None] += 1  # changes nothing in y
+        y[0] = 5.0  # nor this in y[1]
+
+    def put_other():
+        y[1] = 5.0
+
+    @ti.ad.grad_replaced
+    def own():
+        y[1] = 5.0
+
+    want = [5.0, 4 * X[1] + 1, 4 * X[2], 4 * X[3]]
+    check(x, loss, first, look, add, put, put, second, gradient=want)
+    for steps in ((look, square, put), (look, fill, put), (look, put_other, put), (double,),
+                  (look, own, put)):  # fmt: skip
+        refuse("`y` was overwritten by Python, which had read it", loss, first, *steps, second)
+
+
+def test_the_loss_changed_in_place_at_the_end() -> None:
+    x, loss = make()
+    _, run = make_steps(x, field(4, values=[1.0] * 4), loss)
+    views: list[Any] = []
+
+    def scale():
+        views[:] = [np.from_dlpack(loss)]
+        views[0][...] *= 2
+
+    refuse("`loss` was overwritten by Python, which had read it", loss, run, scale)
+
+
+def test_losses_of_forward_mode_changed_in_python() -> None:
+    x = ti.field(ti.f32, (), needs_dual=True)
+    loss = ti.field(ti.f32, (), needs_dual=True)
+    x[None] = 3
+
+    @ti.kernel
+    def run():
+        loss[None] = x[None] ** 2
+
+    def scale():
+        loss[None] *= 2
+
+    def share():
+        view = np.from_dlpack(loss)
+        view[...] *= 2
+
+    for change in (scale, share):
+        with (
+            pytest.raises(ti.ad.GradientError, match="`loss` was overwritten by Python"),
+            ti.ad.FwdMode(loss=loss, param=x),
+        ):
+            run()
+            change()
+    y = ti.field(ti.f32, (), needs_dual=True)
+
+    @ti.kernel
+    def other():
+        y[None] = x[None] ** 2
+
+    with ti.ad.FwdMode(loss=y, param=x):
+        other()
+        y[None] += 1
+    assert y.dual[None] == 6
+
+
+def test_gradients_in_python_of_arrays_that_no_kernel_met() -> None:
+    x, loss = make()
+    y = field(4)
+    _, second = make_steps(x, y, loss)
+
+    @ti.ad.grad_replaced
+    def cube():
+        for i in range(4):
+            y[i] = x[i] ** 3
+
+    @ti.ad.grad_for(cube)
+    def cube_back():
+        for i in range(4):
+            x.grad[i] += 3 * x[i] ** 2 * y.grad[i]
+
+    @ti.kernel
+    def add():
+        for i in y:
+            loss[None] += y[i]
+
+    def change():
+        x[1] = 2.0
+
+    check(x, loss, cube, add, gradient=3 * X**2)
+    with pytest.raises(ti.ad.GradientError, match="which Python has overwritten since"):
+        check(x, loss, cube, add, change, gradient=X)
+
+
+def test_kernels_that_meet_in_memory_under_two_names() -> None:
+    x, loss = make()
+    y = ti.ndarray(ti.f32, 4, needs_grad=True)
+
+    @ti.kernel
+    def square(a: ti.types.ndarray()):
+        for i in a:
+            a[i] = x[i] * x[i]
+
+    @ti.kernel
+    def add(a: ti.types.ndarray()):
+        for i in a:
+            loss[None] += a[i] * x[i]
+
+    @ti.kernel
+    def add_constant(a: ti.types.ndarray(needs_grad=False)):
+        for i in a:
+            loss[None] += a[i] * x[i]
+
+    view = np.from_dlpack(y)
+
+    def fill():
+        y.fill(2)
+        ti.sync()
+
+    def square_y():
+        square(y)
+
+    def square_view():
+        square(view)
+
+    def add_y():
+        add(y)
+
+    def add_view():
+        ti.sync()
+        add(view)
+
+    def add_constants():
+        ti.sync()
+        add_constant(view)
+
+    for _ in range(2):  # where the same numbers stand there already
+        refuse("flows through what Python computed or copied", loss, square_view, add_y)
+        refuse("flows through `a`, which has none", loss, square_y, add_view)
+    check(x, loss, square_view, square_y, add_y, gradient=3 * X**2)
+    check(x, loss, square_view, fill, add_y, gradient=[2] * 4)
+    check(x, loss, square_y, fill, add_view, gradient=[2] * 4)
+    check(x, loss, square_y, add_constants, gradient=X**2)
+
+
+def test_overwritten_before_a_gradient_of_ones_own() -> None:
+    x, loss = make()
+    y, z = field(4), field(4)
+    first, _ = make_steps(x, y, loss)
+
+    @ti.kernel
+    def square():
+        for i in y:
+            z[i] = y[i] * y[i]
+
+    @ti.kernel
+    def add():
+        for i in z:
+            loss[None] += z[i]
+
+    @ti.ad.grad_replaced
+    def own():
+        square()
+
+    @ti.ad.grad_for(own)
+    def own_back():
+        square.grad()
+
+    @ti.ad.grad_replaced
+    def deaf():
+        square()
+
+    @ti.ad.grad_for(deaf)
+    def deaf_back():
+        z.grad.fill(0)
+
+    def put():
+        y[1] = 0.5
+
+    def scale():
+        y[1] *= 0.5
+
+    def put_in_place():
+        np.from_dlpack(y)[1] = 0.5
+
+    check(x, loss, first, put, own, add, gradient=[8 * X[0], 0, 8 * X[2], 8 * X[3]])
+    for change in (scale, put_in_place):
+        refuse("`y` was overwritten by Python, which had read it", loss, first, change, own, add)
+        check(x, loss, first, change, deaf, add, gradient=[0] * 4)
+
+
+@pytest.mark.parametrize("form", ["copy_from", "from_numpy", "from_torch"])
+def test_copies_of_single_numbers(form: str) -> None:
+    x, loss = make()
+    sum_ = field()
+
+    @ti.kernel
+    def add():
+        for i in x:
+            sum_[None] += x[i] * x[i]
+
+    @ti.kernel
+    def square():
+        loss[None] += loss[None] * sum_[None]
+
+    def copy_number():
+        if form == "from_torch":
+            torch = pytest.importorskip("torch")
+            weight = torch.tensor(2.0, requires_grad=True)
+            sum_.from_torch(weight)
+            loss.copy_from(sum_)
+        else:
+            getattr(loss, form)(sum_)
+
+    total = float((X * X).sum())
+    want = np.zeros(4) if form == "from_torch" else (1 + 2 * total) * 2 * X
+    check(x, loss, add, copy_number, square, gradient=want)

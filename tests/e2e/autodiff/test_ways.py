@@ -785,3 +785,161 @@ def test_what_others_write_to_an_array_in_place(kind: str, make: Any, memory: An
     with ti.ad.Tape(loss, memory=memory):
         add(weights)
     assert x.grad.to_numpy().tolist() == [8, 7, 7, 7]
+
+
+def by_tape(run: Any, x: Any, loss: Any) -> list[float]:
+    with ti.ad.Tape(loss):
+        run()
+    return x.grad.to_numpy().tolist()
+
+
+def by_tape_in_little_memory(run: Any, x: Any, loss: Any) -> list[float]:
+    with ti.ad.Tape(loss, memory="64 B"):
+        run()
+    return x.grad.to_numpy().tolist()
+
+
+def by_direction(run: Any, x: Any, loss: Any) -> list[float]:
+    with ti.ad.FwdMode(loss, x, [0, 0, 1, 0]):
+        run()
+    return [0, 0, loss.dual[None], 0]
+
+
+def by_hessian(run: Any, x: Any, loss: Any) -> list[float]:
+    return [2 * v for v in ti.ad.hvp(run, loss, x, [1] * 4)]  # as x is 2
+
+
+MODES = [by_tape, by_tape_in_little_memory, by_direction, by_hessian]
+
+
+def put(y: Any, view: Any) -> None:
+    view[0] = 5
+
+
+def double(y: Any, view: Any) -> None:
+    view *= 2
+
+
+def put_beside_python(y: Any, view: Any) -> None:
+    y[0] = 5
+    view[1] = 5
+
+
+def put_where_python_added(y: Any, view: Any) -> None:
+    y[1] += 1
+    view[1] = 5
+
+
+def put_by_python(y: Any, view: Any) -> None:
+    y[0] = 5
+
+
+def fill_by_python(y: Any, view: Any) -> None:
+    y.fill(1)
+    view[1] = 5
+
+
+@pytest.mark.parametrize("find", MODES)
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("write", "third"),
+    [(put, None), (double, None), (put_beside_python, None), (put_where_python_added, None),
+     (put_by_python, 36), (fill_by_python, 0)],
+)  # fmt: skip
+def test_a_derivative_through_what_others_wrote(
+    write: Any, third: float | None, is_late: bool, find: Any
+) -> None:
+    """Others may have read what stood there: refused. What Python writes is told apart from it."""
+    kinds = {"needs_grad": True, "needs_dual": True}
+    x, y = (ti.field(ti.f32, 4, **kinds) for _ in range(2))
+    loss = ti.field(ti.f32, (), **kinds)
+    x.fill(2)
+    if y.host is None:
+        pytest.skip("no views of the device's memory here")
+
+    @ti.kernel
+    def triple():
+        for i in x:
+            y[i] = x[i] * 3
+
+    @ti.kernel
+    def add():
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    early = None if is_late else np.from_dlpack(y)
+
+    def run() -> None:
+        triple()
+        ti.sync()
+        write(y, np.from_dlpack(y) if is_late else early)
+        add()
+
+    if third is None or (is_late and write is put_by_python):  # who exports, reads
+        with pytest.raises(ti.ad.GradientError, match="`y` was overwritten by Python"):
+            find(run, x, loss)
+    else:
+        assert find(run, x, loss)[2] == third
+
+
+def test_what_others_wrote_over_a_product() -> None:
+    """That the host computed, and Python put there."""
+
+    def way(y: Any, *, is_changed: bool) -> Any:
+        made, given = field(), field()
+        if made.host is None:
+            pytest.skip("no views of the device's memory here")
+        view = np.from_dlpack(made)
+        given.copy_from(y)
+        made.from_numpy(sparse(A) @ given)
+        if is_changed:
+            view[1] = 3
+        result = array()
+        result.copy_from(made)
+        return result
+
+    is_near(Run().gradient(lambda y: way(y, is_changed=False)), gradient(lambda y: A @ y))
+    refuses(lambda y: way(y, is_changed=True), "was overwritten by Python")
+
+
+def test_what_others_wrote_to_a_component() -> None:
+    """Python's writes to components are its own."""
+    y = ti.Vector.field(2, ti.f32, 4, needs_grad=True, offset=-1)
+    x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    x.fill(2)
+    if y.host is None:
+        pytest.skip("no views of the device's memory here")
+    view = np.from_dlpack(y)
+
+    @ti.kernel
+    def triple():
+        for i in x:
+            y[i - 1] = [x[i], 3 * x[i]]
+
+    @ti.kernel
+    def add():
+        for i in y:
+            loss[None] += y[i][0] * y[i][1]
+
+    first = y.get_scalar_field(0)
+    with ti.ad.Tape(loss):
+        triple()
+        first[-1] = 1
+        y[0] = [1, 1]
+        y[1][0] = 1
+        add()
+    assert x.grad.to_numpy().tolist() == [3, 0, 3, 12]
+
+    def run(write: Any) -> None:
+        with ti.ad.Tape(loss):
+            triple()
+            write()
+            add()
+
+    def beside() -> None:
+        first[-1] = 1
+        view[0, 1] = 1
+
+    for write in (beside, lambda: view.__setitem__((2, 1), 7)):
+        with pytest.raises(ti.ad.GradientError, match="`y` was overwritten by Python"):
+            run(write)

@@ -64,14 +64,14 @@ def owners_gathered_later() -> Program:
 
 def flag_by_whoever_finds_it() -> Program:
     x, loss = field(N, values=START), field()
+    found = ti.field(ti.i32, ())
 
     @ti.kernel
     def run():
-        found = -1
         for i in x:
             if x[i] > 0.3:
-                found = i
-        loss[None] += x[found] ** 2
+                found[None] = i
+        loss[None] += x[found[None]] ** 2
 
     return loss, [run]
 
@@ -134,15 +134,15 @@ def short_recurrence() -> Program:
     return loss, [run]
 
 
-def recurrence_in_a_variable() -> Program:
-    x, loss = field(N, values=START), field()
+def recurrence_in_one_element() -> Program:
+    x, s, loss = field(N, values=START), field(), field()
 
     @ti.kernel
     def run():
-        s = 1.0
+        s[None] = 1.0
         for _ in range(3):
-            s = s * x[0]
-        loss[None] += s
+            s[None] = s[None] * x[0]
+        loss[None] += s[None]
 
     return loss, [run]
 
@@ -175,7 +175,7 @@ PROGRAMS = {
     best_so_far: f"{READS}|{STORES}",
     sum_under_way: READS,
     short_recurrence: READS,
-    recurrence_in_a_variable: f"{READS}|{STORES}",
+    recurrence_in_one_element: f"{READS}|{STORES}",
     (lambda: contacts(3)): READS,
     (lambda: contacts(5)): READS,
 }
@@ -191,6 +191,27 @@ def test_refused(program: Callable[[], Program]) -> None:
         with ti.ad.Tape(loss, validation=True):
             for kernel in kernels:
                 kernel()
+
+
+def test_variables_of_the_kernel_are_assigned_in_order() -> None:
+    x, loss = field(N, values=START), field()
+
+    @ti.kernel
+    def run():
+        found, power = -1, 1.0
+        for i in x:
+            if x[i] > 0.3:
+                found = i
+        for _ in range(3):
+            power = power * x[0]
+        loss[None] += x[found] ** 2 + power
+
+    with ti.ad.Tape(loss, validation=True):
+        run()
+    want = np.zeros(N, np.float32)
+    want[np.flatnonzero(START > 0.3)[-1]] = 2 * START[np.flatnonzero(START > 0.3)[-1]]
+    want[0] += 3 * START[0] ** 2
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-5)
 
 
 def test_nothing_is_refused_where_no_derivative_flows() -> None:

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from vkchi.cli.example import list_examples, main, title_of
+from vkchi.cli.example import arguments_for, list_examples, main, title_of
+from vkchi.ui.packages import require
+
+
+def forget_examples() -> None:
+    for name in ("viewer", "learning"):
+        sys.modules.pop(name, None)
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     said = capsys.readouterr().out
     for name, path in list_examples().items():
-        assert f"  {name:15} {title_of(path)}\n" in said and len(title_of(path)) > 20
-    assert "viewer" not in said
+        assert f"  {name:18} {title_of(path)}\n" in said and len(title_of(path)) > 20
+    assert "viewer" not in said and "stage" not in said
 
 
 def test_a_name_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
     assert "there is no example 'nothing'; there are ad_gravity, " in capsys.readouterr().err
+
+
+def test_an_installed_package_has_none(tmp_path: Path, capsys, monkeypatch) -> None:
+    """A folder `examples` beside it is of another package."""
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "other.py").write_text('"""Not ours."""')
+    monkeypatch.setattr("vkchi.cli.example.FOLDER", tmp_path / "examples")
+    assert main([]) == 2 and "in the source checkout" in capsys.readouterr().err
+
+
+def test_packages_that_are_missing(capsys, monkeypatch, own_runtime: None) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["torch_padding"]) == 1
+    assert capsys.readouterr().err == "torch_padding needs torch: pip install 'vkchi[torch]'\n"
+    monkeypatch.setattr("vkchi.ui.packages.find", lambda package: False)
+    require.cache_clear()
+    try:
+        assert main(["cloth3d", "--headless", "--frames", "1"]) == 1
+        assert re.fullmatch(r".*needs pygfx, .*vkchi\[ggui\].*\n", capsys.readouterr().err)
+    finally:
+        require.cache_clear()
+        sys.modules.pop("stage", None)
+        forget_examples()
 
 
 def test_running_one(tmp_path: Path, capsys, own_runtime: None) -> None:
@@ -31,10 +61,37 @@ def test_running_one(tmp_path: Path, capsys, own_runtime: None) -> None:
     assert "game of life: 2 frames" in capsys.readouterr().out
     assert len(list((tmp_path / "life" / "frames").glob("*.png"))) == 2
     assert sys.path == before and sys.argv is argv
-    sys.modules.pop("viewer")
+    forget_examples()
+
+
+def test_running_one_that_learns(tmp_path: Path, capsys, own_runtime: None) -> None:
+    pytest.importorskip("PIL")
+    arguments = ["--rounds", "2", "--headless", "--frames", "2", "--save", str(tmp_path / "film")]
+    assert main(["volume", *arguments]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"volume rendering: loss [\d.]+ -> [\d.]+ in 2 rounds", said)
+    assert len(list((tmp_path / "film" / "frames").glob("*.png"))) == 2
+    forget_examples()
+
+
+def test_one_that_does_not_reach_its_loss(capsys, own_runtime, load, monkeypatch) -> None:
+    learning, volume = load("learning"), load("volume")
+    monkeypatch.setattr(sys, "argv", ["volume.py", "--headless", "--frames", "1"])
+    with pytest.raises(SystemExit, match="the loss stays above 1e-09"):
+        learning.run(lambda: volume.Volume(12), "clouds", 96, rounds=2, goal=1e-9)
+
+
+def test_what_an_example_that_prints_makes_of_the_options(tmp_path: Path, capsys) -> None:
+    poisson, life = (list_examples()[name] for name in ("poisson", "game_of_life"))
+    given = ["--headless", "--frames", "2", "--other", "3"]
+    assert arguments_for(poisson, given) == ["--other", "3"]
+    assert arguments_for(life, given) == given
+    assert capsys.readouterr().err == ""
+    assert arguments_for(poisson, ["--save", "out"]) == []
+    assert "poisson prints" in capsys.readouterr().err
 
 
 def test_a_wrong_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["game_of_life", "--frames", "many"]) == 2
     assert "invalid int value" in capsys.readouterr().err
-    sys.modules.pop("viewer")
+    forget_examples()

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 import vkchi as ti
-
-FOLDER = Path(__file__).parents[3] / "examples"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
-Load = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Imports an example; what it imports of its own folder is forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for name in NAMES:
-        sys.modules.pop(name, None)
+from tests.e2e.gui.conftest import Load
 
 
 def draw(simulation, res) -> np.ndarray:
@@ -232,3 +217,72 @@ def test_a_demo_without_a_screen(
     load("viewer").run(lambda: load("game_of_life").Life(16, 32), "life", res=32)
     assert "wrote out/life/life.gif" in capsys.readouterr().out
     assert (tmp_path / "out" / "life" / "life.gif").exists()
+
+
+def test_forces_from_an_energy(load: Load) -> None:
+    gravity = load("ad_gravity").Gravity(5)
+    before = gravity.energy()
+    for _ in range(5):
+        gravity.step()
+    assert gravity.energy() == pytest.approx(before, rel=5e-3)
+    x = gravity.x.to_numpy().astype(np.float64)
+    d = x[:, None] - x
+    cubed = (np.sqrt((d**2).sum(-1) + 1e-3)) ** 3
+    wanted = (d / cubed[..., None]).sum(1)
+    np.testing.assert_allclose(gravity.x.grad.to_numpy(), wanted, rtol=1e-3, atol=1e-3)
+    assert (draw(gravity, 96) > 0.5).any()
+
+
+def test_finite_elements_keep_their_energy(load: Load) -> None:
+    beam = load("fem").Beam(8, 3)
+    np.testing.assert_allclose(beam.x.grad.to_numpy()[:, 0], 0, atol=1e-3)  # at rest
+    weight = beam.x.grad.to_numpy()[:, 1]
+    assert weight.mean() == pytest.approx(beam.mass * 3.0, rel=1e-2)
+    before, place = beam.total_energy(), beam.x.to_numpy()
+    energies = []
+    for _ in range(12):
+        beam.step()
+        energies.append(beam.total_energy())
+    moved = beam.x.to_numpy() - place
+    assert moved[-1, 1] < -0.005 and not moved[0].any()
+    assert max(abs(e - before) for e in energies) < 0.01 * abs(before)
+    assert len(np.unique(draw(beam, 96).reshape(-1, 3), axis=0)) > 4
+
+
+def test_conjugate_gradients(load: Load) -> None:
+    plate = load("conjugate_gradient").Plate(24)
+    lefts = []
+    while plate.left[None] > 1e-14 and plate.steps < 300:
+        plate.step()
+        lefts.append(plate.left[None])
+    assert plate.steps < 300 and plate.check() < 1e-6
+    u, k = plate.u.to_numpy().astype(np.float64), plate.conducts.to_numpy().astype(np.float64)
+    rim = 2 * sum((k * u)[edge].sum() for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]))
+    assert rim == pytest.approx(plate.b.to_numpy().sum(), rel=1e-4)  # what comes in goes out
+    assert u.min() > 0 and draw(plate, 96).max() > 0.5
+
+
+def test_sorting(load: Load) -> None:
+    sorting = load("sorting").Sorting(6)
+    before = sorting.values.to_numpy()
+    for _ in range(6 * 7 // 2):
+        sorting.step()
+    assert (np.diff(before) < 0).any()
+    np.testing.assert_array_equal(sorting.values.to_numpy(), np.sort(before))
+    image = draw(sorting, (512, 256))
+    assert (image[-8, :240] > 0.5).any(1).all() and not (image[8, 20:] > 0.5).any()
+
+
+def test_reductions(load: Load) -> None:
+    picture = load("reductions").Picture(64)
+    picture.step()
+    dim = picture.dim.to_numpy().astype(np.float64)
+    assert picture.mean[None] == pytest.approx(dim.mean(), rel=1e-5)
+    assert picture.variance[None] == pytest.approx(dim.var(), rel=1e-4)
+    assert (picture.least[None], picture.most[None]) == (dim.min(), dim.max())
+    counts = np.bincount((dim * 128).astype(int).reshape(-1), minlength=128)
+    assert abs(picture.counts.to_numpy() - counts).sum() <= 4  # at the bins' ends
+    assert picture.counts.to_numpy().sum() == 64 * 64
+    clear = picture.clear.to_numpy()
+    assert dim.std() < 0.06 and clear.std() == pytest.approx(12**-0.5, rel=0.05)  # even
+    assert draw(picture, (128, 64)).max() > 0.9

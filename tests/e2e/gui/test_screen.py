@@ -4,10 +4,8 @@ server shows what was drawn. Skipped where Xvfb or xdotool is not installed."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -54,24 +52,6 @@ cursor 0.2525 0.7950
 pixels (255, 128, 0) (32, 64, 96)
 interrupted
 """
-
-
-@pytest.fixture
-def display() -> Iterator[str]:
-    """The name of an X server that lasts as long as the test."""
-    if not (shutil.which("Xvfb") and shutil.which("xdotool")):
-        pytest.skip("Xvfb or xdotool is not installed")
-    reading, writing = os.pipe()
-    server = subprocess.Popen(
-        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "640x480x24"],
-        pass_fds=[writing], stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        number = pipe.readline().strip()
-    yield f":{number}"
-    server.terminate()
-    server.wait()
 
 
 def test_a_window_on_an_x_server(display: str) -> None:

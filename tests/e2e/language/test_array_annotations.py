@@ -115,3 +115,21 @@ def test_kinds_of_one_argument_are_compiled_apart():
     for dtype in (np.float32, np.int32, np.uint32):
         x = np.full(3, 7, dtype)
         assert first(x) == 7
+
+
+def test_element_shape_is_called_in_kernels() -> None:
+    @ti.func
+    def kind(x: ti.template()):
+        r = 0
+        if ti.static(x.element_shape() == []):
+            r = 1
+        if ti.static(x.element_shape() == [2, 2]):
+            r = 4
+        return r + ti.static(len(x.element_shape()))
+
+    @ti.kernel
+    def run(x: ti.types.ndarray()) -> ti.i32:
+        return kind(x)
+
+    arrays = ti.ndarray(ti.f32, 4), ti.ndarray(ti.math.vec3, 4), ti.ndarray(ti.math.mat2, 4)
+    assert [run(x) for x in arrays] == [1, 1, 6]

@@ -437,3 +437,97 @@ def test_block_dim_fn() -> None:
 
     with pytest.raises(ti.TaichiCompilationError):
         k()
+
+
+def test_variables_that_loops_at_the_top_assign() -> None:
+    """Iterations come in order where each goes on from what the one before left."""
+
+    @ti.kernel
+    def fibonacci(n: ti.i32) -> ti.i32:
+        a, b = 0, 1
+        for _ in range(n):
+            a, b = b, a + b
+        return a
+
+    @ti.kernel
+    def shuffled(seed: ti.u32) -> ti.u32:
+        s = seed
+        for _ in range(10):
+            s = shift(s)
+        return s
+
+    @ti.kernel
+    def by_reference(n: ti.i32) -> ti.i32:
+        s = ti.Vector([1, 2])
+        for i in range(n):
+            double(s, i)
+        return s[0] * 1000 + s[1]
+
+    @ti.kernel
+    def greatest(n: ti.i32) -> ti.types.vector(3, ti.i32):
+        best, at, is_there = -1, -1, 0
+        for i in range(n):
+            if i * 37 % 101 > best:
+                best = i * 37 % 101
+                at = i
+        for i in range(n):
+            if i * 37 % 101 == 100:
+                is_there = 1
+        return ti.Vector([best, at, is_there])
+
+    check([fibonacci(n) for n in (0, 1, 10, 40)], [0, 1, 55, 102334155])
+    check(shuffled(12345), 2188185676)
+    check(by_reference(5), 32034)
+    check(greatest(101), [100, 30, 1])
+
+
+@ti.func
+def shift(s):
+    s ^= s << 13
+    s ^= s >> 17
+    s ^= s << 5
+    return s
+
+
+@ti.func
+def double(v: ti.template(), i):
+    v[0] = v[0] * 2
+    v[1] = v[1] * 2 - i % 2 * 3
+
+
+@pytest.mark.ours("variables-in-order", run=False)
+def test_variables_of_many_iterations() -> None:
+    @ti.kernel
+    def run(n: ti.i32) -> ti.i32:
+        h = 17
+        for i in range(n):
+            h = (h ^ i) * 31 + i
+        return h
+
+    h = 17
+    for i in range(20000):
+        h = ((h ^ i) * 31 + i + 2**31) % 2**32 - 2**31
+    check(run(20000), h)
+
+
+def test_variables_that_iterations_assign_before_they_read_them() -> None:
+    x, y = ti.field(ti.f32, 5000), ti.field(ti.f32, 5000)
+
+    @ti.kernel
+    def run():
+        t = 0.0
+        v = ti.Vector([0.0, 0.0])
+        for i in x:
+            t = i * 2.0
+            v = ti.Vector([t, 1.0])
+            v[1] = v[1] + t
+            for k in range(3):
+                t += k
+            x[i] = t
+            y[i] = v.sum()
+        u = 5.0
+        x[0] += u
+
+    run()
+    check(x, [8.0, *(2.0 * i + 3 for i in range(1, 5000))])
+    check(y, [4.0 * i + 1 for i in range(5000)])

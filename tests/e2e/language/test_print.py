@@ -296,6 +296,29 @@ def test_format_method(said: Said) -> None:
     assert said() == expected
 
 
+def test_formats_of_c(said: Said) -> None:
+    """What Python's formats lack, as printf has it."""
+
+    @ti.kernel
+    def run(x: ti.f32, n: ti.i32, u: ti.u32):
+        print(f"{n:.2d}|{n:i}|{n:.4i}|{n:ld}|{-n:.3d}|{3:.2d}|{u:u}|{u:.3u}")
+        print(f"{x:lf}|{x:.2lf}|{x:8.3lf}")
+        print("{:.2d} {:.3d}".format(n, ti.Vector([n, 2])))
+
+    run(1.5, 7, 9)
+    assert said() == ("07|7|0007|7|-007|03|9|009\n1.500000|1.50|   1.500\n07 [007, 002]\n")
+
+
+@pytest.mark.parametrize("text", ["{:d}", "{:.2d}", "{:i}", "{:u}"])
+def test_formats_of_integers_refuse_floats(text: str) -> None:
+    @ti.kernel
+    def run(x: ti.f32):
+        print(text.format(x))
+
+    with pytest.raises(ti.TaichiTypeError):
+        run(1.0)
+
+
 @pytest.mark.ours("print-formats")
 def test_every_format_of_python(said: Said) -> None:
     @ti.kernel

@@ -327,6 +327,108 @@ def test_recursion_in_several_places() -> None:
     check(moves[None], 7)
 
 
+def test_recursion_in_several_places_goes_deep() -> None:
+    @ti.real_func
+    def fib(n: ti.i32) -> ti.i32:
+        if n < 2:
+            return n
+        return fib(n - 1) + fib(n - 2)
+
+    @ti.real_func
+    def ackermann(m: ti.i32, n: ti.i32) -> ti.i32:
+        if m == 0:
+            return n + 1
+        if n == 0:
+            return ackermann(m - 1, 1)
+        return ackermann(m - 1, ackermann(m, n - 1))
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.types.vector(2, ti.i32):
+        return ti.Vector([fib(n), ackermann(3, 2)])
+
+    check(k(16), [987, 29])
+
+
+def test_a_tree_that_stands_in_fields() -> None:
+    """In a parallel loop, with a result that is kept in a variable, and a field as an argument."""
+    left, right = ti.field(ti.i32, 63), ti.field(ti.i32, 63)
+    weight, total = ti.field(ti.f32, 63), ti.field(ti.f32, 63)
+    for i in range(63):
+        left[i], right[i] = (2 * i + 1, 2 * i + 2) if i < 31 else (-1, -1)
+        weight[i] = i
+
+    @ti.real_func
+    def add_up(i: ti.i32, weight: ti.template()) -> ti.f32:
+        """What a node and all below it weigh."""
+        s = 0.0
+        if i >= 0:
+            s = weight[i]
+            s += add_up(left[i], weight)
+            s += add_up(right[i], weight)
+        return s
+
+    @ti.kernel
+    def run():
+        for i in total:
+            total[i] = add_up(i, weight)
+
+    run()
+    want = [0.0] * 127
+    for i in reversed(range(63)):
+        want[i] = i + want[2 * i + 1] + want[2 * i + 2]
+    check(total, want[:63])
+
+
+def test_recursion_in_conditions_and_choices() -> None:
+    @ti.real_func
+    def f(n: ti.i32, w: ti.f32) -> ti.f32:
+        if n <= 0:
+            return w
+        a = w + 1 if n % 2 == 0 else w - 1
+        for j in range(3):
+            a += j * 0.25
+        if f(n - 1, a * 0.5) > 3.0:
+            b = f(n - 2, a)
+            return b + 1.0
+        elif a > 2:
+            return ti.abs(f(n - 3, a * 0.25)) * 2
+        return a if n < 3 else (w if n == 4 else f(n - 2, a * 0.125))
+
+    def g(n: int, w: float) -> float:
+        if n <= 0:
+            return w
+        a = (w + 1 if n % 2 == 0 else w - 1) + 0.75
+        if g(n - 1, a * 0.5) > 3.0:
+            return g(n - 2, a) + 1.0
+        if a > 2:
+            return abs(g(n - 3, a * 0.25)) * 2
+        return a if n < 3 else (w if n == 4 else g(n - 2, a * 0.125))
+
+    @ti.kernel
+    def k(n: ti.i32, w: ti.f32) -> ti.f32:
+        return f(n, w)
+
+    for n in range(9):
+        check([k(n, w) for w in (0.125, -2.0, 5.0)], [g(n, w) for w in (0.125, -2.0, 5.0)])
+
+
+@pytest.mark.ours("runtime-recursion", run=False)
+def test_a_stack_that_is_full() -> None:
+    @ti.real_func
+    def fib(n: ti.i32) -> ti.i32:
+        if n < 2:
+            return n
+        return fib(n - 1) + fib(n - 2)
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        return fib(n)
+
+    with pytest.raises(ti.TaichiAssertionError, match="calls itself more than 64 times"):
+        k(100)
+    check(k(10), 55)
+
+
 @pytest.mark.ours("runtime-recursion", run=False)
 def test_recursion_by_way_of_another_function_in_several_places() -> None:
     """Each of the copies has two more: 2 ** 128 of them."""

@@ -140,6 +140,24 @@ def test_extensions_that_are_not_there() -> None:
         assert not ti.is_extension_supported(ti.cpu, getattr(ti.extension, name))
 
 
+@pytest.mark.ours("bit-cast")
+def test_bit_casts_keep_the_width() -> None:
+    @ti.kernel
+    def bits() -> ti.i64:
+        return ti.bit_cast(ti.f32(1.0), ti.i64)
+
+    with pytest.raises(ti.TaichiTypeError, match="same width"):
+        bits()
+
+
+@pytest.mark.ours("from-numpy-width", run=False)
+def test_vectors_from_arrays_of_another_width() -> None:
+    x = ti.Vector.field(3, ti.f32, 4)
+    for width in (2, 4):
+        with pytest.raises(ValueError, match="needed"):
+            x.from_numpy(np.ones((4, width), np.float32))
+
+
 @pytest.mark.ours("addresses")
 def test_addresses() -> None:
     with pytest.raises(AttributeError, match="addresses of a device's memory"):

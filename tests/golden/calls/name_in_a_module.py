@@ -1,3 +1,3 @@
-from vkchi.ui import Window
+from vkchi.types.quant import fixed
 
-Window("window", (640, 480))
+fixed(8)

@@ -1,0 +1,64 @@
+"""What the differentiable examples share: rounds of descent until a loss is reached, then a film.
+
+A problem is a simulation (`step()`, `draw(gui)`, see viewer.py) that also has `learn()`: one round,
+which gives its loss.
+
+    learning.run(Billiards, "billiards", res=512, rounds=60, goal=1e-3)
+
+    python examples/billiards.py [--rounds N] [--headless] [--frames N] [--save DIR] ...
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import viewer
+
+from vkchi.progress import track
+
+
+class Adam:
+    """Steps down the gradients of some fields. Source: Kingma and Ba, "Adam", 2014."""
+
+    def __init__(self, *fields, rate: float, decay=(0.9, 0.99)) -> None:
+        self.fields, self.rate, self.decay, self.rounds = fields, rate, decay, 0
+        self.moments = [[0.0, 0.0] for _ in fields]
+
+    def step(self) -> None:
+        self.rounds += 1
+        a, b = self.decay
+        for field, moments in zip(self.fields, self.moments, strict=True):
+            slope = field.grad.to_numpy()
+            moments[0] = a * moments[0] + (1 - a) * slope
+            moments[1] = b * moments[1] + (1 - b) * slope**2
+            way = moments[0] / (1 - a**self.rounds)
+            size = np.sqrt(moments[1] / (1 - b**self.rounds)) + 1e-12
+            field.from_numpy((field.to_numpy() - self.rate * way / size).astype(slope.dtype))
+
+
+def descend(problem, rounds: int, goal: float, title: str = "descending") -> list[float]:
+    """Rounds until the loss is at most `goal`, at most so many; the losses."""
+    losses = []
+    for _ in track(range(rounds), title):
+        losses.append(problem.learn())
+        if losses[-1] <= goal:
+            break
+    return losses
+
+
+def run(make, title: str, res, rounds: int, goal: float, background: int = 0x0) -> None:
+    """Make a problem, descend, say how far it came, and show what was learned. Ends with status 1
+    where the goal is not reached."""
+
+    def make_and_learn(options):
+        problem, begin = make(), time.perf_counter()
+        losses = descend(problem, options.rounds, goal, title)
+        seconds = time.perf_counter() - begin
+        print(f"{title}: loss {losses[0]:.3g} -> {losses[-1]:.3g} in {len(losses)} rounds, "
+              f"{seconds:.1f} s; wanted: {goal:g}")  # fmt: skip
+        if losses[-1] > goal and options.rounds >= rounds:
+            raise SystemExit(f"{title}: the loss stays above {goal:g}")
+        return problem
+
+    viewer.run(make_and_learn, title, res, background, rounds=rounds)

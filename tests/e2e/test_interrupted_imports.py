@@ -1,0 +1,65 @@
+"""Ctrl-C while numpy is imported because vkchi needs it: it arrives, and numpy works after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Children of a process that has loaded vkchi alone are interrupted at several moments of it.
+PROGRAM = """
+import os, signal, sys, time
+from vkchi.types.lazy_numpy import np
+
+def interrupted(after_s):
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        np.zeros(3)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+    from numpy.linalg import inv
+    assert inv(np.eye(2)).sum() == np.random.default_rng(1).random(2).size == 2
+
+assert "numpy" not in sys.modules
+child = os.fork()
+if not child:
+    began = time.perf_counter()
+    np.zeros(3)
+    os._exit(min(250, int(1000 * (time.perf_counter() - began))))
+most_s = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) / 1000
+for k in range(12):
+    child = os.fork()
+    if not child:
+        interrupted((k + 0.5) / 12 * most_s)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, (k, most_s, status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs processes that fork")
+def test_an_interrupt_while_numpy_is_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+MISSING = """
+from vkchi.interrupts.imports import import_whole, take_from
+for act in (lambda: import_whole("no_such_module"), lambda: take_from("numpy", "no_such_name")):
+    try:
+        act()
+    except (ModuleNotFoundError, AttributeError) as error:
+        print(type(error).__name__)
+"""
+
+
+def test_what_an_import_raises_is_raised_where_it_was_asked_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["ModuleNotFoundError", "AttributeError"], done.stderr

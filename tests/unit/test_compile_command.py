@@ -1,0 +1,277 @@
+"""`vkchi compile`: nothing runs, and devices that are only described are compiled for as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+from vkchi.__main__ import main
+from vkchi.cache import radv
+from vkchi.target.caps import Caps
+from vkchi.target.described import find_described, known_names, read_described
+
+Run = Callable[..., tuple[str, str]]
+Shaders = Callable[..., list[dict[str, Any]]]
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+import vkchi as ti
+ti.init(arch=ti.gpu)
+x = ti.field(ti.f32, 1024, needs_grad=True)
+loss = ti.field(ti.f32, (), needs_grad=True)
+x.fill(3)
+
+@ti.kernel
+def scale(a: ti.f32):
+    for i in x:
+        x[i] *= a
+
+@ti.kernel
+def total():
+    for i in x:
+        loss[None] += x[i] ** 2
+
+@ti.kernel
+def wide(y: ti.types.ndarray(ti.f64, 1)):
+    for i in y:
+        y[i] = ti.sqrt(y[i])
+
+@ti.kernel
+def step(y: ti.types.ndarray(), v: ti.types.vector(3, ti.f32), out: ti.template(), n: ti.i32):
+    for i, j in y:
+        out[i] = y[i, j] * v[0] + n
+
+@ti.data_oriented
+class Model:
+    k = 3
+
+    @ti.kernel
+    def move(self):
+        for i in x:
+            x[i] += self.k
+
+model = Model()
+scale(2.0)
+with ti.ad.Tape(loss):
+    total()
+print("x is", x[5], *sys.argv[1:])
+if __name__ == "__main__":
+    raise SystemExit("this ran")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs the command: what it prints, and says on stderr."""
+
+    def run_one(*words: str, status: int = 0) -> tuple[str, str]:
+        assert main(["compile", *words]) == status, capsys.readouterr()
+        found = capsys.readouterr()
+        return found.out, found.err
+
+    yield run_one
+    ti.reset()
+
+
+@pytest.fixture
+def shaders(run: Run) -> Shaders:
+    """What is said of the shaders that a command line compiles."""
+
+    def compiled(*words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(run(*words, "--json")[0])["shaders"]
+        return found
+
+    return compiled
+
+
+def test_what_a_file_calls_is_compiled_and_does_not_run(program: str, run: Run) -> None:
+    said, told = run(program, "--device", "apple-moltenvk", "--", "some", "words")
+    assert "x is 3.0 some words" in told  # fills are done, kernels are not
+    assert "scale.0" in said and "total.grad.0" in said and "this ran" not in said + told
+    assert "Apple M1" in said
+
+
+def test_one_kernel_and_what_is_derived_of_it(program: str, shaders: Shaders) -> None:
+    names = [row["name"] for row in shaders(f"{program}:total", "--device", "mali-valhall")]
+    assert {name.partition(".")[0] for name in names} == {"total"} and "total.grad.0" in names
+
+
+def test_arguments(program: str, shaders: Shaders, run: Run) -> None:
+    words = (f"{program}:step", "--device", "intel-xe")
+    (row,) = shaders(*words, "--arg", "y=f32[?,64]", "--arg", "out=x")
+    assert row["name"] == "step.0"
+    assert "nothing says what `y` is: --arg y=" in run(*words, status=1)[1]
+    assert "has no argument z" in run(*words, "--arg", "z=1", status=1)[1]
+    assert "--arg is NAME=VALUE" in run(*words, "--arg", "z", status=2)[1]
+
+
+def test_methods(program: str, shaders: Shaders, run: Run) -> None:
+    assert shaders(f"{program}:model.move", "--device", "navi21")
+    assert "as in obj.step" in run(f"{program}:Model.move", status=1)[1]
+    assert "there is no 'fly'" in run(f"{program}:model.fly", status=1)[1]
+    assert "nothing called 'nothing'" in run(f"{program}:nothing", status=1)[1]
+
+
+def test_what_a_device_lacks(program: str, run: Run) -> None:
+    _, told = run(f"{program}:wide", "--device", "mali-valhall", status=1)
+    assert "Arm Mali" in told and "f64" in told
+
+
+def test_code_follows_capabilities(
+    program: str, tmp_path: Path, shaders: Shaders, run: Run
+) -> None:
+    """The same kernel, with atomics on floats and without."""
+    fast = tmp_path / "fast.json"
+    fast.write_text('{"name": "My card", "caps": {"f32_atomic_add": true}}')
+    assert "f32_atomic_add" in shaders(f"{program}:total", "--device", str(fast))[0]["needs"]
+    assert not shaders(f"{program}:total", "--device", "smallest")[0]["needs"]
+    assert "My card" in run(program, "--device", str(fast))[0]
+
+
+def test_a_device_that_is_here(program: str, run: Run) -> None:
+    assert "scale.0" in run(program)[0]
+    assert "no Vulkan device matches 'zzz'" in run(program, "--device", "zzz", status=1)[1]
+
+
+def test_wrong_command_lines(program: str, tmp_path: Path, run: Run) -> None:
+    run(program, "--colour", status=2)
+    assert "there is no file" in run("nowhere.py:step", status=1)[1]
+    bad = tmp_path / "bad.py"
+    bad.write_text("import vkchi as ti\n1 / 0\n")
+    assert "failed while it was imported: division by zero" in run(str(bad), status=1)[1]
+    assert run("--list")[0].split() == known_names()
+
+
+def test_modules_are_written(program: str, tmp_path: Path, run: Run) -> None:
+    run(program, "--device", "navi31", "--spv", str(tmp_path / "spv"))
+    assert (tmp_path / "spv" / "0.scale.0.spv").read_bytes()[:4] == b"\x03\x02\x23\x07"
+
+
+def test_folders_that_cannot_be_written(program: str, tmp_path: Path, run: Run) -> None:
+    said = run(program, "--device", "navi31", "--spv", str(tmp_path / "program.py"), status=1)[1]
+    assert "program.py" in said and "standard output" not in said
+
+
+@pytest.mark.parametrize("text", ["f32[a]", "f32[-1]", "f32[1.5]", "f32x3x3x3[3]", "f32[²]"])
+def test_arrays_that_are_none(text: str, program: str, run: Run) -> None:
+    at = f"{program}:step", "--device", "navi31", "--arg", f"y={text}"
+    assert f"{text!r} is no array: f32[64,64]" in run(*at, status=1)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("no json", "Expecting value"),
+        ("[]", 'it has no "caps"'),
+        ('{"caps": {"float63": true}}', "no capability is called 'float63'"),
+        ('{"caps": {"float64": 1}}', "float64 is 1, and should be like False"),
+        ('{"caps": {"subgroup_size": 0}}', "subgroup_size is 0"),
+        ('{"caps": {"workgroup_size": [1, 2]}}', "workgroup_size is (1, 2)"),
+        ('{"name": 3, "caps": {}}', "name is a text, not 3"),
+    ],
+)
+def test_files_that_describe_no_device(
+    text: str, fault: str, program: str, tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(text)
+    with pytest.raises(ValueError) as told:
+        read_described(str(path))
+    assert fault in str(told.value)
+    if text == "[]":
+        assert fault in run(program, "--device", str(path), status=2)[1]
+
+
+def test_descriptions_that_come_with_vkchi() -> None:
+    found = {name: find_described(name) for name in known_names()}
+    assert {"navi31", "mali-valhall", "intel-xe", "apple-moltenvk", "smallest"} <= found.keys()
+    assert all(d is not None and d.name and d.source for d in found.values())
+    smallest = found["smallest"]
+    assert smallest is not None and smallest.caps == Caps()
+
+
+# --- another vendor's compiler -------------------------------------------------------------------
+
+needs_radv = pytest.mark.skipif(
+    not radv.find_driver(), reason="Mesa's RADV is not here (mesa-vulkan-drivers)"
+)
+
+
+@needs_radv
+def test_statistics_of_amd(program: str, shaders: Shaders, run: Run) -> None:
+    (row, *_) = shaders(f"{program}:scale", "--device", "navi31", "--isa")
+    assert row["common"]["registers"] > 0 and row["common"]["spills"] == 0
+    assert row["common"]["code bytes"] > 0 and row["statistics"]["SGPRs"] > 0
+    assert "s_endpgm" in row["isa"] and row["subgroup"] in (32, 64)
+    assert "spills 0" in run(f"{program}:scale", "--device", "polaris10")[0]
+
+
+@needs_radv
+def test_an_unknown_family(program: str, tmp_path: Path, run: Run) -> None:
+    odd = tmp_path / "odd.json"
+    odd.write_text('{"radv": "navi99", "caps": {}}')
+    assert "no family 'navi99'" in run(program, "--device", str(odd), status=1)[1]
+
+
+@needs_radv
+def test_any_family_that_radv_knows(program: str, run: Run) -> None:
+    assert "AMD vega10, 0 refused" in run(f"{program}:scale", "--device", "radv:vega10")[0]
+    assert "no family 'navi99'" in run(program, "--device", "radv:navi99", status=2)[1]
+    told = radv.read_caps("navi31")
+    known = find_described("navi31")
+    assert known is not None and told.subgroup_size == known.caps.subgroup_size
+    assert told.float64 and told.f32_atomic_add and not told.f64_atomic_add
+
+
+@needs_radv
+def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process ends at the second of three shaders; what came before and after counts."""
+    found = find_described("navi31")
+    assert found is not None
+    calls = []
+
+    def one_by_one(around: Any, shaders: Any, caps: Any) -> tuple[list[radv.Outcome], int, str]:
+        calls.append(len(shaders))
+        return [radv.Outcome(())], -11 if len(shaders) > 1 else 0, ""
+
+    monkeypatch.setattr(radv, "_compile_from", one_by_one)
+    outcomes = radv.compile_all("navi31", [None] * 3, found.caps)  # type: ignore[list-item]
+    assert calls == [3, 1] and [o.error for o in outcomes] == [
+        "", "the driver's compiler crashed (status -11)", "",
+    ]  # fmt: skip
+
+
+def test_a_compiler_that_is_killed_while_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = '{"executables": [], "error": ""}\n{"executables": [["comp'
+    monkeypatch.setattr(radv, "find_driver", lambda: "radv.json")
+    monkeypatch.setattr(radv.subprocess, "run", lambda *_, **__: CompletedProcess([], -9, told, ""))
+    end, rows, _ = radv._run({}, [])
+    assert (end, rows) == (-9, [{"executables": [], "error": ""}])
+
+
+@needs_radv
+def test_amd_takes_all_benchmark_programs(run: Run) -> None:
+    said, told = run(
+        str(ROOT / "benchmarks" / "programs.py"), "--device", "navi31", "--json",
+        "--", "vkchi", "vulkan",
+    )  # fmt: skip
+    found = json.loads(said)["shaders"]
+    assert len(found) > 40 and not any("error" in row for row in found)
+    assert all(row["common"]["spills"] == 0 for row in found)
+    figures = json.loads(told.strip().splitlines()[-1])
+    failures = {k: v for k, v in figures.items() if isinstance(v, str)}
+    # nothing ran, so results are wrong; nothing else may be
+    assert all(v.startswith("AssertionError") for v in failures.values()), failures

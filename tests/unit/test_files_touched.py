@@ -1,0 +1,132 @@
+"""How many files know of one op, one atomic, one layout: what `docs/design.md` counts.
+
+Lists that `pytest --bless` writes are not counted (`test_public_names`), nor are formulas that
+stand in for ops on devices without them.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import vkchi
+from tests.unit.test_layers import MODULES, read_imports
+from vkchi.analysis.dataflow import closure
+
+ROOT = Path(vkchi.__file__).parent
+WRITTEN = {"names", "__init__", "lang/math"}
+STAND_INS = {"passes/f32_math", "passes/f64_math"}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of ours, by its path."""
+    return {
+        str(path.relative_to(ROOT).with_suffix("")): ast.parse(path.read_text())
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
+def names(tree: ast.Module) -> set[str]:
+    """What a module names: strings, functions, what it assigns."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def files_of(name: str) -> set[str]:
+    """The files in which somebody wrote a name."""
+    found = {path for path, tree in trees().items() if name in names(tree)}
+    return found - WRITTEN - STAND_INS
+
+
+@pytest.mark.parametrize("op", ["tan", "asin", "acos", "atan", "sinh", "cosh"])
+def test_an_elementwise_op_is_known_to_four_files(op: str) -> None:
+    assert files_of(op) == {"ir/ops", "spirv/arith", "autodiff/rules", "lang/elementwise"}
+
+
+@pytest.mark.parametrize("op", ["atomic_and", "atomic_xor"])
+def test_an_atomic_is_known_to_four_files(op: str) -> None:
+    """The fourth gives it an operator (`^=`)."""
+    assert files_of(op) == {
+        "ir/memory_ops", "spirv/atomics", "lang/atomics", "frontend/assign",
+    }  # fmt: skip
+
+
+def looks_inside(node: ast.AST) -> bool:
+    """Whether an expression reads the terms or the components of a layout."""
+    if isinstance(node, ast.Name | ast.alias):
+        return (node.id if isinstance(node, ast.Name) else node.name) == "AxisTerm"
+    if not isinstance(node, ast.Attribute) or node.attr not in ("axes", "components"):
+        return False
+    owner = node.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+    return name == "layout"
+
+
+def test_layouts_are_looked_into_where_they_are_made_and_used() -> None:
+    """Passes and fields beyond these see ops, extents and origins only."""
+    found = {path for path, tree in trees().items() if any(map(looks_inside, ast.walk(tree)))}
+    assert found - {"types/__init__", "types/layout"} == {
+        "ir/literal", "ir/memory", "ir/verify",  # text, interpreter, contract
+        "passes/layouts",  # addresses
+        "passes/axis_order",  # how an array's blocks are gone through
+        "fields/cells", "fields/field", "fields/elements",  # made; components; Python
+    }  # fmt: skip
+
+
+def test_few_modules_stand_at_the_top() -> None:
+    """Beside `__init__` and `__main__`."""
+    top = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
+    assert len(top) <= 16, sorted(top)
+
+
+# Modules that import each other in a circle, if only inside functions: of one row of the layers.
+CIRCLES = {
+    frozenset(words.split())
+    for words in (
+        "types types.structs",
+        "devices reports.profiler runtime",
+        "interop.capsules interop.dlpack",
+        "interop.cuda.arrays interop.in_place ndarray",
+        "lang.differences lang.makers lang.matrix",
+        "kernel races.debug races.finder races.trials tape.calls tape.copies tape.escapes tape.log "
+        "tape.recompute_safety tape.variants",
+        "tape.gradcheck tape.tape",
+    )
+}
+
+
+def imports() -> dict[str, set[str]]:
+    """Which modules of ours each imports, anywhere in it."""
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        ours = [i.name for i in read_imports(module, path) if i.name.startswith("vkchi.")]
+        names = {name.removeprefix("vkchi.") for name in ours}
+        graph[module] = (names & MODULES.keys()) - {module}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The greatest groups of nodes of which each leads to all others."""
+    reach = {
+        node: closure(graph[node], lambda n: graph[n]) for node in graph
+    }  # fmt: skip
+    return {
+        frozenset(other for other in reach[node] if node in reach[other])
+        for node in graph
+        if node in reach[node]
+    }
+
+
+def test_circles_of_imports_are_few() -> None:
+    assert circles(imports()) <= CIRCLES

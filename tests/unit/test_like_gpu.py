@@ -1,0 +1,27 @@
+"""`pytest --like-gpu` takes devices for cards in all that capabilities say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import look_like_gpu
+from vkchi.passes.cost_model import is_processor
+from vkchi.target.caps import FULL, Caps
+from vkchi.tuples import NamedTuple
+from vkchi.vk import physical
+
+
+class Row(NamedTuple):
+    """What is read of a device, as far as it matters here."""
+
+    caps: Caps
+
+
+def test_a_processor_is_taken_for_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor: Any = lambda *args: Row(FULL._replace(subgroup_size=8))  # noqa: E731
+    monkeypatch.setattr(physical, "read_physical", processor)
+    look_like_gpu()
+    (row,) = physical.read_all(None, [0])  # type: ignore[arg-type]
+    assert not is_processor(row.caps)

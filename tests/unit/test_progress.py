@@ -1,0 +1,124 @@
+"""How far long work is: on terminals only, after a second, and drawn by whoever works."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from vkchi import progress
+from vkchi.progress import CLEAR, Bar, track
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """stderr, a terminal on which bars are drawn at once and always."""
+    there = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=there))
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "PAUSE_S", 0.0)
+    return there
+
+
+def lines(text: str) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in text.split(CLEAR)]
+
+
+@pytest.mark.parametrize("is_rich", [True, False])
+def test_a_bar_counts_and_goes(is_rich: bool, terminal: Terminal, monkeypatch) -> None:
+    if is_rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert list(track([10, 20, 30], "training")) == [10, 20, 30]
+    first, *shown, last = lines(terminal.getvalue())
+    assert first == last == "" and len(shown) == 3
+    for k, line in enumerate(shown, start=1):
+        assert line.startswith("training") and re.search(rf"\b{k}( of |/)3\b", line), line
+    assert "\n" not in terminal.getvalue()
+
+
+def test_of_bars_one_inside_another_the_outermost_is_seen(terminal: Terminal) -> None:
+    with Bar("outer") as outer:
+        for _ in track(range(5), "inner"):
+            pass
+        outer.advance()
+    with Bar("next") as after:
+        after.advance(7)
+    said = terminal.getvalue()
+    assert "outer" in said and "inner" not in said and re.search(r"next\D+7", said)
+
+
+def test_an_error_takes_the_bar_away(terminal: Terminal) -> None:
+    with pytest.raises(KeyboardInterrupt), Bar("work", 3) as bar:
+        bar.advance()
+        raise KeyboardInterrupt
+    assert terminal.getvalue().endswith(CLEAR)
+    abandoned = track(range(3), "work")
+    next(abandoned), next(abandoned)
+    del abandoned
+    with Bar("next") as bar:
+        bar.advance()
+    assert "next" in terminal.getvalue()
+
+
+def test_nothing_within_the_first_second(terminal: Terminal, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 1000.0)
+    list(track(range(3), "work"))
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_without_a_terminal_and_rich_is_not_loaded() -> None:
+    code = (
+        "import sys, vkchi.progress as p; p.PATIENCE_S = p.PAUSE_S = 0; n = len(sys.modules)\n"
+        "list(p.track(range(3), 'work')); print(len(sys.modules) - n, 'rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0 False\n", "")
+
+
+def test_nothing_on_a_terminal_that_cannot_clear_a_line(terminal: Terminal, monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    list(track(range(3), "work"))
+    assert terminal.getvalue() == ""
+
+
+def test_a_terminal_without_colours_and_with_few_characters(monkeypatch) -> None:
+    pytest.importorskip("rich")
+    there = SimpleNamespace(encoding="ascii")
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=there))
+    monkeypatch.setenv("NO_COLOR", "1")
+    line = progress.drawn_by_rich("work", 3)(2)
+    assert line.isascii() and "2/3" in line and "\x1b[3" not in line
+
+
+@pytest.mark.parametrize("stderr", ["none", "closed", "broken"])
+def test_a_stderr_that_is_gone(stderr: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: Terminal | None = None if stderr == "none" else Terminal()
+    if there and stderr == "closed":
+        there.close()
+    if there and stderr == "broken":
+        monkeypatch.setattr(there, "write", _broken)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=there))
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    assert list(track(range(2), "work")) == [0, 1]
+
+
+def _broken(text: str) -> None:
+    raise BrokenPipeError
+
+
+def test_no_thread_is_begun(terminal: Terminal) -> None:
+    before = threading.active_count()
+    for _ in track(range(2), "work"):
+        assert threading.active_count() == before

@@ -1,0 +1,50 @@
+"""What a loop's iterations mind: their order, their neighbours, the invocation that runs them.
+
+Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
+may happen. But some ops tell which invocation theirs is, wait for others, report to the host, or
+may end the invocation.
+
+Owns: these questions, for all that moves iterations about. Must not know: who asks.
+
+    >>> may_mix(loop)       # reports in its body
+    False
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.core import Op, Region, has_kind
+from vkchi.ir.ops import GROUPED, ORDERED, SYNCS, TIED, Trait, kinds_with
+
+_NUMBERED = GROUPED | {"thread_index"}
+_WAITING = SYNCS - kinds_with(Trait.WAITLESS)
+
+
+def keeps_order(body: Region) -> bool:
+    """Whether something in an iteration keeps its place among all that it does."""
+    return has_kind(body, ORDERED)
+
+
+def may_mix(loop: Op) -> bool:
+    """Whether one invocation may do several iterations, after each other or their ops side by side:
+    no workgroup is demanded, nothing keeps its place or asks which invocation it is in."""
+    return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
+
+
+def may_share_out(loop: Op) -> bool:
+    """Whether it does not matter which invocation runs which iteration."""
+    return loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)
+
+
+def is_numbered(loop: Op) -> bool:
+    """Whether iterations know their number, which says how the axes follow each other."""
+    return has_kind(loop.regions[0], TIED)
+
+
+def minds_neighbours(loop: Op) -> bool:
+    """Whether it matters which iterations run beside which."""
+    return has_kind(loop.regions[0], GROUPED | _WAITING)
+
+
+def is_tied(loop: Op) -> bool:
+    """Whether it matters which invocation runs an iteration, and what else that runs."""
+    return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)

@@ -1,0 +1,266 @@
+"""An entry for people: source, IR and SPIR-V, each line with the lines of source it is made of.
+
+Owns: finding that out. The IR of an entry has spans; which instruction is of which op is found by
+compiling that IR once more and noting it, and is taken only where that gives the very words of the
+entry. Must not know: how any of it is shown.
+
+    linked = link(header, body)
+    linked.ir[3].refs       # ("0:2",): line 2 of the first source; then those of calls around
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vkchi.cache.codec import Malformed, decode
+from vkchi.cache.said import without_comments
+from vkchi.errors import VkchiError
+from vkchi.ir.core import Func, Op, Region
+from vkchi.ir.text import func_of
+from vkchi.passes.map_grid import plan_grid
+from vkchi.passes.pipeline import lower, optimise
+from vkchi.span import PACKAGE, Span
+from vkchi.spirv.disasm import disassemble, instructions
+from vkchi.spirv.dispatch import emit
+from vkchi.spirv.emitter import Emitter
+from vkchi.target.artifact import Artifact, IrText
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.target.shader import Shader
+from vkchi.tuples import NamedTuple
+
+AROUND = 2  # lines of a file that are shown before and after those that are meant
+APART = 20  # lines between parts of a file that are shown as one
+OWN_FILE = "<vkchi>"
+
+
+class Line(NamedTuple):
+    """A line of text, and the lines of source that it is of: the innermost first."""
+
+    text: str
+    refs: tuple[str, ...] = ()
+
+
+class Part(NamedTuple):
+    """A piece of text with a title."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+class Linked(NamedTuple):
+    """What an entry holds."""
+
+    sources: tuple[Part, ...]
+    ir: tuple[Line, ...]
+    shaders: tuple[Part, ...]
+    is_linked: bool  # whether instructions have lines of source
+
+
+Sources = Sequence[tuple[str, int, str]]  # file, first line, text
+
+
+def open_body(body: bytes) -> tuple[Artifact, Sources]:
+    """The artifact of a body, be it a kernel's or that of shaders, and the sources in it. Raises
+    Malformed."""
+    found, sources = decode(body), ()
+    if type(found) is tuple and len(found) == 4:
+        found, sources = found[0], found[3]
+    if not isinstance(found, Artifact):
+        raise Malformed("no artifact")
+    return found, sources
+
+
+def link(header: Mapping[str, Any], body: bytes) -> Linked:
+    """What an entry holds, each line with its source. Raises Malformed."""
+    artifact, sources = open_body(body)
+    shaders = [d.shader for d in artifact.dispatches]
+    if artifact.ir is None:
+        parts = tuple(Part(s.name, plain_lines(s)) for s in shaders)
+        return Linked((), (), parts, is_linked=False)
+    places = Places(sources, artifact.ir.spans)
+    fn = func_of(artifact.ir)
+    spans = rebuilt(fn, header, shaders)
+    return Linked(
+        places.parts(),
+        tuple(ir_lines(artifact.ir, fn, places)),
+        tuple(Part(s.name, spirv_lines(s, found, places)) for s, found in zip(shaders, spans)),
+        is_linked=any(spans),
+    )
+
+
+# --- source --------------------------------------------------------------------------------------
+
+
+class Places:
+    """The sources of an entry, and which line of them a span is of."""
+
+    def __init__(self, sources: Sources, spans: Sequence[Span | None]) -> None:
+        self.is_kept = bool(sources)  # then spans count lines that are no comments
+        self._when = "" if sources else ", as it is now"
+        self.sources = list(sources) if sources else list(blocks_of(spans))
+
+    def refs(self, span: Span | None) -> tuple[str, ...]:
+        """The lines of a span and of the calls around it."""
+        found: list[str] = []
+        while span is not None:
+            ref = self._ref(span)
+            if ref and ref not in found:
+                found.append(ref)
+            span = span.caller
+        return tuple(found)
+
+    def _ref(self, span: Span) -> str:
+        if self.is_kept:  # by the number of a function, and lines from 0
+            return "" if span.file.startswith(OWN_FILE) else f"{span.file}:{span.line}"
+        for k, (file, first, text) in enumerate(self.sources):
+            if file == span.file and first <= span.line <= first + text.count("\n"):
+                return f"{k}:{span.line - first}"
+        return ""
+
+    def parts(self) -> tuple[Part, ...]:
+        """The sources, line by line."""
+        return tuple(
+            Part(f"{file}:{first}{self._when}", tuple(self._lines(k, whole)))
+            for k, (file, first, whole) in enumerate(self.sources)
+        )
+
+    def _lines(self, number: int, whole: str) -> Iterator[Line]:
+        lines = whole.rstrip().split("\n")
+        counted = without_comments(whole)[1] if self.is_kept else tuple(range(len(lines)))
+        places = {line: place for place, line in enumerate(counted)}
+        for k, text in enumerate(lines):
+            yield Line(text, (f"{number}:{places[k]}",) if k in places else ())
+
+
+def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
+    """The parts of the user's files that spans are of, as they stand there now."""
+    lines: dict[str, set[int]] = {}
+    for span in spans:
+        while span is not None:
+            if not span.file.startswith((PACKAGE, OWN_FILE)) and os.path.isfile(span.file):
+                lines.setdefault(span.file, set()).add(span.line)
+            span = span.caller
+    for file, numbers in lines.items():
+        whole = linecache.getlines(file)
+        first = last = 0
+        for number in [*sorted(numbers), len(whole) + 2 * APART]:
+            if last and number - last > APART:
+                begin = max(1, first - AROUND)
+                yield file, begin, "".join(whole[begin - 1 : last + AROUND])
+                first = 0
+            first, last = first or number, number
+
+
+# --- IR ------------------------------------------------------------------------------------------
+
+
+def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
+    """The lines of IR, as they are printed: a line for each op, and for regions lines between."""
+    spans: list[Span | None] = [fn.span]
+    spans += region_spans(fn.body, fn.span)
+    lines = text.text.rstrip("\n").split("\n")
+    spans += [fn.span] * (len(lines) - len(spans))
+    for line, span in zip(lines, spans):
+        yield Line(line, places.refs(span))
+
+
+def region_spans(region: Region, span: Span | None) -> Iterator[Span | None]:
+    """The spans of a region's lines."""
+    if region.params:
+        yield span
+    for op in region.ops:
+        yield op.span
+        for inner in op.regions:
+            yield from region_spans(inner, op.span)
+            yield op.span  # the brace
+
+
+# --- SPIR-V --------------------------------------------------------------------------------------
+
+
+class Noting(Emitter):
+    """Notes which words of the code are of which op."""
+
+    __slots__ = ("marks",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.marks: list[tuple[int, int, Span | None]] = []
+
+    def lower(self, ops: Sequence[Op]) -> None:
+        """Lower these ops into the code; inner ones are noted before those around."""
+        for op in ops:
+            start = len(self.code)
+            super().lower([op])
+            self.marks.append((start, len(self.code), op.span))
+
+
+Spans = dict[int, Span]  # by the number of a word, from the module's first
+
+
+def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> list[Spans]:
+    """The spans of each shader's words; none, where compiling gives other words than these."""
+    nothing: list[Spans] = [{} for _ in shaders]
+    try:
+        options, caps = setting_of(header)
+        found = [*compiled(fn, options, caps)]
+    except (VkchiError, ValueError, TypeError, KeyError):
+        return nothing
+    same = [shader.words for shader, _ in found] == [shader.words for shader in shaders]
+    return [spans for _, spans in found] if same else nothing
+
+
+def setting_of(header: Mapping[str, Any]) -> tuple[Options, Caps]:
+    """The options and capabilities that an entry's key says. Raises ValueError, TypeError,
+    KeyError."""
+    given: dict[str, dict[str, Any]] = {"option": {}, "device": {}}
+    for name, text in header["parts"].items():
+        kind, _, field = str(name).partition(" ")
+        if kind in given and not field.startswith("default_"):
+            given[kind][field] = ast.literal_eval(str(text))
+    return Options(**given["option"]), Caps(**given["device"])
+
+
+def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, Spans]]:
+    """What `compiler.build` makes of a Func, with the spans of words."""
+    program, _ = optimise(fn, caps, options)
+    for k, func in enumerate(program.funcs):
+        made: list[Noting] = []
+
+        def noting(*args: Any, made: list[Noting] = made, **more: Any) -> Noting:
+            made.append(Noting(*args, **more))
+            return made[0]
+
+        grid = plan_grid(func, caps)
+        shader = emit(
+            lower(func, caps), grid, caps, f"{fn.name}.{k}", exact=options.exact, emitter=noting
+        )
+        em = made[0]
+        first = len(shader.words) // 4 - 2 - len(em.code)  # behind it: OpReturn, OpFunctionEnd
+        spans: Spans = {}
+        for start, end, span in em.marks:
+            if span is not None:
+                for at in range(start, end):
+                    spans.setdefault(first + at, span)
+        yield shader, spans
+
+
+def spirv_lines(shader: Shader, spans: Spans, places: Places) -> tuple[Line, ...]:
+    """The lines of a module's text."""
+    head, *lines = disassemble(shader.words).rstrip("\n").split("\n")
+    words = list(memoryview(shader.words).cast("I"))
+    at, found = 5, [Line(head)]
+    for line, (_, operands) in zip(lines, instructions(words)):
+        found.append(Line(line, places.refs(spans.get(at))))
+        at += len(operands) + 1
+    return tuple(found)
+
+
+def plain_lines(shader: Shader) -> tuple[Line, ...]:
+    """The same of a module of which no more is known."""
+    return tuple(Line(text) for text in disassemble(shader.words).rstrip("\n").split("\n"))

@@ -1,0 +1,132 @@
+"""`vkchi cache ls`: the entries, a line each.
+
+Owns: which are shown, in which order, how. Must not know: typer, rich and the compiler, which take
+longer to load than a thousand entries to read.
+
+    $ vkchi cache ls 'step*' --sort hits
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.cache.folder import find_folder
+from vkchi.cache.store import Entry, Store
+
+VERB = "ls"
+SHORT = 12  # characters of a key that are shown
+COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "device", "place", "signature")
+SORTS: dict[str, Callable[[Entry], Any]] = {
+    "name": lambda e: (str(e.header.get("name", "")), e.key),
+    "size": lambda e: -e.size_bytes,
+    "hits": lambda e: -e.hits,
+    "age": lambda e: -e.written,
+    "used": lambda e: -e.used,
+}
+WITH_VALUE = ("--folder",)  # options that may stand before a verb, and take a word
+
+
+def verb_of(argv: Sequence[str]) -> str:
+    """The verb of a command line of `vkchi cache`; empty where there is none."""
+    words = iter(argv)
+    for word in words:
+        if word in WITH_VALUE:
+            next(words, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """List entries; `argv` is a command line of `vkchi cache` with this verb."""
+    try:
+        given = parser().parse_args(list(argv))
+    except SystemExit as e:  # argparse has said why
+        return e.code if isinstance(e.code, int) else 2
+    found = [e for e in Store(find_folder(given.folder or None)).entries() if is_meant(e, given)]
+    found.sort(key=SORTS[given.sort])
+    if given.as_json:
+        print(json.dumps([as_row(e) for e in found], indent=1))
+    else:
+        print_table(found, is_bold=given.color and is_terminal())
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be said."""
+    made = argparse.ArgumentParser(prog="vkchi cache ls", description="List entries.")
+    made.add_argument("--folder", default="", help="the folder, if not the usual one")
+    made.add_argument("--color", action=argparse.BooleanOptionalAction, default=True)
+    made.add_argument("verb", choices=[VERB], help=argparse.SUPPRESS)
+    made.add_argument("name", nargs="?", default="*", help="kernels; * and ? stand for any")
+    made.add_argument("--kind", default="", help="kernel, shaders or pipelines")
+    made.add_argument("--device", default="", help="of devices with this in their names")
+    made.add_argument("--sort", default="name", choices=list(SORTS))
+    made.add_argument("--json", action="store_true", dest="as_json", help="one JSON array")
+    return made
+
+
+def is_terminal() -> bool:
+    """Whether someone looks, and wants colours."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return False
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def is_meant(entry: Entry, given: argparse.Namespace) -> bool:
+    """Whether an entry is among those asked for."""
+    head = entry.header
+    is_of_kind = not given.kind or head.get("kind") == given.kind
+    is_there = given.device.lower() in str(head.get("device", "")).lower()
+    return is_of_kind and is_there and fnmatch.fnmatchcase(str(head.get("name", "")), given.name)
+
+
+def print_table(entries: Sequence[Entry], *, is_bold: bool) -> None:
+    """One line each, under a line that says what is what."""
+    rows = [COLUMNS, *map(row_of, entries)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    if is_bold:
+        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
+    print("\n".join(lines))
+
+
+def row_of(entry: Entry) -> tuple[str, ...]:
+    """An entry for the table."""
+    head = entry.header
+    kind, name, *rest = (
+        str(head.get(field) or "") for field in ("kind", "name", "device", "place", "signature")
+    )
+    numbers = (in_units(entry.size_bytes), str(entry.hits), in_time(time.time() - entry.written))
+    return (entry.key[:SHORT], kind, name, *numbers, *rest)
+
+
+def as_row(entry: Entry) -> dict[str, Any]:
+    """An entry for `--json`."""
+    own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
+    times = {"written": entry.written, "used": entry.used}
+    return {**entry.header, **own, **times}
+
+
+def in_units(size_bytes: int) -> str:
+    """A size for people."""
+    size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
+    unit = next(units)
+    while size >= 1024 and unit != "GiB":
+        size, unit = size / 1024, next(units)
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def in_time(seconds: float) -> str:
+    """A time for people."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,150 @@
+"""AMD's compiler in Mesa without a GPU: RADV with its null winsys offers a made-up device of a
+family (RADV_FORCE_FAMILY=navi31), on which pipelines compile and nothing runs.
+
+Owns: the process in which that device is the only one, and what it is told and tells. A process of
+its own: the loader reads its variables once, and a compiler that crashes takes nothing along. Must
+not know: kernels.
+
+    outcomes = compile_all("navi31", shaders)
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from vkchi.cache.codec import decode, encode
+from vkchi.errors import DeviceError
+from vkchi.span import PACKAGE
+from vkchi.target.caps import Caps
+from vkchi.target.shader import Shader
+from vkchi.tuples import NamedTuple
+from vkchi.vk.statistics import Executable
+
+MANIFESTS = ("/usr/share", "/usr/local/share", "/etc")
+DROPPED = ("VKCHI_DEVICE", "VK_INSTANCE_LAYERS", "VK_ICD_FILENAMES", "VKCHI_VALIDATE")
+UNKNOWN = "Unknown family"  # as RADV says before it aborts
+MISSING = "Mesa's RADV is not here: install mesa-vulkan-drivers (Debian, Ubuntu)"
+
+
+class Outcome(NamedTuple):
+    """What became of a shader: what the driver tells of it, or why it was refused."""
+
+    executables: tuple[Executable, ...]
+    error: str = ""
+
+
+def find_driver() -> str:
+    """The manifest of the driver; empty where there is none."""
+    folders = [os.path.join(root, "vulkan/icd.d/radeon_icd*.json") for root in MANIFESTS]
+    return next((path for pattern in folders for path in sorted(glob.glob(pattern))), "")
+
+
+def environment(family: str) -> dict[str, str]:
+    """The environment of a process whose only Vulkan device is a made-up one of this family. Raises
+    DeviceError where the driver is not here."""
+    driver = find_driver()
+    if not driver:
+        raise DeviceError(MISSING)
+    kept = {k: v for k, v in os.environ.items() if k not in DROPPED}
+    paths = [os.path.dirname(PACKAGE.rstrip(os.sep)), *filter(None, [kept.get("PYTHONPATH")])]
+    return {
+        **kept, "PYTHONPATH": os.pathsep.join(paths), "VK_DRIVER_FILES": driver,
+        "MESA_SHADER_CACHE_DISABLE": "1", "RADV_FORCE_FAMILY": family,
+    }  # fmt: skip
+
+
+def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Outcome]:
+    """What the family's compiler makes of shaders that were built for these capabilities. Raises
+    DeviceError where the driver is not here, or has no such family."""
+    around, found = environment(family), list[Outcome]()
+    while len(found) < len(shaders):
+        more, end, said = _compile_from(around, shaders[len(found) :], caps)
+        found += more
+        if not more and (end == NO_DEVICE or UNKNOWN in said):
+            raise DeviceError(unknown(family))
+        if len(found) < len(shaders):
+            found.append(Outcome((), f"the driver's compiler crashed (status {end})"))
+    return found
+
+
+def read_caps(family: str) -> Caps:
+    """What the driver says that the family can do. Raises DeviceError."""
+    end, rows, said = _run(environment(family), None)
+    if not rows:
+        raise DeviceError(unknown(family) if UNKNOWN in said or end == NO_DEVICE else said)
+    given: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in rows[0].items()}
+    return Caps(**given)
+
+
+def unknown(family: str) -> str:
+    """That there is no such family."""
+    return f"Mesa's RADV here knows no family {family!r}"
+
+
+def _compile_from(
+    around: dict[str, str], shaders: Sequence[Shader], caps: Caps
+) -> tuple[list[Outcome], int, str]:
+    """What came before the process ended, how it did, and what it said."""
+    sizes = [caps.subgroup_size if "subgroup_size" in s.needs else 0 for s in shaders]
+    texts = [base64.b64encode(encode(shader)).decode() for shader in shaders]
+    end, rows, said = _run(around, list(zip(texts, sizes)))
+    found = [Outcome(tuple(Executable(*e) for e in r["executables"]), r["error"]) for r in rows]
+    return found, end, said
+
+
+def _run(around: dict[str, str], work: Any) -> tuple[int, list[dict[str, Any]], str]:
+    """How the process ended, what it told, line by line, and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vkchi.cache.radv"], input=json.dumps(work),
+        capture_output=True, text=True, check=False, env=around,
+    )  # fmt: skip
+    lines = done.stdout.split("\n")[:-1]  # of one that was killed, the last may be cut short
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    return done.returncode, rows, done.stderr
+
+
+# --- in that process -----------------------------------------------------------------------------
+
+NO_DEVICE = 3
+
+
+def main() -> Iterator[str]:
+    """A line of JSON for each shader that standard input gives; where it gives none, one with the
+    device's capabilities."""
+    from vkchi.vk.instance import open_instance
+    from vkchi.vk.logical import open_logical
+    from vkchi.vk.physical import read_all
+    from vkchi.vk.pipeline import Pipelines
+    from vkchi.vk.raw import load_vulkan
+
+    work = json.load(sys.stdin)
+    try:
+        instance = open_instance(load_vulkan())
+        physical = read_all(instance.vk, instance.list_handles())[0]
+        pipelines = Pipelines(open_logical(instance.vk, physical))
+    except DeviceError:
+        os._exit(NO_DEVICE)
+    if work is None:
+        yield json.dumps(physical.caps._asdict())
+        return
+    for text, subgroup_size in work:
+        shader, error = decode(base64.b64decode(text)), ""
+        executables: tuple[Executable, ...] = ()
+        try:
+            executables = pipelines.explain(shader, subgroup_size)
+        except DeviceError as e:
+            error = str(e)
+        yield json.dumps({"executables": [list(e) for e in executables], "error": error})
+
+
+if __name__ == "__main__":
+    for line in main():
+        print(line, flush=True)
+    os._exit(0)  # the driver's own end has nothing to say

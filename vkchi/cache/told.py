@@ -1,0 +1,85 @@
+"""What drivers tell of an entry's machine code: asked when someone looks, and kept in the entry.
+
+Owns: which driver can be asked, when its answer is of that entry. Launches are not slowed: their
+pipelines are made without what drivers need for that. Must not know: how it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.cache.radv import Outcome, compile_all
+from vkchi.cache.store import Store
+from vkchi.errors import VkchiError
+from vkchi.target.artifact import Artifact
+from vkchi.target.caps import Caps
+from vkchi.target.described import find_described
+from vkchi.target.shader import Shader
+from vkchi.tuples import NamedTuple
+
+
+class Told(NamedTuple):
+    """What `driver` tells of the shaders of an entry; or `why` nothing is told."""
+
+    driver: str
+    outcomes: tuple[Outcome, ...]
+    why: str = ""
+
+    def as_header(self) -> dict[str, Any]:
+        """What is kept: texts are not."""
+        rows = [o.executables[-1].statistics if o.executables else {} for o in self.outcomes]
+        return {"driver": self.driver, "statistics": rows}
+
+
+def ask(store: Store, key: str, header: dict[str, Any], made: Artifact, device: str) -> Told:
+    """What the driver of a device tells: one that is here, by a part of its name (empty: any), or
+    one that is described. Kept in the entry. Raises VkchiError."""
+    shaders = [d.shader for d in made.dispatches]
+    parts = header.get("parts", {})
+    described = find_described(device) if device else None
+    if described is not None and described.radv:
+        fault = fault_of(parts, described.caps, described.name)
+        if fault:
+            return Told("", (), fault)
+        outcomes = compile_all(described.radv, shaders, described.caps)
+        told = Told(f"RADV, as for {described.radv}", tuple(outcomes))
+    elif described is not None:
+        return Told("", (), f"there is no compiler for {described.name} here")
+    else:
+        told = ask_here(parts, shaders, device)
+    if told.outcomes:
+        store.annotate(key, "driver", told.as_header())
+    return told
+
+
+def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> Told:
+    """What the driver of a device here tells. Raises DeviceError."""
+    from vkchi.devices import open_device  # not before it is asked
+    from vkchi.vk.pipeline import required_subgroup
+
+    opened = open_device(select=device or None)
+    try:
+        info, outcomes = opened.info, list[Outcome]()
+        fault = fault_of(parts, opened.caps, info.name)
+        if fault:
+            return Told("", (), fault)
+        for shader in shaders:
+            size = required_subgroup(shader, opened.caps, opened._logical.physical)
+            try:
+                outcomes.append(Outcome(opened.pipelines.explain(shader, size)))
+            except VkchiError as e:
+                outcomes.append(Outcome((), str(e)))
+        if not any(o.executables or o.error for o in outcomes):
+            return Told("", (), f"the driver of {info.name} tells nothing of its machine code")
+        return Told(f"{info.name}, {info.driver}", tuple(outcomes))
+    finally:
+        opened.close()
+
+
+def fault_of(parts: dict[str, str], caps: Caps, name: str) -> str:
+    """Why a driver is not asked: its device is not like that of the entry; empty if it is."""
+    mine = {f"device {field}": repr(value) for field, value in caps._asdict().items()}
+    if all(parts.get(field, text) == text for field, text in mine.items()):
+        return ""
+    return f"compiled for a device with other capabilities than {name} has: see --device"

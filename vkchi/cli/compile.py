@@ -1,0 +1,244 @@
+"""`vkchi compile`: kernels compiled for a device, which need not be here, and none of them run.
+
+Owns: the command line, what is shown. A file is imported (what stands under `if __name__ ==
+"__main__"` is not run); kernels that it calls meanwhile are compiled, and so is the one named.
+Exit status: 0; 1 where a kernel, or the driver's compiler, refuses; 2 for a wrong command line.
+
+    $ vkchi compile program.py:step --device navi31 --arg x=f32[64,64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.cache.radv import Outcome, compile_all, read_caps
+from vkchi.cli.noting import Noted, noting
+from vkchi.cli.samples import find_name, sample
+from vkchi.errors import ArgumentError, VkchiError
+from vkchi.kernel import BoundKernel, Kernel
+from vkchi.progress import track
+from vkchi.runtime import init
+from vkchi.signature import SelfParameter, read_parameters
+from vkchi.target.described import Described, find_described, known_names
+from vkchi.target.shader import Shader
+from vkchi.vk.pipeline import required_subgroup
+
+OK, REFUSED, WRONG = 0, 1, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compile what a command line names; the exit status."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    try:
+        given = parser().parse_args(argv[:at])
+        described = find_target(given.device)
+        values = dict(read_value(text) for text in given.arg)
+    except SystemExit as e:  # argparse has said why
+        return e.code if isinstance(e.code, int) else WRONG
+    except VkchiError as e:
+        print(e, file=sys.stderr)
+        return WRONG
+    if given.list:
+        print("\n".join(known_names()))
+        return OK
+    path, _, name = given.what.rpartition(":") if ".py:" in given.what else (given.what, "", "")
+    try:
+        with noting(described, "" if described else given.device) as noted:
+            compile_file(noted, path, name, values, argv[at + 1 :])
+            shaders = shaders_of(noted, name)
+            outcomes = explain(noted, shaders)
+        if given.spv:
+            write_modules(given.spv, shaders)
+    except (VkchiError, OSError) as e:
+        print(e, file=sys.stderr)
+        return REFUSED
+    return show(given, noted, shaders, outcomes)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be said."""
+    made = argparse.ArgumentParser(prog="vkchi compile", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("what", nargs="?", default="", help="FILE.py, FILE.py:kernel or :obj.method")
+    made.add_argument(
+        "--device", default="", help="a name of --list, a file, radv:FAMILY, or a device here"
+    )
+    made.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                      help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
+    made.add_argument("--isa", action="store_true", help="show the machine code")
+    made.add_argument("--spv", default="", metavar="FOLDER", help="write the SPIR-V there")
+    made.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
+    made.add_argument("--list", action="store_true", help="devices that are known by description")
+    return made
+
+
+def find_target(name: str) -> Described | None:
+    """The device of a description, or any of AMD's families as `radv:vega10`; None for one that is
+    here. Raises ArgumentError, DeviceError."""
+    kind, _, family = name.partition(":")
+    if kind == "radv" and family:
+        return Described(f"AMD {family}", read_caps(family), family)
+    return find_described(name)
+
+
+def read_value(text: str) -> tuple[str, str]:
+    """The name and the value of `--arg`. Raises ArgumentError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentError(f"--arg is NAME=VALUE, not {text!r}")
+    return name.strip(), value.strip()
+
+
+# --- compiling -----------------------------------------------------------------------------------
+
+
+def compile_file(
+    noted: Noted, path: str, name: str, values: dict[str, str], argv: Sequence[str]
+) -> None:
+    """Import a file, and compile one of its kernels, if one is named. Raises what vkchi raises,
+    OSError, ArgumentError."""
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path!r}: vkchi compile FILE.py:kernel")
+    init(log_level="error")
+    names = import_file(path, argv)
+    if name and (values or not shaders_of(noted, name)):
+        compile_one(find_name(name, names), name, values, names)
+
+
+def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
+    """The names that a file defines, which is run with these arguments, but is not `__main__`; what
+    it prints goes to standard error. Raises ArgumentError for an exception of its own."""
+    before, folder = sys.argv, os.path.dirname(os.path.abspath(path))
+    sys.argv = [path, *argv]
+    sys.path.insert(0, folder)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return runpy.run_path(path, run_name=os.path.basename(path).removesuffix(".py"))
+    except VkchiError:
+        raise
+    except SystemExit as e:
+        raise ArgumentError(f"{path} ended by sys.exit({e.code!r}) while it was imported") from None
+    except Exception as e:
+        traceback.print_exc()
+        raise ArgumentError(f"{path} failed while it was imported: {e}") from None
+    finally:
+        sys.argv = before
+        sys.path.remove(folder)
+
+
+def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
+    """Compile a kernel for arguments as they are given, or annotated. Raises ArgumentError where it
+    is not known what they are."""
+    if not isinstance(kernel, Kernel | BoundKernel):
+        raise ArgumentError(f"{name} is no ti.kernel")
+    plain: Any = kernel if isinstance(kernel, Kernel) else kernel.func
+    if plain.is_method and plain is kernel:
+        raise ArgumentError(f"{name} is a method: name it by an object of the file, as in obj.step")
+    parameters = read_parameters(plain.__vkchi_func__, plain.is_method)
+    wanted = [p for p in parameters if not isinstance(p, SelfParameter)]
+    unknown = sorted(values.keys() - {p.name for p in wanted})
+    if unknown:
+        raise ArgumentError(f"{name} has no argument {', '.join(unknown)}")
+    kernel.examine(lambda plan, args: None, *[sample(p, values, names) for p in wanted])
+
+
+def shaders_of(noted: Noted, name: str) -> list[Shader]:
+    """What was compiled: of a kernel and what is derived of it, or all."""
+    last = name.rpartition(".")[2]
+    return [s for s in noted.shaders.values() if not last or s.name.partition(".")[0] == last]
+
+
+def explain(noted: Noted, shaders: Sequence[Shader]) -> list[Outcome]:
+    """What the driver's compiler says, where one can be asked. Raises DeviceError."""
+    described, device = noted.described, noted.device
+    if described is not None and described.radv:
+        return compile_all(described.radv, shaders, described.caps)
+    if described is not None or device is None:
+        return [Outcome(()) for _ in shaders]
+    physical = device._logical.physical
+    found = []
+    for shader in track(shaders, "compiled by the driver"):
+        size = required_subgroup(shader, device.caps, physical)
+        try:
+            found.append(Outcome(device.pipelines.explain(shader, size)))
+        except VkchiError as e:
+            found.append(Outcome((), str(e)))
+    return found
+
+
+# --- showing -------------------------------------------------------------------------------------
+
+
+def show(
+    given: argparse.Namespace, noted: Noted, shaders: Sequence[Shader], outcomes: list[Outcome]
+) -> int:
+    """Print what was compiled; the exit status."""
+    rows = [row_of(s, o, with_code=given.isa) for s, o in zip(shaders, outcomes, strict=True)]
+    refused = sum(bool(o.error) for o in outcomes)
+    device = device_of(noted)
+    if given.as_json:
+        print(json.dumps({"device": device, "shaders": rows}, indent=1))
+    else:
+        for row in rows:
+            print("\n".join(lines_of(row)))
+        told = any(o.executables for o in outcomes) or refused
+        print(f"{len(rows)} shaders for {device}, {refused} refused by its compiler"
+              if told else f"{len(rows)} shaders for {device}; there is no compiler of its "
+              "driver here that tells more")  # fmt: skip
+    return REFUSED if refused or not rows else OK
+
+
+def write_modules(folder: str, shaders: Sequence[Shader]) -> None:
+    """Write SPIR-V into a folder, a file for each shader. Raises OSError."""
+    os.makedirs(folder, exist_ok=True)
+    for k, shader in enumerate(shaders):
+        with open(os.path.join(folder, f"{k}.{shader.name}.spv"), "wb") as out:
+            out.write(shader.words)
+
+
+def device_of(noted: Noted) -> str:
+    """The device that was compiled for."""
+    described: Described | None = noted.described
+    if described is not None:
+        return described.name
+    return noted.device.info.name if noted.device is not None else ""
+
+
+def row_of(shader: Shader, outcome: Outcome, *, with_code: bool) -> dict[str, Any]:
+    """What is known of a shader."""
+    row: dict[str, Any] = {
+        "name": shader.name,
+        "spirv_bytes": len(shader.words),
+        "argument_bytes": shader.size_bytes,
+        "workgroup": [axis.block for axis in shader.grid.axes] or [1],
+        "needs": list(shader.needs),
+    }
+    if outcome.error:
+        row["error"] = outcome.error
+    if outcome.executables:
+        last = outcome.executables[-1]
+        row |= {"subgroup": last.subgroup_size, "common": last.common()}
+        row["statistics"] = last.statistics
+        if with_code:
+            row["isa"] = last.machine_code()
+    return row
+
+
+def lines_of(row: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    size = " x ".join(map(str, row["workgroup"]))
+    needs = f", needs {' '.join(row['needs'])}" if row["needs"] else ""
+    lines = [f"{row['name']}: {row['spirv_bytes']} bytes of SPIR-V, workgroups of {size}{needs}"]
+    if "error" in row:
+        lines.append(f"  refused: {row['error']}")
+    if "common" in row:
+        lines.append("  " + ", ".join(f"{name} {n}" for name, n in row["common"].items()))
+    lines += row.get("isa", "").splitlines()
+    return lines

@@ -1,0 +1,96 @@
+"""A device on which nothing runs: it notes what would be compiled for it.
+
+Owns: that kernels are compiled for given capabilities, and launches dropped; memory is that of a
+device that is here, fills and copies included. Must not know: what becomes of the shaders.
+
+    with noting(described, "") as found:
+        ti.init()
+        kernel()
+    found.shaders
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vkchi import devices
+from vkchi.devices import Device
+from vkchi.target.described import Described
+from vkchi.target.devices import DeviceInfo
+from vkchi.target.shader import Shader
+from vkchi.vk.instance import Instance
+from vkchi.vk.logical import Logical
+from vkchi.vk.physical import Physical
+from vkchi.vk.pipeline import Pipeline, Pipelines
+from vkchi.vk.sequence import Command, Sequence
+
+
+class Noted:
+    """What programs would have run: distinct shaders, in order. `device` is the last one opened."""
+
+    def __init__(self, described: Described | None) -> None:
+        self.described = described
+        self.shaders: dict[bytes, Shader] = {}
+        self.device: NotingDevice | None = None
+
+
+class NotingPipelines(Pipelines):
+    """Keeps shaders, and compiles none."""
+
+    def __init__(self, logical: Logical, noted: Noted) -> None:
+        super().__init__(logical)
+        self._noted = noted
+
+    def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
+        """A pipeline that cannot run. `explain` compiles."""
+        self._noted.shaders.setdefault(shader.words, shader)
+        return Pipeline(shader, [None], None)
+
+
+class NotingDevice(Device):
+    """A device that runs nothing."""
+
+    noted: Noted
+
+    def __init__(
+        self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
+    ) -> None:
+        super().__init__(instance, physical, info, staged=staged)
+        described = self.noted.described
+        self.noted.device = self
+        self.pipelines: Pipelines = NotingPipelines(self._logical, self.noted)
+        if described is not None:
+            self.caps = described.caps
+            self.info = info._replace(name=described.name, kind="other")
+
+    def record(self, pipeline: Pipeline, *rest: Any) -> None:
+        """Nothing."""
+        self.require_open()
+
+    def sequence(self, commands: list[Command], like: Sequence | None = None) -> Sequence:
+        """Nothing, to be run by `execute`."""
+        return super().sequence([])
+
+    def execute(self, sequence: Sequence) -> None:
+        """Nothing."""
+        self.require_open()
+
+
+@contextmanager
+def noting(described: Described | None, select: str) -> Iterator[Noted]:
+    """Inside, every device that is opened runs nothing, and has the capabilities of the one that is
+    described, or those of the device here that `select` names."""
+    noted = Noted(described)
+    own = type("NotingDevice", (NotingDevice,), {"noted": noted})
+    before = devices.open_device
+
+    def open_noting(*_: Any, **others: Any) -> Device:
+        return before("any", select or None, staged=bool(others.get("staged")), opened_as=own)
+
+    devices.open_device = open_noting
+    try:
+        yield noted
+    finally:
+        devices.open_device = before

@@ -1,0 +1,149 @@
+"""Loops at the top of a kernel whose iterations have an order: by what they assign to the kernel's
+variables.
+
+Such a loop runs in parallel. Sums of a variable are atomic; but of `a, b = b, a + b`, or of
+`last = i`, only iterations one after the other make what the program says. A variable that every
+iteration assigns before it reads it, and that nothing reads after the loop, is the iteration's own.
+
+Owns: which of these a variable is, as syntax tells. Must not know: how loops are lowered.
+
+    is_ordered(cx, loop); own_variables(cx, loop)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vkchi.frontend.call import CALLS
+from vkchi.frontend.callee import find_in
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.inline import function_of, signature_of
+from vkchi.frontend.operands import is_target
+from vkchi.frontend.peek import peek
+from vkchi.frontend.scope import VARIABLE, Var
+from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax import bottom_names
+from vkchi.frontend.targets import roots_of
+from vkchi.frontend.trees import leaves
+from vkchi.frontend.values import Place
+
+_COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # what `op=` does at once
+_OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
+
+
+def is_ordered(cx: Lowering, n: ast.For) -> bool:
+    """Whether iterations have to come one after the other."""
+    names = [name for name in assigned_names(cx, n) if is_variable(cx.act.find(name))]
+    if not names or any(
+        isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
+    ):
+        return False
+    return any(not is_own(cx, n, name) and not is_flag(n, name) for name in names)
+
+
+def own_variables(cx: Lowering, n: ast.For) -> list[Var]:
+    """The kernel's variables that are each iteration's own."""
+    found = {name: cx.act.find(name) for name in assigned_names(cx, n)}
+    return [v for k, v in found.items() if v is not None and is_variable(v) and is_own(cx, n, k)]
+
+
+def is_variable(var: Var | None) -> bool:
+    """Whether a name is a variable that holds numbers, not an element of an array."""
+    if var is None or var.kind != VARIABLE or not leaves(var.value):
+        return False
+    is_place = isinstance(var.value, Place) and var.value.space == "local"
+    return is_place or not is_target(var.value) or bool(roots_of(var.value))
+
+
+def assigned_names(cx: Lowering, n: ast.AST) -> dict[str, None]:
+    """The names that statements, or functions that they call, assign otherwise than by what
+    combines at once."""
+    found = assigned_here(n)
+    for x in ast.walk(n):
+        if isinstance(x, ast.Call):
+            found |= dict.fromkeys(names_assigned_by(cx, x))
+    return found
+
+
+def assigned_here(n: ast.AST) -> dict[str, None]:
+    """Those that the statements assign themselves."""
+    found: dict[str, None] = {}
+    for x in ast.walk(n):
+        if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
+            continue
+        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
+            found |= dict.fromkeys(assigned_by(x))
+    return found
+
+
+def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:
+    """The names that a function of the user's assigns which gets them by reference."""
+    callee = peek(cx, n.func)
+    if callee is None or find_in(CALLS, callee) is not None:
+        return
+    if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
+        return
+    fn = function_of(callee)
+    signature = signature_of(fn)
+    names = signature.names[getattr(callee, "__self__", None) is not None :]
+    assigned = assigned_here(source_of(fn).node)
+    by_reference = signature.by_reference()
+    for name, arg in zip(names, n.args):
+        if name in by_reference and name in assigned:
+            yield from bottom_names(arg)
+
+
+# --- what a variable is --------------------------------------------------------------------------
+
+
+def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
+    """Where a name is read."""
+    for x in ast.walk(n):
+        if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load):
+            yield x
+        elif isinstance(x, ast.AugAssign) and isinstance(x.target, ast.Name):
+            yield from [x.target] if x.target.id == name else []
+
+
+def is_flag(n: ast.For, name: str) -> bool:
+    """Whether a loop only assigns one constant to a name: any iteration may be the one."""
+    values = {
+        ast.dump(x.value) if isinstance(x.value, ast.Constant) else ""
+        for x in ast.walk(n)
+        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign)
+        and name in assigned_by(x)
+    }
+    return len(values) == 1 and "" not in values and not [*reads(n, name)]
+
+
+def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -> list[str]:
+    """The names under the targets of a statement."""
+    targets = n.targets if isinstance(n, ast.Assign) else [n.target]
+    return [name for t in targets for name in bottom_names(t)]
+
+
+def is_own(cx: Lowering, n: ast.For, name: str) -> bool:
+    """Whether each iteration assigns a name as a whole before it reads it, and nothing reads it
+    afterwards."""
+    node = cx.act.source.node
+    inside = set(reads(n, name))
+    outside = [x for x in reads(node, name) if x not in inside]
+    is_once = not any(n in ast.walk(x) for x in ast.walk(node) if is_loop(x) and x is not n)
+    end = (n.end_lineno or 0, n.end_col_offset or 0)
+    if any(not is_once or (x.lineno, x.col_offset) >= end for x in outside):
+        return False
+    for s in n.body:
+        if any(True for _ in reads(s, name)):
+            return False
+        target = s.targets[0] if isinstance(s, ast.Assign) and len(s.targets) == 1 else None
+        if isinstance(target, ast.Name) and target.id == name:
+            return True
+        if any(isinstance(x, ast.Name) and x.id == name for x in ast.walk(s)):
+            return False
+    return False
+
+
+def is_loop(n: ast.AST) -> bool:
+    """Whether a node is a loop."""
+    return isinstance(n, ast.For | ast.While)

@@ -1,0 +1,70 @@
+"""DLPack capsules of memory that the host does not reach.
+
+Owns: what such a capsule says. Must not know: whose memory it is, what keeps it.
+
+They are numpy's, as all of vkchi's are: their deleters are C code that takes the GIL, keeps what
+exception there may be, and does nothing after the interpreter's end. Numpy is shown an array at an
+address that is not the host's, which it never looks at; and in the capsule that it makes, the
+device is set to the one where the address leads.
+Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
+
+    make_capsule(Place(address, (2, 3), (12, 4), np.dtype("f4"), (2, 0)), keeper, (1, 0))
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from vkchi.interop.dlpack import capsule
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
+# Where the struct DLTensor stands: first, or behind a version, a context, a deleter and flags.
+TENSOR_AT = {PLAIN: 0, VERSIONED: 4 + 4 + 8 + 8 + 8}
+
+
+class Place(NamedTuple):
+    """Numbers somewhere: strides in bytes; (device type, number) of DLPack's."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    device: tuple[int, int]
+
+
+class TensorHead(ctypes.Structure):
+    """How DLTensor begins."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+    )  # fmt: skip
+
+
+class Shown:
+    """What numpy is shown; it keeps `keeper`."""
+
+    def __init__(self, place: Place, keeper: object) -> None:
+        self.keeper = keeper
+        self.__array_interface__ = {
+            "data": (place.address, False), "shape": place.shape, "strides": place.strides,
+            "typestr": place.dtype.str, "version": 3,
+        }  # fmt: skip
+
+
+_api = ctypes.pythonapi
+_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", _api))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+
+
+def make_capsule(place: Place, keeper: object, max_version: tuple[int, int] | None) -> object:
+    """A capsule of memory that `keeper` keeps."""
+    made = capsule(np.asarray(Shown(place, keeper)), None, max_version, None)
+    name = _name(made)
+    head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])
+    head.device_type, head.device_id = place.device
+    return made

@@ -1,0 +1,285 @@
+"""Arrays in CUDA's memory as arguments of kernels.
+
+Owns: our arrays in their place, copies where there must be some. Must not know: what they say of
+themselves (`source`), how memory is shared, or CUDA called (`link`).
+
+An array is used where it lies if its memory is ours (it came from a field or an ndarray by DLPack)
+or was made so that Vulkan can have it (`torch_memory`, or any allocation of CUDA's virtual memory
+that can be exported), and it is contiguous. Others are copied, on the device, into a buffer that
+both see, and back if the kernel writes them. Such buffers are kept for the next call with an array
+of that type and shape on that stream. All happens in the order of one stream: the current one of
+torch, or the one that the object names; nobody waits on the host.
+
+    loan = cuda_arrays(runtime).lend(tensor, 0)
+    loan.bring()        # before the launch
+    loan.fetch()        # after it, if the kernel wrote it
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict, deque
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import ArgumentError, DeviceError
+from vkchi.fields.elements import choose_stored
+from vkchi.interop.capsules import Place, Shown
+from vkchi.interop.cuda.link import Link, Stream, Unlinked, find_link
+from vkchi.interop.cuda.source import Seen, note_use, see, show_to_torch
+from vkchi.ndarray import Ndarray, ScalarNdarray
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.buffer import Buffer
+    from vkchi.runtime import Runtime
+
+MOST_IMPORTS, MOST_STAGED, MOST_REFUSED = 64, 64, 1024
+WORD_BYTES = 4
+NO_PLACE = (
+    "this array of CUDA's is copied: its memory is not made to be shared. Make it in `with "
+    "ti.torch_memory():`, or make the array here (ti.ndarray) and give it to the other library"
+)
+Identity = tuple[int, int]  # of an allocation: its device, and a number that is never used again
+
+
+class CudaNdarray(Ndarray):
+    """An array of ours in place of one in CUDA's memory: there, or in a copy of it."""
+
+    is_bare = is_copy = True
+
+    def __init__(
+        self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...], buffer: Buffer
+    ) -> None:
+        self.describe(runtime, elem, None)
+        self.arrange(shape, row_major(shape, self.components))
+        self.attach(buffer, is_own=True)
+
+
+class TakenCudaNdarray(CudaNdarray, ScalarNdarray):
+    """An array for users in the memory of an array of CUDA's, which it keeps."""
+
+    is_copy = False
+    keeper: object
+
+
+class Fit(NamedTuple):
+    """What kernels take an array for: elements, shape, bytes."""
+
+    elem: Scalar | Tensor
+    shape: tuple[int, ...]
+    size_bytes: int
+
+
+class Loan:
+    """An argument of one call. array: ours in its place; view: what numpy tells of its addresses;
+    copied: CUDA's address of ours, where that is a copy (else None)."""
+
+    def __init__(
+        self, link: Link, source: object, seen: Seen, array: Ndarray, copied: int | None
+    ) -> None:
+        self.link, self.source, self.seen = link, source, seen
+        self.array, self.copied = array, copied
+        place = Place(seen.address, seen.shape, seen.strides, seen.dtype, (0, 0))
+        self.view = np.asarray(Shown(place, None))
+        if seen.is_read_only:
+            self.view.flags.writeable = False
+
+    @property
+    def stream(self) -> Stream:
+        """In whose order the call is."""
+        return self.link.stream(self.seen.stream)
+
+    def bring(self) -> None:
+        """Have its stream put its numbers into the copy, if there is one."""
+        self._move(is_back=False)
+
+    def fetch(self) -> None:
+        """Have its stream put what the kernel wrote into its place, if it was copied."""
+        self._move(is_back=True)
+
+    def end(self) -> None:
+        """The call is over, as far as the host is concerned."""
+        note_use(self.source, self.link.cuda.ordinal)
+        if isinstance(self.array, CudaNdarray) and self.copied is not None:
+            self.link.arrays.keep(self.seen.stream, self.array, self.copied)
+
+    def _move(self, *, is_back: bool) -> None:
+        seen, there = self.seen, self.copied
+        size_bytes = prod(seen.shape) * seen.dtype.itemsize
+        if there is None or not size_bytes:
+            return
+        if seen.is_contiguous and seen.device == self.link.cuda.ordinal:
+            ends = (seen.address, there) if is_back else (there, seen.address)
+            self.link.cuda.copy(*ends, size_bytes, seen.stream)
+            return
+        source: Any = self.source
+        ours = show_to_torch(there, seen, self.link.cuda.ordinal)
+        target, origin = (source.detach(), ours) if is_back else (ours, source.detach())
+        target.copy_(origin)
+
+
+class Imported:
+    """An allocation of CUDA's that Vulkan has: all of it, from CUDA's address `start` on, and the
+    owners of what was seen in it: it is kept until they are gone."""
+
+    def __init__(self, start: int, buffer: Buffer) -> None:
+        self.start, self.buffer = start, buffer
+        self.owners: dict[int, weakref.ref[Any]] = {}
+
+
+class CudaArrays:
+    """What a runtime has of CUDA's arrays. Under the runtime's lock."""
+
+    def __init__(self, runtime: Runtime, link: Link) -> None:
+        self._runtime, self.link = runtime, link
+        self._imported: OrderedDict[Identity, Imported] = OrderedDict()
+        self._gone: deque[Any] = deque()
+        self._refused: set[Identity] = set()
+        self._staged: OrderedDict[Any, list[tuple[CudaNdarray, int]]] = OrderedDict()
+
+    def lend(self, source: object, element_axes: int) -> Loan:
+        """Ours in place of an array of CUDA's. Raises ArgumentError for one that kernels cannot
+        have."""
+        if self._gone:
+            self._forget()
+        seen = see(source, self.link.cuda)
+        fit = self._fit(seen, element_axes)
+        buffer = self._find(source, seen, fit) if is_word_wise(seen, fit.size_bytes) else None
+        if buffer is not None:
+            array, copied = CudaNdarray(self._runtime, fit.elem, fit.shape, buffer), None
+        else:
+            array, copied = self._stage(seen, fit)
+        return Loan(self.link, source, seen, array, copied)
+
+    def take_over(self, source: object, *, copy: bool | None) -> Ndarray:
+        """An ndarray of an array of CUDA's: in its memory, which is kept, where Vulkan can have
+        that and `copy` is not True; else a copy, made on the device. Raises BufferError where
+        `copy` is False and must be made, ArgumentError."""
+        seen = see(source, self.link.cuda)
+        fit = self._fit(seen, 0)
+        buffer = None
+        if copy is not True and is_word_wise(seen, fit.size_bytes):
+            buffer = self._find(source, seen, fit)
+        if buffer is not None:
+            made = TakenCudaNdarray(self._runtime, fit.elem, fit.shape, buffer)
+            made.keeper = self.link.hold(seen.address, source, seen.stream)
+            note_use(source, self.link.cuda.ordinal)
+            self._runtime.exported.add(made)
+            return made
+        if copy is False:
+            raise BufferError(NO_PLACE)
+        copied = ScalarNdarray(self._runtime, fit.elem, fit.shape)
+        loan = Loan(self.link, source, seen, copied, self.link.map(copied.buffer))
+        self.link.take_back(loan.stream)  # after the zeros
+        loan.bring()
+        self.link.lend(loan.stream)
+        return copied
+
+    def _fit(self, seen: Seen, element_axes: int) -> Fit:
+        scalar = scalar_of_dtype(seen.dtype)
+        if scalar is None:
+            raise ArgumentError(f"kernels have no type for numpy's {seen.dtype}")
+        axes = len(seen.shape) - element_axes
+        stored = choose_stored(self._runtime.device, scalar)
+        if axes < 0 or stored.dtype.itemsize != seen.dtype.itemsize:
+            raise ArgumentError("memory of CUDA's that this device keeps otherwise: pass x.cpu()")
+        elem = with_shape(scalar, tuple(seen.shape[axes:]))
+        return Fit(elem, tuple(seen.shape[:axes]), prod(seen.shape) * seen.dtype.itemsize)
+
+    # --- in place ------------------------------------------------------------------------------
+
+    def _find(self, source: object, seen: Seen, fit: Fit) -> Buffer | None:
+        """A part of memory that Vulkan has, ours or CUDA's; None where it must be copied."""
+        device, size_bytes = self._runtime.device, fit.size_bytes
+        own = self.link.find_own(seen.address, size_bytes)
+        if own is not None:
+            return device.part_of(*own, size_bytes)
+        known = self._find_imported(source, seen.address)
+        if known is None or seen.address + size_bytes > known.start + known.buffer.size_bytes:
+            return None
+        block, offset = known.buffer.place()
+        return device.part_of(block, offset + seen.address - known.start, size_bytes)
+
+    def _find_imported(self, source: object, address: int) -> Imported | None:
+        identity = self.link.cuda.identify(address)
+        if identity is None or identity in self._refused:
+            return None
+        known = self._imported.get(identity) or self._import(address)
+        if known is None:
+            if len(self._refused) >= MOST_REFUSED:
+                self._refused.clear()
+            self._refused.add(identity)
+            return None
+        self._imported[identity] = known
+        while len(self._imported) > MOST_IMPORTS:
+            self._imported.popitem(last=False)
+        owner = source.untyped_storage() if hasattr(source, "untyped_storage") else source
+        if id(owner) not in known.owners:
+            known.owners[id(owner)] = weakref.ref(owner, self._gone.append)
+        return known
+
+    def _import(self, address: int) -> Imported | None:
+        """Raises nothing where it cannot be: then it is copied."""
+        found = self.link.cuda.find_exportable(address)
+        if found is None:
+            return None
+        payload = found.payload
+        try:
+            buffer = self._runtime.device.import_payload(payload, payload.size_bytes)
+        except DeviceError:
+            payload.close()
+            return None
+        return Imported(found.start, buffer)
+
+    def _forget(self) -> None:
+        """Give up what nobody owns any more."""
+        self._gone.clear()
+        for identity, known in list(self._imported.items()):
+            known.owners = {k: ref for k, ref in known.owners.items() if ref() is not None}
+            if not known.owners:
+                self._imported.pop(identity)
+
+    # --- copies --------------------------------------------------------------------------------
+
+    def _stage(self, seen: Seen, fit: Fit) -> tuple[CudaNdarray, int]:
+        """A buffer that both see and no other argument of this call has. Its next use is on the
+        same stream, and so in order."""
+        key = (seen.stream, fit.elem, fit.shape)
+        if self._staged.get(key):
+            return self._staged[key].pop()
+        size_bytes = -(-max(1, fit.size_bytes) // WORD_BYTES) * WORD_BYTES
+        buffer = self._runtime.device.allocate(size_bytes, zero=False)
+        made = CudaNdarray(self._runtime, fit.elem, fit.shape, buffer)
+        return made, self.link.map(buffer)
+
+    def keep(self, stream: int, array: CudaNdarray, copied: int) -> None:
+        """Keep a buffer for copies for the next call."""
+        key = (stream, array.elem, array.shape)
+        self._staged.setdefault(key, []).append((array, copied))
+        self._staged.move_to_end(key)
+        while sum(map(len, self._staged.values())) > MOST_STAGED:
+            self._staged.popitem(last=False)
+
+
+def is_word_wise(seen: Seen, size_bytes: int) -> bool:
+    """Whether kernels can use an array where it lies: in order, its numbers aligned, and narrow
+    ones in whole words, for kernels may exchange the words around them."""
+    size = seen.dtype.itemsize
+    if not (seen.is_contiguous and size_bytes) or seen.address % size:
+        return False
+    return size >= WORD_BYTES or not (seen.address % WORD_BYTES or size_bytes % WORD_BYTES)
+
+
+def cuda_arrays(runtime: Runtime) -> CudaArrays:
+    """What a runtime has of CUDA's arrays. Raises ArgumentError where it shares nothing with
+    CUDA."""
+    link = find_link(runtime)
+    if isinstance(link, Unlinked):
+        raise ArgumentError(f"memory of CUDA's, and {link.reason}: pass x.cpu()")
+    if link.arrays is None:
+        link.arrays = CudaArrays(runtime, link)
+    found: CudaArrays = link.arrays
+    return found

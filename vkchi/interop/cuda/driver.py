@@ -1,0 +1,264 @@
+"""The calls of CUDA's driver that sharing memory with Vulkan takes: all of them stand here.
+
+Owns: the structs and their flags, the context, who owns a handle. Must not know: Vulkan, arrays,
+when what is called. `CudaDriver` is what the rest of vkchi knows of it.
+
+Memory and semaphores are imported from handles: a file descriptor belongs to CUDA once it is taken,
+and is closed here where it was not; an NT handle is closed in any case. Mapped memory is freed by
+`cuMemFree` before the memory object is destroyed, else it leaks.
+Source: CUDA Driver API, External Resource Interoperability, Virtual Memory Management; the names
+and structs are those of the package `cuda-bindings`.
+
+    cuda = open_driver(uuid)
+    memory = cuda.import_memory(payload)
+    pointer = cuda.map(memory, payload.size_bytes)
+    ...
+    cuda.unmap(pointer); cuda.destroy_memory(memory)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from vkchi.errors import DeviceError
+from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload, close_handle
+from vkchi.tuples import NamedTuple
+
+NO_BINDINGS = "the Python package cuda-bindings is missing: pip install 'vkchi[cuda]'"
+FD_TYPE = "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
+SUCCESS = 0
+
+
+class Found(NamedTuple):
+    """An allocation of CUDA's that others can see: where it begins, and a new handle of it."""
+
+    start: int
+    payload: Payload
+
+
+class CudaDriver(Protocol):
+    """One CUDA device, and what is done on it. Streams are CUDA's handles, as numbers: 0 is the
+    default one. What is put on a stream happens in its order, and nobody waits here."""
+
+    ordinal: int
+
+    def import_memory(self, payload: Payload) -> Any:
+        """A memory object of what a handle stands for; the handle is not the caller's any more."""
+
+    def map(self, memory: Any, size_bytes: int) -> int:
+        """The address of all of a memory object."""
+
+    def unmap(self, pointer: int) -> None:
+        """Give up an address that `map` gave; waits for the device."""
+
+    def destroy_memory(self, memory: Any) -> None:
+        """Give up a memory object, after its addresses."""
+
+    def import_timeline(self, kind: int, handle: int) -> Any:
+        """A timeline semaphore of Vulkan's; the handle is not the caller's any more."""
+
+    def destroy_timeline(self, timeline: Any) -> None:
+        """Give up a timeline, when no stream will come to it any more."""
+
+    def signal(self, timeline: Any, value: int, stream: int) -> None:
+        """Have a stream set a timeline when it has come so far."""
+
+    def wait(self, timeline: Any, value: int, stream: int) -> None:
+        """Have a stream go on when a timeline has come to a value."""
+
+    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Have a stream copy memory of the device."""
+
+    def identify(self, pointer: int) -> tuple[int, int] | None:
+        """The device of an address, and the number of its allocation, which none has had before;
+        None where CUDA does not tell."""
+
+    def find_exportable(self, pointer: int) -> Found | None:
+        """The allocation that an address is in, if handles can be made of it, and one."""
+
+    def synchronize(self) -> None:
+        """Wait for all streams."""
+
+    def close(self) -> None:
+        """Let go of the device."""
+
+
+class Driver:
+    """`CudaDriver` by the functions of a module like `cuda.bindings.driver`; raises DeviceError
+    where one of them fails."""
+
+    def __init__(self, module: Any, ordinal: int) -> None:
+        self._cu, self.ordinal = module, ordinal
+        self._device = self._call("cuDeviceGet", ordinal)
+        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        """What a function gives besides its error: one thing, or several."""
+        return call(self._cu, name, *args)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """The device's primary context, which torch uses as well, as that of this thread."""
+        self._call("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent")
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def import_memory(self, payload: Payload) -> Any:
+        cu, types = self._cu, self._cu.CUexternalMemoryHandleType
+        kinds = {
+            OPAQUE_FD: types.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            OPAQUE_WIN32: types.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32,
+        }
+        info = cu.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
+        info.type = kinds[payload.kind]
+        self._set_handle(info.handle, payload.kind, payload.handle)
+        info.size = payload.size_bytes
+        info.flags = int(cu.CUDA_EXTERNAL_MEMORY_DEDICATED) if payload.is_dedicated else 0
+        return self._take(payload.kind, payload.handle, "cuImportExternalMemory", info)
+
+    @staticmethod
+    def _set_handle(target: Any, kind: int, handle: int) -> None:
+        if kind == OPAQUE_WIN32:
+            target.win32.handle = handle
+        else:
+            target.fd = handle
+
+    def _take(self, kind: int, handle: int, name: str, info: Any) -> Any:
+        """What importing a handle gives."""
+        try:
+            with self._entered():
+                made = self._call(name, info)
+        except BaseException:
+            close_handle(kind, handle)
+            raise
+        if kind == OPAQUE_WIN32:
+            close_handle(kind, handle)
+        return made
+
+    def map(self, memory: Any, size_bytes: int) -> int:
+        info = self._cu.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
+        info.offset, info.size, info.flags = 0, size_bytes, 0
+        with self._entered():
+            return int(self._call("cuExternalMemoryGetMappedBuffer", memory, info))
+
+    def unmap(self, pointer: int) -> None:
+        with self._entered():
+            self._call("cuCtxSynchronize")
+            self._call("cuMemFree", pointer)
+
+    def destroy_memory(self, memory: Any) -> None:
+        with self._entered():
+            self._call("cuDestroyExternalMemory", memory)
+
+    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        with self._entered():
+            self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream)
+
+    def identify(self, pointer: int) -> tuple[int, int] | None:
+        names = self._cu.CUpointer_attribute
+        wanted = names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, names.CU_POINTER_ATTRIBUTE_BUFFER_ID
+        try:
+            with self._entered():
+                device, number = (self._call("cuPointerGetAttribute", w, pointer) for w in wanted)
+        except DeviceError:
+            return None
+        return int(device), int(number)
+
+    def find_exportable(self, pointer: int) -> Found | None:
+        with self._entered():
+            try:
+                start, size_bytes = self._call("cuMemGetAddressRange", pointer)
+                allocation = self._call("cuMemRetainAllocationHandle", int(start))
+            except DeviceError:  # what cudaMalloc gave
+                return None
+            try:
+                return self._export(allocation, int(start), int(size_bytes))
+            finally:
+                self._call("cuMemRelease", allocation)
+
+    def _export(self, allocation: Any, start: int, size_bytes: int) -> Found | None:
+        kind = getattr(self._cu.CUmemAllocationHandleType, FD_TYPE)
+        made = self._call("cuMemGetAllocationPropertiesFromHandle", allocation)
+        is_here = int(made.location.id) == self.ordinal
+        if not (is_here and int(made.requestedHandleTypes) & int(kind)):
+            return None
+        handle = int(self._call("cuMemExportToShareableHandle", allocation, kind, 0))
+        return Found(start, Payload(handle, OPAQUE_FD, size_bytes))
+
+    # --- order -----------------------------------------------------------------------------
+
+    def import_timeline(self, kind: int, handle: int) -> Any:
+        types = self._cu.CUexternalSemaphoreHandleType
+        kinds = {
+            OPAQUE_FD: types.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+            OPAQUE_WIN32: types.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32,
+        }
+        info = self._cu.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
+        info.type, info.flags = kinds[kind], 0
+        self._set_handle(info.handle, kind, handle)
+        return self._take(kind, handle, "cuImportExternalSemaphore", info)
+
+    def destroy_timeline(self, timeline: Any) -> None:
+        with self._entered():
+            self._call("cuDestroyExternalSemaphore", timeline)
+
+    def signal(self, timeline: Any, value: int, stream: int) -> None:
+        info = self._cu.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS()
+        info.params.fence.value, info.flags = value, 0
+        with self._entered():
+            self._call("cuSignalExternalSemaphoresAsync", [timeline], [info], 1, stream)
+
+    def wait(self, timeline: Any, value: int, stream: int) -> None:
+        info = self._cu.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS()
+        info.params.fence.value, info.flags = value, 0
+        with self._entered():
+            self._call("cuWaitExternalSemaphoresAsync", [timeline], [info], 1, stream)
+
+    def synchronize(self) -> None:
+        with self._entered():
+            self._call("cuCtxSynchronize")
+
+    def close(self) -> None:
+        self._call("cuDevicePrimaryCtxRelease", self._device)
+
+
+def call(module: Any, name: str, *args: Any) -> Any:
+    """What a function of CUDA's gives besides its error. Raises DeviceError."""
+    error, *results = getattr(module, name)(*args)
+    if int(error) != SUCCESS:
+        raise DeviceError(f"CUDA: {name} failed ({getattr(error, 'name', error)})")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def load_bindings() -> Any:
+    """The module `cuda.bindings.driver`, started. Raises DeviceError where there is no CUDA."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise DeviceError(NO_BINDINGS) from None
+    try:
+        call(driver, "cuInit", 0)
+    except RuntimeError as error:  # the package's own, where it finds no driver
+        raise DeviceError(f"no CUDA driver: {str(error).splitlines()[0]}") from None
+    return driver
+
+
+def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
+    """The CUDA device that Vulkan knows by this UUID: ordinals are others in both, and change with
+    CUDA_VISIBLE_DEVICES. Raises DeviceError where there is none."""
+    cu = load_bindings() if module is None else module
+    ask = "cuDeviceGetUuid_v2" if hasattr(cu, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+    count = call(cu, "cuDeviceGetCount")
+    for ordinal in range(count):
+        if bytes(call(cu, ask, call(cu, "cuDeviceGet", ordinal)).bytes)[:16] == uuid:
+            return Driver(cu, ordinal)
+    raise DeviceError(
+        f"none of CUDA's {count} devices is this Vulkan device: CUDA_VISIBLE_DEVICES may hide it, "
+        "and slices of a device (MIG) have no Vulkan"
+    )

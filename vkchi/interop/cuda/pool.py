@@ -1,0 +1,86 @@
+"""`torch_memory`: tensors of torch's that Vulkan can use where they lie.
+
+Owns: the allocator's compiled code, the pool. Must not know: links, kernels.
+
+Torch's own memory comes from cudaMalloc, which no other API can have: kernels copy such tensors.
+Inside the block, torch takes memory from a pool whose allocator (`pool.c`) makes it exportable.
+
+    with ti.torch_memory():
+        x = torch.zeros(1 << 20, device="cuda")
+    step(x)     # in place
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from vkchi.cache.folder import find_folder
+from vkchi.cache.store import fault_of
+from vkchi.errors import DeviceError, MissingPackageError
+from vkchi.interrupts.imports import import_whole
+
+SOURCE = Path(__file__).with_name("pool.c")
+COMPILERS = ("cc", "gcc", "clang")
+_pools: dict[int, Any] = {}  # by device: torch counts what is in them
+
+
+def torch_memory() -> AbstractContextManager[None]:
+    """A block in which torch's new tensors on its current CUDA device lie in memory that kernels
+    use in place (docs/interop.md). They stay so after the block.
+
+    Raises MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA.
+    """
+    torch: Any = None
+    with suppress(ImportError):
+        torch = import_whole("torch")
+    if not hasattr(getattr(torch, "cuda", None), "MemPool"):
+        raise MissingPackageError("ti.torch_memory needs torch 2.5 or later: pip install torch")
+    if not torch.cuda.is_available():
+        raise DeviceError("ti.torch_memory: torch finds no CUDA device")
+    device = torch.cuda.current_device()
+    if device not in _pools:
+        path = compile_allocator(Path(find_folder()) / "allocators")
+        made = torch.cuda.memory.CUDAPluggableAllocator(str(path), "vkchi_alloc", "vkchi_free")
+        _pools[device] = torch.cuda.MemPool(made.allocator()), made
+    block: AbstractContextManager[None] = torch.cuda.use_mem_pool(_pools[device][0])
+    return block
+
+
+def compile_allocator(folder: Path) -> Path:
+    """The allocator as a shared library in a folder of the user's own, compiled where it is not
+    there yet. Raises MissingPackageError without a C compiler, DeviceError where the folder is
+    another's, or cannot be used."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    path = folder / f"torch_memory-{digest}.so"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fault = fault_of(str(folder), os.lstat(folder))  # what is in it is code that is run
+        if not fault and not path.exists():
+            _compile(path)
+    except OSError as e:
+        fault = f"{folder} cannot be used: {e.strerror or e}"
+    if fault:
+        raise DeviceError(f"ti.torch_memory: {fault}; VKCHI_CACHE_DIR names another folder")
+    return path
+
+
+def _compile(path: Path) -> None:
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise MissingPackageError("ti.torch_memory needs a C compiler: install gcc or clang")
+    with tempfile.TemporaryDirectory(dir=path.parent) as place:
+        made = Path(place) / path.name
+        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(made), str(SOURCE), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise DeviceError(f"{compiler} did not compile ti.torch_memory: {done.stderr.strip()}")
+        ctypes.CDLL(str(made))  # raises OSError for what this process cannot load
+        os.replace(made, path)

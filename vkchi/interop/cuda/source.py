@@ -1,0 +1,116 @@
+"""Arrays of others in CUDA's memory, and what they say of themselves.
+
+Owns: tensors of torch, objects with `__cuda_array_interface__`; torch's streams. Must not know:
+Vulkan, kernels. Torch is not imported before somebody has.
+Source: numba's documentation of the CUDA array interface, version 3.
+
+    see(tensor, cuda).address
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.interop.cuda.driver import CudaDriver
+from vkchi.interop.dtypes import to_numpy_type
+from vkchi.interop.host import is_torch
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+LEGACY = 1  # CUDA's number of its default stream, which torch calls 0
+
+
+class Seen(NamedTuple):
+    """An array in CUDA's memory: strides in bytes, the stream in whose order it is used, the number
+    of its device."""
+
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    stream: int
+    device: int
+    is_read_only: bool = False
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether its numbers lie one after the other."""
+        return 0 in self.shape or all(
+            n == 1 or step == want
+            for n, step, want in zip(
+                self.shape, self.strides, steps_of(self.shape, self.dtype), strict=True
+            )
+        )
+
+
+def steps_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """The strides, in bytes, of numbers that lie one after the other.
+
+    >>> steps_of((2, 3), np.dtype("f4"))
+    (12, 4)
+    """
+    steps, step = [], dtype.itemsize
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    return tuple(reversed(steps))
+
+
+def see(source: Any, cuda: CudaDriver) -> Seen:
+    """What an array says of itself. Raises ArgumentError where kernels have no type for it."""
+    return _see_tensor(source, cuda) if is_torch(source) else _see_interface(source, cuda)
+
+
+def _see_tensor(tensor: Any, cuda: CudaDriver) -> Seen:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.is_neg() or tensor.is_conj():
+        raise ArgumentError("a tensor that is sparse or not yet computed: pass it made dense")
+    dtype = to_numpy_type(tensor.dtype)
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    stream = torch.cuda.current_stream(cuda.ordinal).cuda_stream or LEGACY
+    return Seen(tensor.data_ptr(), dtype, tuple(tensor.shape), strides, stream, tensor.device.index)
+
+
+def _see_interface(source: Any, cuda: CudaDriver) -> Seen:
+    known = source.__cuda_array_interface__
+    if known.get("mask") is not None:
+        raise ArgumentError("a masked array, and kernels know no masks")
+    dtype, shape = np.dtype(known["typestr"]), tuple(known["shape"])
+    address, is_read_only = known["data"]
+    where = cuda.identify(address) if address else None
+    device = cuda.ordinal if where is None else where[0]
+    strides = known.get("strides")
+    strides = steps_of(shape, dtype) if strides is None else tuple(strides)
+    stream = known.get("stream") or LEGACY
+    seen = Seen(address, dtype, shape, strides, stream, device, bool(is_read_only))
+    if not seen.is_contiguous or device != cuda.ordinal:
+        raise ArgumentError(
+            f"a {type(source).__name__} in CUDA's memory that is not contiguous, or on another "
+            "device: pass a contiguous copy on this one"
+        )
+    return seen
+
+
+class ForTorch:
+    """Memory of ours as torch is shown it."""
+
+    def __init__(self, address: int, seen: Seen) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": seen.shape, "typestr": seen.dtype.str,
+            "strides": None, "version": 3,
+        }  # fmt: skip
+
+
+def show_to_torch(address: int, seen: Seen, ordinal: int) -> Any:
+    """Memory of ours as a contiguous tensor of torch's, of the shape of another one."""
+    torch = sys.modules["torch"]
+    return torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
+
+
+def note_use(source: Any, ordinal: int) -> None:
+    """Tell torch that its current stream uses a tensor: one that was made on another stream is not
+    given away before that has come here."""
+    if is_torch(source):
+        source.record_stream(sys.modules["torch"].cuda.current_stream(ordinal))

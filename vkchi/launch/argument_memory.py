@@ -1,0 +1,62 @@
+"""Arguments of recorded commands in memory of the device: other numbers need no recording.
+
+Owns: that memory, the commands that read from it, and their order with what rewrites it. Must not
+know: launches, which numbers change.
+
+    memory = ArgumentMemory(device, commands, pipelines)
+    memory.run(commands)                 # as they were recorded
+    memory.is_current = False
+    memory.run(commands)                 # their blocks hold other numbers now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING
+
+from vkchi.vk.ring import STEP_BYTES
+from vkchi.vk.sequence import Command, Sequence
+
+if TYPE_CHECKING:
+    from vkchi.devices import Device
+    from vkchi.vk.pipeline import Pipeline
+
+
+class ArgumentMemory:
+    """Commands, and for each the pipeline that reads its arguments from memory. `is_current`: what
+    stands there is what their blocks held when they last ran. Raises DeviceError."""
+
+    def __init__(
+        self, device: Device, commands: SequenceOf[Command], pipelines: SequenceOf[Pipeline]
+    ) -> None:
+        self.is_current = False
+        self._device, self._places = device, []
+        at = 0
+        for pipeline in pipelines:
+            self._places.append(at)
+            at += -(-pipeline.args_bytes // STEP_BYTES) * STEP_BYTES
+        self._bytes = bytearray(max(at, STEP_BYTES))
+        self._buffer = device.allocate(len(self._bytes), zero=False)
+        key = frozenset((self._buffer.key,))
+        self._commands = [
+            c._replace(pipeline=pipeline, args=self._buffer.address + place, reads=c.reads | key)
+            if pipeline.indirect
+            else c
+            for c, pipeline, place in zip(commands, pipelines, self._places, strict=True)
+        ]
+        self._sequences: dict[int, Sequence] = {}
+
+    def run(self, commands: SequenceOf[Command], times: int = 1) -> None:
+        """Record all, so many times over by one command; arguments are those in the blocks of
+        `commands`, which are as before but for these."""
+        if not self.is_current:
+            whole = self._bytes
+            for place, c in zip(self._places, commands, strict=True):
+                assert not isinstance(c.args, int)
+                whole[place : place + len(c.args)] = c.args
+            where = self._buffer.locate(0, len(whole))
+            self._device.rewrite(*where, self._buffer.key, whole)
+            self.is_current = True
+        if times not in self._sequences:
+            self._sequences[times] = self._device.sequence(self._commands * times)
+        self._device.execute(self._sequences[times])

@@ -1,0 +1,294 @@
+"""`ti.verify`: a kernel in the reference interpreter and on every device, and where they differ.
+
+Owns: what is run with what, the comparison, what is said of a difference. Must not know: Vulkan,
+how kernels are compiled.
+
+All work is on copies: arguments and fields are left as they were. The reference is the IR as it was
+lowered, before any pass; each device runs what is compiled for it. Integers and truth values are
+equal, or wrong. Floats may be `ulps` units in the last place off (of a number's own size, never
+less than the smallest normal one's), infinities and NaNs are themselves.
+
+    >>> ti.verify(step, x, 0.1)
+    step(): the reference and llvmpipe agree, in 1 array
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vkchi.compiler import build
+from vkchi.errors import (
+    ArgumentError,
+    DeviceError,
+    InternalError,
+    KernelAssertionError,
+    Unsupported,
+    VerifyError,
+)
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.locks import restoring
+from vkchi.ir.core import Op
+from vkchi.ir.interp import Report, run
+from vkchi.kernel import BoundKernel, Kernel
+from vkchi.launch import Plan, bind_gradient
+from vkchi.launch.executable import Executable
+from vkchi.progress import Bar
+from vkchi.runtime import Runtime, current
+from vkchi.signature import Parameter, describe
+from vkchi.signature.bound import Bound
+from vkchi.span import Span, render_carets, render_chain
+from vkchi.target.shader import REPORTS
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+ULPS = 16
+Contents = dict[str, np.ndarray[Any, Any]]
+Writers = dict[tuple[int, tuple[int, ...]], Op]  # by id of an array, and index of a number
+
+
+class Verified:
+    """What `verify` found: names of the devices that agree, the arrays that were compared, and why
+    other devices could not run the kernel."""
+
+    def __init__(
+        self, name: str, devices: list[str], arrays: list[str], skipped: dict[str, str]
+    ) -> None:
+        self.name, self.devices, self.arrays, self.skipped = name, devices, arrays, skipped
+
+    def __repr__(self) -> str:
+        count = f"{len(self.arrays)} {'array' if len(self.arrays) == 1 else 'arrays'}"
+        text = f"{self.name}(): the reference and {', '.join(self.devices)} agree, in {count}"
+        return "\n".join([text, *(f"not run on {d}: {why}" for d, why in self.skipped.items())])
+
+
+class Case(NamedTuple):
+    """A call to be checked: its plan, numbers by value with their parameters, arrays by name as
+    they are on the user's device, the dtypes and contents that they begin with."""
+
+    name: str
+    plan: Plan
+    numbers: tuple[tuple[Parameter, Any], ...]
+    arrays: dict[str, Storage]
+
+
+class Outcome(NamedTuple):
+    """What a run left: the arrays, and whether a check of it failed."""
+
+    arrays: Contents
+    failure: str
+
+
+def verify(
+    kernel: Kernel | BoundKernel, /, *args: Any, ulps: float = ULPS, devices: Iterable[str] = ()
+) -> Verified:
+    """Run a kernel with these arguments in the reference interpreter and on each device present,
+    and compare all that it writes and returns.
+
+    ulps: by how much floats may differ, in units in the last place; sums that devices add up in
+    another order need more. devices: parts of names, without any all. The interpreter is slow: give
+    small arrays. Raises VerifyError naming the first element that differs and the line that wrote
+    it; what calling the kernel raises for wrong arguments; Unsupported for kernels that draw random
+    numbers.
+    """
+    if not isinstance(kernel, Kernel | BoundKernel):
+        raise ArgumentError(f"verify takes a ti.kernel, not {describe(kernel)}")
+    runtime = current()
+    with restoring(runtime.lock), runtime.lock:
+        if runtime.tape is not None:
+            raise ArgumentError("verify cannot be used inside a tape or ti.record()")
+        case = kernel.examine(take_case, *args)
+        before = contents_of(case.arrays)
+        writers: Writers = {}
+        wanted = interpret(case, before, writers)
+        agreeing: list[str] = []
+        skipped: dict[str, str] = {}
+        for other in runtimes(runtime, tuple(devices)):
+            label = other.device.info.name
+            try:
+                found = run_on(other, case, before)
+            except (DeviceError, Unsupported) as e:
+                skipped[label] = str(e).splitlines()[0]
+                continue
+            finally:
+                if other is not runtime:
+                    other.close()
+            compare(case, label, wanted, found, writers, ulps)
+            agreeing.append(label)
+    return Verified(case.name, agreeing, sorted(case.plan.written), skipped)
+
+
+def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
+    """A call, bound and not run. Raises ArgumentError, Unsupported."""
+    name = plan.executable.artifact.name
+    if plan.draws:
+        raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
+    bound = plan.executable.bind_arguments(args)
+    for gradient, argument in plan.gradients:
+        bind_gradient(bound, gradient, argument)
+    for check in plan.checks:
+        check(bound.flat)
+    pairs = [pair for p, arg in zip(plan.parameters, args, strict=True) for pair in p.leaves(arg)]
+    numbers = tuple((p, arg) for p, arg in pairs if p.kind in ("scalar", "tensor"))
+    return Case(name, plan, numbers, {**plan.fields(args), **bound.arrays})
+
+
+def contents_of(arrays: Mapping[str, Storage]) -> Contents:
+    """Copies of what arrays hold, by name: one for those that are one array."""
+    found = {id(array): array.contents() for array in arrays.values()}
+    return {name: found[id(array)] for name, array in arrays.items()}
+
+
+def copied(contents: Contents) -> Contents:
+    """Copies of copies, of which those that were one are one."""
+    found = {id(values): values.copy() for values in contents.values()}
+    return {name: found[id(values)] for name, values in contents.items()}
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
+    """What the reference leaves. Raises ArgumentError where that takes too long."""
+    numbers: dict[str, Any] = {}
+    for p, arg in case.numbers:
+        bound = Bound(case.plan.runtime, [])
+        p.bind(arg, bound)
+        shape = getattr(p.type, "shape", ())
+        numbers[p.name] = np.asarray(bound.flat).reshape(shape)
+    arrays, reports = copied(before), list[Report]()
+
+    def note(op: Op, array: Any, index: tuple[int, ...] | None) -> None:
+        bar.advance()
+        if index is not None:
+            writers[id(array), index] = op
+
+    try:
+        with Bar(f"verify: {case.name}(), numbers that the reference wrote") as bar:
+            run(case.plan.func, {**arrays, **numbers}, reports, watch=note)
+    except InternalError as e:
+        raise ArgumentError(f"verify: the interpreter gave up ({e}): give smaller arrays") from None
+    failed = [r for r in reports if r.kind == "report_failure"]
+    failure = case.plan.known_sites[failed[0].site].message(failed[0].values) if failed else ""
+    return Outcome(arrays, failure)
+
+
+def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
+    """The runtime, and one for each other device; only those of devices with such names. Each but
+    the first is closed by who takes it. Raises ArgumentError where there is none."""
+    from vkchi.devices import list_devices, open_device
+
+    infos = list_devices()
+    wanted = [i for i in infos if not names or any(n.lower() in i.name.lower() for n in names)]
+    if not wanted:
+        there = ", ".join(info.name for info in infos)
+        raise ArgumentError(f"verify: no device is called {', '.join(names)}; there are {there}")
+    for info in wanted:
+        if info.index == mine.device.info.index:
+            yield mine
+        else:
+            yield Runtime(open_device(select=info.index), mine.options, mine.config)
+
+
+def run_on(runtime: Runtime, case: Case, before: Contents) -> Outcome:
+    """What a device leaves. Raises DeviceError for what it cannot run."""
+    plan, device = case.plan, runtime.device
+    artifact = build(plan.func, runtime.options, device.caps)
+    sites = artifact.sites_among(plan.known_sites)
+    parameters = [p for p, _ in case.numbers]
+    values = tuple(arg for _, arg in case.numbers)
+    copies: dict[int, Storage] = {}
+    for name, array in case.arrays.items():
+        if id(array) not in copies:
+            copy = Storage(runtime, array.elem, array.shape, array.layout, array.stored)
+            copy.put_unnoticed(before[name])
+            copies[id(array)] = copy
+    arrays = {name: copies[id(array)] for name, array in case.arrays.items()}
+    fixed = {REPORTS: runtime.reports} if sites else {}
+    executable = Executable(runtime, artifact, parameters, values, fixed=fixed)
+    bound = executable.bind(values, arrays)
+    failure = ""
+    if sites:
+        runtime.reports.expect()
+    executable.launch(bound)
+    if sites:
+        try:
+            runtime.reports.deliver(sites, is_muted=True)
+        except KernelAssertionError as e:
+            failure = str(e)
+    return Outcome(contents_of(arrays), failure)
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+def compare(
+    case: Case, label: str, wanted: Outcome, found: Outcome, writers: Writers, ulps: float
+) -> None:
+    """Raises VerifyError where a device's outcome is not the reference's."""
+    head = f"{case.name}() on {label} differs from the reference"
+    if bool(wanted.failure) != bool(found.failure):
+        who = "only the reference" if wanted.failure else "only the device"
+        raise VerifyError(f"{head}: a check fails in {who}\n{wanted.failure or found.failure}")
+    for name in sorted(case.arrays, key=is_returned):  # which follows from others
+        if name not in case.plan.written or wanted.failure:
+            continue
+        want, got = wanted.arrays[name], found.arrays[name]
+        off = distances(got, want)
+        wrong = np.argwhere(off > (ulps if want.dtype.kind == "f" else 0))
+        if len(wrong):
+            index = tuple(int(k) for k in wrong[0])
+            text = f"{head}: {describe_element(case, name, index)} is {got[index]}, and "
+            text += f"{want[index]} is expected"
+            if want.dtype.kind == "f":
+                text += f" ({off[index]:.3g} ulps off; {ulps:g} are allowed)"
+            if len(wrong) > 1:
+                text += f"; so are {len(wrong) - 1} more of {want.size} numbers"
+            raise VerifyError("\n".join([text, *where_written(writers, want, index)]))
+
+
+def is_returned(name: str) -> bool:
+    """Whether an array holds what the kernel returns."""
+    return name.startswith("return.")
+
+
+def distances(got: Any, want: Any) -> Any:
+    """How far numbers are from those expected: in units in the last place, or (integers) 0 or 1."""
+    if want.dtype.kind != "f":
+        return (got != want).astype(np.float64)
+    info = np.finfo(want.dtype)
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(want), info.tiny)
+        unit = np.exp2(np.floor(np.log2(size.astype(np.float64)))) * float(info.eps)
+        off = np.abs(got.astype(np.float64) - want.astype(np.float64)) / unit
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    return np.where(same, 0, np.where(np.isfinite(off), off, np.inf))
+
+
+def describe_element(case: Case, name: str, index: tuple[int, ...]) -> str:
+    """An element as users know it: `x[3]`, a component as `x[3][0]`, what is returned."""
+    array = case.arrays[name]
+    if is_returned(name):
+        return "what it returns" + (f", component {list(index)}" if index else "")
+    axes = len(array.shape)
+    first = index[:axes]
+    at = [k + o for k, o in zip(first, array.origin, strict=True)]
+    inner = "".join(f"[{k}]" for k in index[axes:])
+    return f"{name}[{', '.join(map(str, at)) or None}]{inner}"
+
+
+def where_written(writers: Writers, array: Any, index: tuple[int, ...]) -> list[str]:
+    """Which op wrote the number last in the reference, and where it stands in the user's files."""
+    for length in range(len(index), -1, -1):
+        op = writers.get((id(array), index[:length]))
+        if op is not None:
+            break
+    else:
+        return ["the reference does not write there"]
+    value = op.args[1] if len(op.args) > 1 else None
+    of = f" of `{value.kind}`" if isinstance(value, Op) else ""
+    span: Span | None = op.span
+    if span is None:
+        return [f"written by `{op.kind}`{of}"]
+    head = f"{span.place}: written here, by `{op.kind}`{of}"
+    return [head, *render_carets(span), *render_chain(span)]

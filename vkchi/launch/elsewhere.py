@@ -1,0 +1,79 @@
+"""`ti.device`: another device than that of `init`, in a `with` block.
+
+Owns: which of the open devices a thread is at, opening others. Must not know: kernels, arrays.
+
+    with ti.device("llvmpipe"):
+        x = ti.ndarray(ti.f32, 4)
+        step(x)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.devices import open_device
+from vkchi.errors import DeviceError, KernelRuntimeError
+from vkchi.interrupts.blocks import Block
+from vkchi.interrupts.locks import restoring
+from vkchi.runtime import CHOSEN, Chosen, Runtime, Slot, all_runtimes, arch_of, current, innermost
+from vkchi.target.config import Config
+from vkchi.target.devices import is_named
+
+
+class DeviceBlock(Block):
+    """What `ti.device` gives: inside, kernels run on a device, and arrays are made there."""
+
+    runtime: Runtime
+    above: Chosen | None = None
+
+    def __init__(self, name: str | int) -> None:
+        self._name = name
+
+    def __enter__(self) -> DeviceBlock:
+        for runtime in all_runtimes():
+            if runtime.tape is not None:
+                raise KernelRuntimeError(
+                    "inside a tape, forward mode or a recording the device stays the same: what "
+                    "another one does would not be seen"
+                )
+        if self.is_entered and not self.is_left:
+            raise KernelRuntimeError(
+                "this block of ti.device is entered already, here or in another thread: give each "
+                "`with` a ti.device(...) of its own"
+            )
+        self.runtime, self.above = _runtime_on(self._name), innermost()
+        self.enter()
+        CHOSEN.set(self)
+        return self
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        """The end of the block."""
+        CHOSEN.set(self.above)
+        self.is_entered = False
+
+
+def device(name: str | int) -> DeviceBlock:
+    """Use another device in a `with` block of this thread, with the options of `init`: by its index
+    or a part of its name. It is opened when it is first used, and stays open until `ti.reset()`.
+    Arrays belong to the device that they were made on: kernels take those of theirs only.
+
+    Raises DeviceError where there is no such device, KernelRuntimeError inside a tape,
+    and for a block that is entered already.
+    """
+    if name is None:  # to `open_device` that means any
+        raise DeviceError("no Vulkan device matches None: give an index, or a part of a name")
+    return DeviceBlock(name)
+
+
+def _runtime_on(name: str | int) -> Runtime:
+    """The runtime of a device, opened where it is not."""
+    base = Slot.runtime or current()
+    with restoring(Slot.opening), Slot.opening:
+        for runtime in all_runtimes():
+            if is_named(runtime.device.info, name):
+                return runtime
+        opened = open_device("any", name, fallback=False)
+        config = Config({**vars(base.config), "arch": arch_of(opened, [])})
+        made = Runtime(opened, base.options, config, deferred=base.deferred)
+        Slot.others.append(made)
+        return made

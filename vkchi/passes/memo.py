@@ -1,0 +1,48 @@
+"""What the passes of one build need not find out again.
+
+IR is immutable: what is true of an op or a region by itself stays true as long as that object is
+there, whatever a pass changed elsewhere. So results are kept by identity, and no pass says what it
+preserves: what it left is what it preserved. What depends on where an op stands or on who uses it
+is not kept here.
+
+Owns: these tables. Must not know: passes.
+
+    >>> memo.has(fn, LOOPS)
+    False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vkchi.ir.core import Func, Region, Value
+from vkchi.ir.ops import TABLE, Effect
+
+_CONTROL = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.CONTROL)
+_CONTROL -= {"yield"}
+
+
+class Memo:
+    """Of one build: `verified` ops are valid by themselves, no rule of `simplify` fits `settled`
+    ones."""
+
+    __slots__ = ("_kinds", "settled", "verified")
+
+    def __init__(self) -> None:
+        self.verified: set[Value] = set()
+        self.settled: set[Value] = set()
+        self._kinds: dict[Region, frozenset[str]] = {}
+
+    def kinds(self, region: Region) -> frozenset[str]:
+        """The kinds of the ops in a region and in those inside."""
+        found = self._kinds.get(region)
+        if found is None:
+            kinds = {op.kind for op in region.ops}
+            if not kinds.isdisjoint(_CONTROL):
+                kinds.update(*[self.kinds(r) for op in region.ops for r in op.regions])
+            found = self._kinds[region] = frozenset(kinds)
+        return found
+
+    def has(self, fn: Func, kinds: Iterable[str]) -> bool:
+        """Whether an op of one of these kinds stands in a Func."""
+        return not self.kinds(fn.body).isdisjoint(kinds)

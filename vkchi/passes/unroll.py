@@ -1,0 +1,151 @@
+"""Partial unrolling: a serial loop over memory does some rounds at once, on graphics cards.
+
+    for k in b..e { s + x[k] }                                                       becomes
+    for g in 0..n / 4 { k = b + 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
+    for k in b + n / 4 * 4..e { s + x[k] }
+
+Drivers unroll short loops of known length only, and else wait for one round's loads before they
+start the next one's. Here the loads of several rounds do not wait for each other; neighbours among
+them become vectors later. What a round computes, and the order of sums, stay. Processors have many
+loads in flight anyway.
+
+Only innermost loops are unrolled that load, and do nothing but compute besides, also in private
+places: no other writes, branches or waiting. Their length may be anything: it is counted as u32,
+which holds that of every range.
+
+Owns: this form, and when it is worth it. Must not know: what loops are for.
+
+    >>> unroll(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.analysis.variance import is_private
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_of
+from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.ir.rebuild import Cloner, Rebuilder
+from vkchi.passes.cost_model import is_processor
+from vkchi.target.caps import Caps
+from vkchi.types import Scalar, Tensor, i32, scalar_of, u32
+
+ROUNDS = 4  # at once
+MOST_OPS = 32  # of a body, which is written five times
+MOST_LOADED = 8  # scalars that a round loads: registers of all rounds are taken at once
+SHORT = 8  # rounds, of a known number, that drivers unroll by themselves
+
+
+def unroll(fn: Func, caps: Caps) -> Func:
+    """The Func with some rounds of some serial loops done at once, for a graphics card."""
+    return fn if is_processor(caps) else unroll_loops(fn)
+
+
+def unroll_loops(fn: Func) -> Func:
+    """The Func with some rounds of some serial loops done at once."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind != "for" or not is_worth_it(op):
+            return None
+        return Rounds(b, op, walker.map).build(args)
+
+    walker = Rebuilder(visit)
+    body = walker.region(fn.body)
+    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+def is_worth_it(loop: Op) -> bool:
+    """Whether a loop is long, and short in text, and loads and computes only."""
+    ops = loop.regions[0].ops[:-1]
+    (axis,) = axes_of(loop)
+    begin, end = constant_int(axis.begin), limit_of(axis.end)
+    if begin is not None and end is not None and end - begin <= SHORT:
+        return False
+    if axis.param.type is not i32 or len(ops) > MOST_OPS or any(op.regions for op in ops):
+        return False
+    loaded = [op for op in ops if op.kind in READS and not is_private(base_of(op.args[0]))]
+    return all(map(is_quiet, ops)) and 0 < sum(map(words, loaded)) <= MOST_LOADED
+
+
+def limit_of(v: Value) -> int | None:
+    """What a value is known not to exceed, if that stands there."""
+    if isinstance(v, Op) and v.kind == "min":
+        return next((n for n in map(constant_int, v.args) if n is not None), None)
+    return constant_int(v)
+
+
+def is_quiet(op: Op) -> bool:
+    """Whether an op computes, loads, or stores to a private place."""
+    if op.kind == "store":
+        return is_private(base_of(op.args[0]))
+    return op.kind == "load" or TABLE[op.kind].effect is Effect.PURE
+
+
+def words(load: Op) -> int:
+    """The registers that a loaded value takes."""
+    t = load.type
+    assert isinstance(t, Scalar | Tensor)
+    return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+class Rounds:
+    """Appends a loop that does some rounds at once."""
+
+    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value]) -> None:
+        self.b, self.body, self.known = b, loop.regions[0], known
+
+    def build(self, args: Sequence[Value]) -> Sequence[Value]:
+        """Append it, and the rest of its rounds if there may be one; the results."""
+        b = self.b
+        begin, end = constant_int(args[0]), constant_int(args[1])
+        if begin is not None and end is not None:
+            groups: Value = b.const((end - begin) // ROUNDS, i32)
+            has_rest = (end - begin) % ROUNDS != 0
+        else:
+            groups, has_rest = self.count(args[0], args[1]), True
+        found = self.at_once(args[0], groups, args[2:])
+        if not has_rest:
+            return found
+        rest = b.emit("add", args[0], b.emit("mul", groups, b.const(ROUNDS, i32)))
+        index, *carried = [Param(p.type, p.name) for p in self.body.params]
+        with b.region(index, *carried) as region:
+            b.emit("yield", *self.round(index, carried))
+        return b.for_(rest, args[1], found, region).results
+
+    def count(self, begin: Value, end: Value) -> Value:
+        """Append how many times some rounds fit into a range."""
+        b = self.b
+        length = b.emit("bitcast", b.emit("sub", end, begin), type=u32)
+        length = b.emit("select", b.emit("lt", begin, end), length, b.const(0, u32))
+        return b.emit("bitcast", b.emit("floordiv", length, b.const(ROUNDS, u32)), type=i32)
+
+    def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
+        """Append the loop over groups of rounds; its results."""
+        b = self.b
+        index, *carried = [Param(p.type, p.name) for p in self.body.params]
+        with b.region(index, *carried) as region:
+            start = b.emit("mul", index, b.const(ROUNDS, i32))
+            if constant_int(begin) != 0:
+                start = b.emit("add", begin, start)
+            values: Sequence[Value] = carried
+            for k in range(ROUNDS):
+                at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
+                values = self.round(at, values)
+            b.emit("yield", *values)
+        return b.for_(b.const(0, i32), groups, first, region).results
+
+    def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        """Append one round; what it hands on."""
+        known = dict(self.known)
+        known.update(zip(self.body.params, (index, *carried), strict=True))
+        Cloner(self.b, known).ops(self.body.ops[:-1])
+        return [known.get(v, v) for v in self.body.yielded]

@@ -1,0 +1,132 @@
+"""How far long work is: a bar on the terminal, where stderr is one, and nothing where it is not.
+
+    for k in track(range(100), "training"):
+        ...
+
+    with Bar("gradients", total=12) as bar:
+        bar.advance()
+
+Nothing is shown in the first second, and of bars one inside another only the outermost. The bar is
+drawn by rich, which is imported then; without rich it is a line of text. Whoever works draws, ten
+times a second at most: there is no thread, and nothing to restore after an exception but a line.
+
+Must not know: what takes long.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sized
+from types import TracebackType
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
+PATIENCE_S, PAUSE_S = 1.0, 0.1
+CLEAR = "\r\x1b[K"
+Draw = Callable[[int], str]  # from how many steps are done to a line
+
+
+class Bar:
+    """The block. `total`: how many steps there are, None where nobody knows."""
+
+    _outermost: ClassVar[Callable[[], Bar | None]] = lambda: None
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._next_s = float("inf")  # when to draw
+        self._draw: Draw | None = None
+
+    def __enter__(self) -> Bar:
+        if Bar._outermost() is None and is_terminal():
+            Bar._outermost = weakref.ref(self)
+            self._next_s = time.monotonic() + PATIENCE_S
+        return self
+
+    def advance(self, count: int = 1) -> None:
+        """So many more steps are done."""
+        self.done += count
+        if time.monotonic() >= self._next_s:
+            self._draw = self._draw or drawing(self.what, self.total)
+            write(CLEAR + self._draw(self.done))
+            self._next_s = time.monotonic() + PAUSE_S
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
+    ) -> None:
+        self._next_s = float("inf")
+        if Bar._outermost() is self:
+            Bar._outermost = lambda: None
+        if self._draw is not None:
+            write(CLEAR)
+
+
+def track(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The steps one by one, with a bar that says how many are done. `total`: how many there are,
+    where they do not tell themselves."""
+    with Bar(what, len(steps) if isinstance(steps, Sized) else total) as bar:
+        for step in steps:
+            yield step
+            bar.advance()
+
+
+def is_terminal() -> bool:
+    """Whether stderr is one on which a line can be drawn anew."""
+    try:
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):  # no stderr, or a closed one
+        return False
+
+
+def write(text: str) -> None:
+    """Put it on stderr, if that is still there."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass
+
+
+def drawing(what: str, total: int | None) -> Draw:
+    """What draws the bar."""
+    try:
+        return drawn_by_rich(what, total)
+    except ImportError:
+        of = "" if total is None else f" of {total}"
+        return lambda done: f"{what}: {done}{of}"
+
+
+class Paper(io.StringIO):
+    """What rich draws on: it takes characters that stderr has."""
+
+    encoding = property(lambda self: getattr(sys.stderr, "encoding", None))
+
+
+def drawn_by_rich(what: str, total: int | None) -> Draw:
+    """A bar of rich's, as a line. Raises ImportError."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+
+    paper = Paper()
+    console = Console(file=paper, force_terminal=True, width=shutil.get_terminal_size().columns)
+    count = "{task.completed}" if total is None else "{task.completed}/{task.total}"
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    if total is not None:
+        columns.append(BarColumn(30))
+    columns += [TextColumn(count), TimeElapsedColumn()]
+    progress = Progress(*columns, console=console, auto_refresh=False)
+    task = progress.add_task(what, total=total)
+
+    def draw(done: int) -> str:
+        progress.update(task, completed=done)
+        console.print(progress.get_renderable(), overflow="crop", no_wrap=True)
+        line = paper.getvalue().split("\n")[0]
+        paper.seek(0)
+        paper.truncate()
+        return line
+
+    return draw

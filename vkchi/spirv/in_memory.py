@@ -1,0 +1,130 @@
+"""A shader that reads its arguments from memory, in place of push constants.
+
+Push constants stand in recorded commands; what stands in memory can be changed without recording
+the commands anew. Only the entry block reads arguments (`arguments`), each once, which is what this
+relies on. Must not know: who keeps the memory.
+
+    >>> in_memory(shader).indirect
+    True
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from vkchi.errors import InternalError
+from vkchi.spirv import spec
+from vkchi.spirv.module import Words, instruction
+from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
+from vkchi.target.shader import Shader
+
+HEADER_WORDS = 5
+BOUND = 3  # where in the header
+WIDE = ("ptr", "trash")
+WIDE_TYPES = ("i64", "u64", "f64")
+
+
+def in_memory(shader: Shader) -> Shader:
+    """The shader with the address of its arguments as its only push constant; itself where it is
+    like that, or has none. Raises InternalError for a module that is none of ours."""
+    if shader.indirect or not shader.slots:
+        return shader
+    words = struct.unpack(f"<{len(shader.words) // 4}I", shader.words)
+    out = _Rewriting(
+        words, [8 if s.kind in WIDE or s.dtype in WIDE_TYPES else 4 for s in shader.slots]
+    ).out
+    return shader._replace(words=struct.pack(f"<{len(out)}I", *out), indirect=True)
+
+
+def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, Words]]:
+    at = HEADER_WORDS
+    while at < len(words):
+        length = words[at] >> 16
+        yield words[at] & 0xFFFF, list(words[at + 1 : at + length])
+        at += length
+
+
+class _Rewriting:
+    """`out`: the words. `widths`: bytes of each argument, in order."""
+
+    def __init__(self, words: tuple[int, ...], widths: list[int]) -> None:
+        self.widths = widths
+        self.bound = words[BOUND]
+        self.variable, self.block_pointer, self.block = self._find_variable(words)
+        self.outer, self.outer_pointer, self.inner_pointer, self.chain, self.base = (
+            self._new() for _ in range(5)
+        )
+        self.out: Words = list(words[:HEADER_WORDS])
+        self.read = 0  # arguments
+        self.pending = 0  # an access chain whose load comes next
+        for opcode, operands in _instructions(words):
+            rewrite = getattr(self, f"_rewrite_{REWRITTEN.get(opcode, 'other')}")
+            rewrite(opcode, operands)
+        self.out[BOUND] = self.bound
+        if self.read != len(widths) or self.pending:
+            raise InternalError(f"{self.read} of {len(widths)} arguments are read")
+
+    def _new(self) -> int:
+        self.bound += 1
+        return self.bound - 1
+
+    def _find_variable(self, words: tuple[int, ...]) -> tuple[int, int, int]:
+        """The ids of the push constants, their pointer's type, and the block's."""
+        pointees: dict[int, int] = {}
+        for opcode, operands in _instructions(words):
+            if opcode == spec.OpTypePointer:
+                pointees[operands[0]] = operands[2]
+            elif opcode == spec.OpVariable and operands[2] == StorageClass.PushConstant:
+                return operands[1], operands[0], pointees[operands[0]]
+        raise InternalError("the module has no push constants")
+
+    def _put(self, opcode: int, *operands: int) -> None:
+        self.out += instruction(opcode, *operands)
+
+    def _rewrite_other(self, opcode: int, operands: Words) -> None:
+        self._put(opcode, *operands)
+
+    def _rewrite_decoration(self, opcode: int, operands: Words) -> None:
+        self._put(opcode, *operands)
+        if operands == [self.block, Decoration.Block]:
+            self._put(spec.OpDecorate, self.outer, Decoration.Block)
+            self._put(spec.OpMemberDecorate, self.outer, 0, Decoration.Offset, 0)
+
+    def _rewrite_pointer(self, opcode: int, operands: Words) -> None:
+        if operands[1] == StorageClass.PushConstant:
+            operands[1] = StorageClass.PhysicalStorageBuffer
+        self._put(opcode, *operands)
+
+    def _rewrite_variable(self, opcode: int, operands: Words) -> None:
+        if operands[1] == self.variable:
+            push = StorageClass.PushConstant
+            self._put(spec.OpTypeStruct, self.outer, self.block_pointer)
+            self._put(spec.OpTypePointer, self.outer_pointer, push, self.outer)
+            self._put(spec.OpTypePointer, self.inner_pointer, push, self.block_pointer)
+            operands[0] = self.outer_pointer
+        self._put(opcode, *operands)
+
+    def _rewrite_access(self, opcode: int, operands: Words) -> None:
+        if operands[2] == self.variable:
+            if not self.read:  # its index is 0, as that of the address
+                first = (self.inner_pointer, self.chain, self.variable, operands[3])
+                self._put(spec.OpAccessChain, *first)
+                self._put(spec.OpLoad, self.block_pointer, self.base, self.chain)
+            operands[2], self.pending = self.base, operands[1]
+        self._put(opcode, *operands)
+
+    def _rewrite_load(self, opcode: int, operands: Words) -> None:
+        if self.pending and operands[2] == self.pending:
+            operands += [MemoryAccess.Aligned, self.widths[self.read]]
+            self.read, self.pending = self.read + 1, 0
+        self._put(opcode, *operands)
+
+
+REWRITTEN = {
+    spec.OpDecorate: "decoration",
+    spec.OpTypePointer: "pointer",
+    spec.OpVariable: "variable",
+    spec.OpAccessChain: "access",
+    spec.OpLoad: "load",
+}

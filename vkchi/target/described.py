@@ -1,0 +1,83 @@
+"""Devices that are known by description: their capabilities, as JSON.
+
+Owns: the form of such files, those that vkchi brings (`known/`). Must not know: drivers.
+
+    {"name": "AMD RDNA3 (navi31)", "radv": "navi31", "source": "...", "caps": {"int64": true, ...}}
+
+`caps` has fields of `Caps`; what is left out is the least that Vulkan 1.3 asks for. `radv` is the
+family under which Mesa's RADV compiles for the device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.target.caps import SMALLEST, Caps
+from vkchi.tuples import NamedTuple
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "known")
+ENDING = ".json"
+
+
+class Described(NamedTuple):
+    """A device: what it is called, what it can do, where that is known from."""
+
+    name: str
+    caps: Caps
+    radv: str = ""
+    source: str = ""
+
+
+def known_names() -> list[str]:
+    """The devices that vkchi brings descriptions of."""
+    return sorted(f.removesuffix(ENDING) for f in os.listdir(FOLDER) if f.endswith(ENDING))
+
+
+def find_described(name: str) -> Described | None:
+    """The device of a file, by its path, or of a description that vkchi brings, by its name; None
+    where that is neither. Raises ArgumentError for a file that describes none."""
+    if name.endswith(ENDING):
+        return read_described(name)
+    return read_described(os.path.join(FOLDER, name + ENDING)) if name in known_names() else None
+
+
+def read_described(path: str) -> Described:
+    """The device that a file describes. Raises ArgumentError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return described_by(found, os.path.basename(path).removesuffix(ENDING))
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else e
+        raise ArgumentError(f"{path} describes no device: {reason}") from None
+
+
+def described_by(found: Any, name: str) -> Described:
+    """The device that JSON describes. Raises ValueError."""
+    if not isinstance(found, dict) or not isinstance(found.get("caps"), dict):
+        raise ValueError('it has no "caps"')
+    texts = {k: found.get(k, "") for k in ("name", "radv", "source")}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{key} is a text, not {text!r}")
+    given = {field: read_field(field, value) for field, value in found["caps"].items()}
+    return Described(texts["name"] or name, SMALLEST._replace(**given), *list(texts.values())[1:])
+
+
+def read_field(field: str, value: Any) -> Any:
+    """The value of a capability. Raises ValueError."""
+    least = getattr(SMALLEST, field, None) if field in Caps._fields else None
+    if least is None:
+        raise ValueError(f"no capability is called {field!r}")
+    value = tuple(value) if isinstance(value, list) else value
+    fits = type(value) is type(least)
+    if fits and isinstance(least, tuple):
+        fits = len(value) == len(least) and all(type(n) is int and n > 0 for n in value)
+    elif fits and type(least) is int:
+        fits = value > 0
+    if not fits:
+        raise ValueError(f"{field} is {value!r}, and should be like {least!r}")
+    return value

@@ -1,0 +1,55 @@
+"""What devices are called, and which of them a name or a kind means.
+
+Owns: `DeviceInfo`, kinds of devices, their order of preference. Must not know: Vulkan.
+
+    >>> select_device(infos, "llvmpipe")
+    0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vkchi.errors import DeviceError
+from vkchi.tuples import NamedTuple
+
+RANKS = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
+KINDS: dict[str, Callable[[DeviceInfo], bool]] = {
+    "any": lambda info: True,
+    "gpu": lambda info: info.kind != "cpu",
+    "cpu": lambda info: info.kind == "cpu",
+    "nvidia": lambda info: info.vendor == "nvidia",
+}
+
+
+class DeviceInfo(NamedTuple):
+    """One Vulkan device. kind: cpu, discrete, integrated, virtual or other; api: (1, 3, 275)."""
+
+    index: int  # type: ignore[assignment]  # no method of tuples
+    name: str
+    kind: str
+    vendor: str
+    driver: str
+    api: tuple[int, int, int]
+    uuid: bytes
+
+
+def select_device(infos: list[DeviceInfo], select: str | int) -> int:
+    """Index of the device that `select`, an index or a part of a name, means."""
+    for info in infos:
+        if is_named(info, select):
+            return info.index
+    raise DeviceError(f"no Vulkan device matches {select!r}; there {list_names(infos)}")
+
+
+def is_named(info: DeviceInfo, select: str | int) -> bool:
+    """Whether an index or a part of a name means this device."""
+    if not isinstance(select, str) or select.isdecimal():
+        return str(select) == str(info.index)
+    return bool(select) and select.lower() in info.name.lower()
+
+
+def list_names(infos: list[DeviceInfo]) -> str:
+    """`are 0: llvmpipe, 1: ...`, for messages."""
+    names = ", ".join(f"{info.index}: {info.name}" for info in infos)
+    return f"{'is' if len(infos) == 1 else 'are'} {names}"

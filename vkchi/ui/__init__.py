@@ -1,0 +1,48 @@
+"""`ti.ui`: windows with scenes of three dimensions, Taichi's GGUI, drawn by pygfx on any device.
+
+Owns: the public names. What draws (the extra `ggui`: pygfx, rendercanvas, glfw, imgui-bundle) is
+imported when a window is made.
+
+    window = ti.ui.Window("balls", (640, 480))
+"""
+
+from vkchi.gui.gui import GUI
+from vkchi.tools.image import hex_to_rgb, rgb_to_hex
+from vkchi.ui.camera import Camera, ProjectionMode
+from vkchi.ui.canvas import Canvas
+from vkchi.ui.constants import (
+    ALT,
+    BACKSPACE,
+    CAPSLOCK,
+    CTRL,
+    DOWN,
+    ESCAPE,
+    LEFT,
+    LMB,
+    MMB,
+    PRESS,
+    RELEASE,
+    RETURN,
+    RIGHT,
+    RMB,
+    SHIFT,
+    SPACE,
+    TAB,
+    UP,
+)
+from vkchi.ui.packages import require as check_ggui_availability
+from vkchi.ui.scene import Scene
+from vkchi.ui.widgets import Gui
+from vkchi.ui.window import Window
+
+__all__ = [
+    "Camera", "Canvas", "Gui", "ProjectionMode", "Scene", "Window", "check_ggui_availability",
+    "make_camera", "GUI", "hex_to_rgb", "rgb_to_hex", "ALT", "BACKSPACE", "CAPSLOCK", "CTRL",
+    "DOWN", "ESCAPE", "LEFT", "LMB", "MMB", "PRESS", "RELEASE", "RETURN", "RIGHT", "RMB", "SHIFT",
+    "SPACE", "TAB", "UP",
+]  # fmt: skip
+
+
+def make_camera() -> Camera:
+    """A camera: `ti.ui.Camera()` by its older name."""
+    return Camera()

@@ -1,0 +1,55 @@
+"""What happens in a window: keys, buttons and the cursor, for programs and for widgets.
+
+Owns: what events of rendercanvas mean. Must not know: pygfx, windows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from vkchi.tuples import NamedTuple
+from vkchi.ui import constants as c
+
+# Names of keys in rendercanvas; others are characters, or named as Taichi names them.
+KEYS = {
+    "ArrowUp": c.UP, "ArrowDown": c.DOWN, "ArrowLeft": c.LEFT, "ArrowRight": c.RIGHT,
+    "Enter": c.RETURN, "Backspace": c.BACKSPACE,
+}  # fmt: skip
+BUTTONS = {1: c.LMB, 2: c.RMB, 3: c.MMB}
+
+
+class Event(NamedTuple):
+    """A key or button went down (`ti.ui.PRESS`) or up (`ti.ui.RELEASE`)."""
+
+    type: str
+    key: str
+
+
+class Inbox:
+    """Events that were not asked for yet, what is down, and where the cursor is: parts of the
+    window, from the lower left."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.pressed: set[str] = set()
+        self.cursor = (0.0, 0.0)
+
+    def take(self, event: dict[str, Any], size: tuple[float, float]) -> None:
+        """An event of rendercanvas, in a window of that size."""
+        kind = event["event_type"]
+        if kind in ("pointer_move", "pointer_down", "pointer_up"):
+            self.cursor = (event["x"] / size[0], 1 - event["y"] / size[1])
+        if kind in ("key_down", "key_up"):
+            self._put(kind == "key_down", name_of(event["key"]))
+        elif kind in ("pointer_down", "pointer_up") and event["button"] in BUTTONS:
+            self._put(kind == "pointer_down", BUTTONS[event["button"]])
+
+    def _put(self, is_down: bool, key: str) -> None:
+        (self.pressed.add if is_down else self.pressed.discard)(key)
+        self.events.append(Event(c.PRESS if is_down else c.RELEASE, key))
+
+
+def name_of(key: str) -> str:
+    """A key's name in `ti.ui`: the character on it, in lower case, or a name of Taichi's."""
+    return KEYS.get(key, key.lower() if len(key) == 1 else key)

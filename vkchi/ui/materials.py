@@ -1,0 +1,119 @@
+"""What is drawn, as objects of pygfx with shaders of ours. Imported where a window is made.
+
+Owns: `Shape`, what a draw is made of; its object, material, shader and buffers. Must not know:
+users' arrays, canvases, scenes.
+
+Arrays go from where they lie into the renderer's memory when a shape is put into its object, in one
+copy (`Queue.write_buffer`); pygfx itself would keep the array, and read it when the frame is shown,
+after the program has changed it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pygfx as gfx
+import wgpu
+from pygfx.renderers.wgpu import BaseShader, Binding, get_shared, register_wgpu_render_function
+from pygfx.renderers.wgpu.engine.update import ensure_wgpu_object
+
+from vkchi.types.lazy_numpy import np
+from vkchi.ui.shaders import SQUARES, TEXTS
+from vkchi.ui.shapes import Shape
+
+USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST
+
+
+class Drawn(gfx.WorldObject):
+    """A shape in the renderer's memory."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(None, ShapeMaterial(shape))
+        self.count = (0, 0)
+        self.buffers = {name: make_buffer(values) for name, values in shape.arrays.items()}
+
+    def put(self, shape: Shape) -> None:
+        """Take over another shape of the same key; its arrays are copied now."""
+        queue = get_shared().device.queue
+        for name, values in shape.arrays.items():
+            queue.write_buffer(ensure_wgpu_object(self.buffers[name]), 0, values)
+        is_square = shape.kind in SQUARES
+        self.count = (4, shape.items) if is_square else (3 * shape.items, shape.instances)
+        data = self.material.uniform_buffer.data
+        data["color"], data["size"] = (*shape.colour, 1.0), shape.size
+        self.material.uniform_buffer.update_full()
+
+
+def make_buffer(values: np.ndarray[Any, Any]) -> gfx.Buffer:
+    """A buffer that an array [n] or [n, k] of 4-byte numbers fits into."""
+    width = f"{values.shape[1]}x" if values.ndim == 2 else ""
+    return gfx.Buffer(
+        nbytes=values.nbytes,
+        nitems=len(values),
+        format=f"{width}{values.dtype.kind}4",
+        usage=USAGE,
+    )
+
+
+class ShapeMaterial(gfx.Material):
+    """How a shape is drawn: all of it opaque; shapes of the window's plane over what is there."""
+
+    uniform_type = dict(gfx.Material.uniform_type, color="4xf4", size="f4")
+
+    def __init__(self, shape: Shape) -> None:
+        is_flat = "flat" in shape.switches
+        super().__init__(alpha_mode="solid", depth_test=not is_flat, depth_write=not is_flat)
+        self.kind, self.switches = shape.kind, shape.switches
+        self.widths = {
+            name: values.shape[1] for name, values in shape.arrays.items() if values.ndim == 2
+        }
+
+
+@register_wgpu_render_function(Drawn, ShapeMaterial)
+class ShapeShader(BaseShader):
+    """Completes the text of a kind of shape."""
+
+    type = "render"
+
+    def __init__(self, drawn: Drawn) -> None:
+        super().__init__(drawn)
+        material = drawn.material
+        self["kind"] = material.kind
+        for switch in ("flat", "two_sided", "wireframe"):
+            self[switch] = switch in material.switches
+        for name, switch in {
+            "indices": "indexed", "normals": "normals", "radii": "radii",
+            "transforms": "instanced",
+        }.items():  # fmt: skip
+            self[switch] = name in drawn.buffers
+        self["pos"] = material.widths["positions"]
+        self["colour"] = material.widths.get("colors", 0)
+
+    def get_bindings(self, drawn: Drawn, shared: Any, scene: Any) -> dict[int, dict[int, Binding]]:
+        bindings = [
+            Binding("u_stdinfo", "buffer/uniform", shared.uniform_buffer),
+            Binding("u_wobject", "buffer/uniform", drawn.uniform_buffer),
+            Binding("u_material", "buffer/uniform", drawn.material.uniform_buffer),
+        ] + [
+            Binding(f"s_{name}", "buffer/read_only_storage", buffer, "VERTEX")
+            for name, buffer in drawn.buffers.items()
+        ]
+        numbered = dict(enumerate(bindings))
+        self.define_bindings(0, numbered)
+        return {0: numbered}
+
+    def get_pipeline_info(self, drawn: Drawn, shared: Any) -> dict[str, str]:
+        is_square = drawn.material.kind in SQUARES
+        topologies = wgpu.PrimitiveTopology
+        return {
+            "primitive_topology": (
+                topologies.triangle_strip if is_square else topologies.triangle_list
+            ),
+            "cull_mode": wgpu.CullMode.none,
+        }
+
+    def get_render_info(self, drawn: Drawn, shared: Any) -> dict[str, tuple[int, ...]]:
+        return {"indices": drawn.count}
+
+    def get_code(self) -> str:
+        return TEXTS[self["kind"]]

@@ -1,0 +1,197 @@
+"""Frames, by pygfx: layers of objects, one over the other, in a picture that can be read.
+
+Owns: the renderer, cameras and lights of pygfx. Colours are written as they are given: pygfx takes
+them for amounts of light, which it would store and show as sRGB (as bright as screens are); here
+the picture's numbers are those of the program, as in Taichi. Must not know: windows, users' arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pygfx as gfx
+import wgpu
+from pygfx.renderers.wgpu import WgpuRenderer, select_adapter, set_wgpu_limits
+
+from vkchi.runtime import running
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+Floats = np.ndarray[Any, Any]
+Triple = tuple[float, float, float]
+FORMAT = "rgba8unorm"
+LARGEST = ("max-storage-buffer-binding-size", "max-buffer-size")  # as large as the device has them
+# From parts of the window, from the lower left, to the corners -1 and 1; z hardly matters.
+PLANE = np.array([[2, 0, 0, -1], [0, 2, 0, -1], [0, 0, 1e-6, 0.5], [0, 0, 0, 1]], np.float64)
+# Depths of pygfx are 0 nearest and 1 farthest, those of `Camera` the other way round.
+NEAREST_FIRST = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, -1, 1], [0, 0, 0, 1]], np.float64)
+
+
+class Layer(NamedTuple):
+    """Objects that one camera sees: rows of matrices as in `Camera`, None for the window's plane;
+    lights: places and colours."""
+
+    objects: list[gfx.WorldObject]
+    view: Floats | None = None
+    projection: Floats | None = None
+    ambient: Triple = (0.0, 0.0, 0.0)
+    lights: tuple[tuple[Triple, Triple], ...] = ()
+
+
+class Eye(gfx.Camera):
+    """A camera of given matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._matrix = PLANE
+
+    def put(self, layer: Layer) -> None:
+        """See as a layer wants to be seen."""
+        if layer.view is None or layer.projection is None:
+            self._matrix, turn = PLANE, np.eye(4)
+        else:
+            self._matrix = NEAREST_FIRST @ layer.projection.T.astype(np.float64)
+            turn = np.linalg.inv(layer.view.T.astype(np.float64))
+        self.world.matrix = turn
+        self.flag_update()
+
+    def _update_projection_matrix(self) -> Floats:
+        return self._matrix
+
+
+class Picture:
+    """A picture that is drawn anew in each frame; `target` is a canvas, or a texture where nobody
+    looks."""
+
+    def __init__(self, target: gfx.Texture | Any) -> None:
+        choose_adapter()
+        self.renderer = WgpuRenderer(
+            target, pixel_scale=1, pixel_filter="nearest", ppaa="none", sort_objects=False,
+            enable_events=False,
+        )  # fmt: skip
+        self.blender = self.renderer._blender
+        self.blender.texture_info["color"]["format"] = FORMAT
+        self._eye, self._lights = Eye(), list[gfx.PointLight]()
+        self._ambient = gfx.AmbientLight(intensity=1)
+        self._background = gfx.Background(None, gfx.BackgroundMaterial())
+        if not isinstance(target, gfx.Texture):
+            self._show_as_is(target)
+
+    def _show_as_is(self, canvas: Any) -> None:
+        """Let the screen show the picture's numbers."""
+        context, device = canvas.get_context("wgpu"), self.renderer.device
+        shown = context.get_preferred_format(device.adapter)
+        if not shown.endswith("-srgb"):
+            self.renderer.gamma_correction = 2.2  # against pygfx's own, which is its inverse
+        context.configure(device=device, format=shown.removesuffix("-srgb"))
+
+    def compose(self, layers: Sequence[Layer], background: Triple) -> None:
+        """Draw a frame."""
+        self.renderer._renders_since_last_flush = 0  # though nothing may have been presented
+        is_covered = bool(layers) and layers[0].view is None and is_image(layers[0].objects[0])
+        if not is_covered:
+            self._background.material.set_colors(light_colour(background))
+            layers = [Layer([self._background]), *layers]
+        for k, layer in enumerate(layers):
+            scene = gfx.Scene()
+            scene.add(*layer.objects)
+            self._light(scene, layer)
+            self._eye.put(layer)
+            self.renderer.render(scene, self._eye, clear=k == 0, flush=False)
+            scene.clear()
+
+    def _light(self, scene: gfx.Scene, layer: Layer) -> None:
+        while len(self._lights) < len(layer.lights):
+            self._lights.append(gfx.PointLight(intensity=1))
+        for light, (place, colour) in zip(self._lights, layer.lights):
+            light.local.position = place
+            light.intensity = max(1.0, *colour)
+            light.color = light_colour(tuple(c / light.intensity for c in colour))
+            scene.add(light)
+        self._ambient.intensity = max(1.0, *layer.ambient)
+        self._ambient.color = light_colour(
+            tuple(c / self._ambient.intensity for c in layer.ambient)
+        )
+        scene.add(self._ambient)
+
+    def view(self) -> wgpu.GPUTextureView:
+        """The picture, to be drawn over."""
+        return self.blender.get_texture_view("color", wgpu.TextureUsage.RENDER_ATTACHMENT)
+
+    def present(self) -> None:
+        """Give the picture to the canvas."""
+        self.renderer.flush()
+
+    def pixels(self) -> Floats:
+        """u8[w, h, 4] from the lower left."""
+        return np.swapaxes(self.renderer.snapshot()[::-1], 0, 1)
+
+    def depths(self) -> Floats:
+        """f32[w, h] from the lower left: 1 nearest, 0 farthest and where nothing is."""
+        texture = self.blender.get_texture("depth")
+        width, height, _ = texture.size
+        data = self.renderer.device.queue.read_texture(
+            {"texture": texture, "mip_level": 0, "origin": (0, 0, 0)},
+            {"offset": 0, "bytes_per_row": 4 * width, "rows_per_image": height},
+            (width, height, 1),
+        )
+        rows = np.frombuffer(data, np.float32).reshape(height, width)
+        return np.swapaxes(1 - rows[::-1], 0, 1)
+
+
+@functools.cache
+def choose_adapter() -> None:
+    """Let pygfx, which has one device per process, draw on that on which kernels run, from arrays
+    as large as that takes."""
+    runtime = running()
+    if runtime is None:
+        return
+    for adapter in wgpu.gpu.enumerate_adapters_sync():
+        found = adapter.info["backend_type"], adapter.info["device"]
+        if found == ("Vulkan", runtime.device.info.name):
+            with contextlib.suppress(RuntimeError):  # the program has drawn by pygfx before
+                select_adapter(adapter)
+                set_wgpu_limits(**{name: adapter.limits[name] for name in LARGEST})
+            return
+
+
+def light_colour(colour: Sequence[float]) -> gfx.Color:
+    """A colour whose amounts of light are these numbers."""
+    red, green, blue = (max(float(c), 0.0) for c in colour)
+    return gfx.Color.from_physical(red, green, blue)
+
+
+def make_texture(size: tuple[int, int]) -> gfx.Texture:
+    """A target where nobody looks."""
+    return gfx.Texture(dim=2, size=(*size, 1), format=FORMAT)
+
+
+def is_image(drawn: gfx.WorldObject) -> bool:
+    """Whether it covers the window."""
+    return isinstance(drawn, Image)
+
+
+class Image(gfx.Image):
+    """A picture that fills the window; smooth between its pixels."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.bytes = np.zeros((*shape, 4), np.uint8)
+        self.texture = gfx.Texture(self.bytes, dim=2, colorspace="physical")
+        material = gfx.ImageBasicMaterial(
+            clim=(0, 255), interpolation="linear", alpha_mode="solid", depth_test=False,
+            depth_write=False,
+        )  # fmt: skip
+        super().__init__(gfx.Geometry(grid=self.texture), material)
+        w, h = shape
+        # Rows of the texture are our columns: x and y change places.
+        self.local.matrix = np.array(
+            [[0, 1 / w, 0, 0.5 / w], [1 / h, 0, 0, 0.5 / h], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64
+        )
+
+    def put(self, values: Floats) -> None:
+        """Take over u8[w, h, 4]."""
+        self.bytes[...] = values
+        self.texture.update_full()

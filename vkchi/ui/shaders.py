@@ -1,0 +1,274 @@
+"""What pygfx has no shader for, in WGSL: balls, lines with flat ends, surfaces in Taichi's light.
+
+Owns: the text, which pygfx's templates complete: `pos`, `colour`: how many components positions and
+colours have, 0 where there is one colour for all; `flat`: positions are parts of the window;
+`indexed`, `normals`, `radii`, `instanced`, `two_sided`, `wireframe`: what the draw has. Must not
+know: pygfx.
+
+Light: colour * (ambient + sum of lights * max(0, normal . way to the light)). Source: Taichi's
+documentation of GGUI, and its pictures. Balls are spheres that rays meet, not polygons, so their
+outlines, normals and depths are exact; in perspective, the square around a ball stands across the
+way to it and has half a side of r d / sqrt(d^2 - r^2), what is seen of it.
+"""
+
+from __future__ import annotations
+
+COMMON = """
+{$ include 'pygfx.std.wgsl' $}
+
+fn place_of(i: i32) -> vec3<f32> {
+    $$ if pos == 2
+        return vec3<f32>(load_s_positions(i), 0.0);
+    $$ else
+        return load_s_positions(i);
+    $$ endif
+}
+
+fn colour_of(i: i32) -> vec3<f32> {
+    $$ if colour == 0
+        return u_material.color.rgb;
+    $$ else
+        return load_s_colors(i).rgb;
+    $$ endif
+}
+
+fn node_of(k: i32) -> i32 {
+    $$ if indexed
+        return i32(load_s_indices(k));
+    $$ else
+        return k;
+    $$ endif
+}
+
+fn corner_of(k: u32) -> vec2<f32> {
+    // of a square, in the order of a strip
+    return vec2<f32>(f32(k % 2), f32(k / 2)) * 2.0 - 1.0;
+}
+
+fn clip_of(world: vec3<f32>) -> vec4<f32> {
+    return u_stdinfo.projection_transform * u_stdinfo.cam_transform * vec4<f32>(world, 1.0);
+}
+
+$$ if not flat
+{{ light_definitions }}
+
+fn light_on(at: vec3<f32>, normal: vec3<f32>) -> vec3<f32> {
+    var sum = u_ambient_light.color.rgb;
+    $$ if num_point_lights > 0
+    for (var k = 0; k < {{ num_point_lights }}; k++) {
+        let light = u_point_lights[k];
+        let way = normalize(light.world_transform[3].xyz - at);
+        sum += srgb2physical(light.color.rgb) * light.intensity * max(0.0, dot(normal, way));
+    }
+    $$ endif
+    return sum;
+}
+$$ endif
+"""
+
+BALLS = """
+struct VertexInput {
+    @builtin(vertex_index) index: u32,
+    @builtin(instance_index) instance: u32,
+};
+
+@vertex
+fn vs_main(in: VertexInput) -> Varyings {
+    let i = i32(in.instance);
+    let corner = corner_of(in.index);
+    $$ if radii
+        let radius = load_s_radii(i);
+    $$ else
+        let radius = u_material.size;
+    $$ endif
+    var varyings: Varyings;
+    varyings.color = vec3<f32>(colour_of(i));
+    varyings.radius = f32(radius);
+    $$ if flat
+        let screen = u_stdinfo.physical_size;
+        let size = 2.0 * radius * vec2<f32>(screen.y / screen.x, 1.0);
+        let clip = clip_of(place_of(i));
+        varyings.corner = vec2<f32>(corner);
+        varyings.position = vec4<f32>(clip.xy + corner * size, clip.zw);
+    $$ else
+        let centre = (u_stdinfo.cam_transform * vec4<f32>(place_of(i), 1.0)).xyz;
+        var way = vec3<f32>(0.0, 0.0, -1.0);
+        var size = radius;
+        if (!is_orthographic()) {
+            let far = length(centre);
+            way = centre / far;
+            size = radius * far / sqrt(max(far * far - radius * radius, 1e-4 * far * far));
+        }
+        let other = select(vec3<f32>(0.0, 1.0, 0.0), vec3<f32>(1.0, 0.0, 0.0), abs(way.y) > 0.9);
+        let right = normalize(cross(way, other));
+        let at = centre + size * (corner.x * right + corner.y * cross(right, way));
+        varyings.centre = vec3<f32>(centre);
+        varyings.at = vec3<f32>(at);
+        varyings.position = vec4<f32>(u_stdinfo.projection_transform * vec4<f32>(at, 1.0));
+    $$ endif
+    return varyings;
+}
+
+@fragment
+fn fs_main(varyings: Varyings) -> FragmentOutput {
+    $$ if flat
+        if (dot(varyings.corner, varyings.corner) > 1.0) { discard; }
+        let color = varyings.color;
+    $$ else
+        let centre = varyings.centre;
+        var eye = vec3<f32>(0.0);
+        var way = normalize(varyings.at);
+        if (is_orthographic()) {
+            eye = vec3<f32>(varyings.at.xy, centre.z);
+            way = vec3<f32>(0.0, 0.0, -1.0);
+        }
+        let along = dot(way, centre - eye);
+        let miss = centre - eye - along * way;
+        let inside = varyings.radius * varyings.radius - dot(miss, miss);
+        if (inside < 0.0) { discard; }
+        let hit = eye + (along - sqrt(inside)) * way;
+        let clip = u_stdinfo.projection_transform * vec4<f32>(hit, 1.0);
+        let depth = clip.z / clip.w;
+        if (depth < 0.0 || depth > 1.0) { discard; }
+        let turn = u_stdinfo.cam_transform_inv;
+        let normal = (turn * vec4<f32>((hit - centre) / varyings.radius, 0.0)).xyz;
+        let color = varyings.color * light_on((turn * vec4<f32>(hit, 1.0)).xyz, normal);
+    $$ endif
+    var out: FragmentOutput;
+    out.color = vec4<f32>(color, 1.0);
+    $$ if not flat
+        out.depth = depth;
+    $$ endif
+    return out;
+}
+"""
+
+LINES = """
+struct VertexInput {
+    @builtin(vertex_index) index: u32,
+    @builtin(instance_index) instance: u32,
+};
+
+fn cut(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    // a, moved along the line to in front of the eye
+    const NEAR = 1e-5;
+    if (a.w >= NEAR || b.w <= NEAR) { return a; }
+    return mix(a, b, (NEAR - a.w) / (b.w - a.w));
+}
+
+@vertex
+fn vs_main(in: VertexInput) -> Varyings {
+    let k = i32(in.instance);
+    let corner = corner_of(in.index);
+    let begin = node_of(2 * k);
+    let end = node_of(2 * k + 1);
+    let whole_a = clip_of(place_of(begin));
+    let whole_b = clip_of(place_of(end));
+    let a = cut(whole_a, whole_b);
+    let b = cut(whole_b, whole_a);
+    let half_screen = 0.5 * u_stdinfo.physical_size;
+    var way = (b.xy / b.w - a.xy / a.w) * half_screen;
+    way = way / max(length(way), 1e-9);
+    let aside = 0.5 * u_material.size * vec2<f32>(-way.y, way.x) * corner.y / half_screen;
+    let here = select(b, a, corner.x < 0.0);
+    let node = select(end, begin, corner.x < 0.0);
+    var varyings: Varyings;
+    varyings.color = vec3<f32>(colour_of(node));
+    varyings.position = vec4<f32>(here.xy + aside * here.w, here.zw);
+    return varyings;
+}
+
+@fragment
+fn fs_main(varyings: Varyings) -> FragmentOutput {
+    var out: FragmentOutput;
+    out.color = vec4<f32>(varyings.color, 1.0);
+    return out;
+}
+"""
+
+SURFACE = """
+struct VertexInput {
+    @builtin(vertex_index) index: u32,
+    @builtin(instance_index) instance: u32,
+};
+
+fn transform_of(instance: i32) -> mat4x4<f32> {
+    $$ if instanced
+        return mat4x4<f32>(
+            load_s_transforms(4 * instance), load_s_transforms(4 * instance + 1),
+            load_s_transforms(4 * instance + 2), load_s_transforms(4 * instance + 3),
+        );
+    $$ else
+        return mat4x4<f32>(
+            1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0,
+        );
+    $$ endif
+}
+
+fn cofactors(m: mat4x4<f32>) -> mat3x3<f32> {
+    // turns normals as m turns tangents
+    return mat3x3<f32>(
+        cross(m[1].xyz, m[2].xyz), cross(m[2].xyz, m[0].xyz), cross(m[0].xyz, m[1].xyz),
+    );
+}
+
+@vertex
+fn vs_main(in: VertexInput) -> Varyings {
+    let k = i32(in.index);
+    let node = node_of(k);
+    let transform = transform_of(i32(in.instance));
+    let world = transform * vec4<f32>(place_of(node), 1.0);
+    var varyings: Varyings;
+    varyings.color = vec3<f32>(colour_of(node));
+    varyings.at = vec3<f32>(world.xyz);
+    $$ if not flat
+        $$ if normals
+            let normal = load_s_normals(node);
+        $$ else
+            let first = k - k % 3;
+            let a = place_of(node_of(first));
+            let normal = cross(
+                place_of(node_of(first + 1)) - a, place_of(node_of(first + 2)) - a,
+            );
+        $$ endif
+        varyings.normal = vec3<f32>(cofactors(transform) * normal);
+    $$ endif
+    $$ if wireframe
+        let number = k % 3;
+        varyings.edge = vec3<f32>(f32(number == 0), f32(number == 1), f32(number == 2));
+    $$ endif
+    varyings.position = vec4<f32>(clip_of(world.xyz));
+    return varyings;
+}
+
+@fragment
+fn fs_main(varyings: Varyings) -> FragmentOutput {
+    $$ if wireframe
+        let apart = varyings.edge / fwidth(varyings.edge);
+        if (min(apart.x, min(apart.y, apart.z)) > 1.0) { discard; }
+    $$ endif
+    $$ if flat
+        let color = varyings.color;
+    $$ else
+        var normal = normalize(varyings.normal);
+        $$ if two_sided
+            let back = u_stdinfo.cam_transform_inv * vec4<f32>(0.0, 0.0, 1.0, 0.0);
+            let to_eye = select(
+                u_stdinfo.cam_transform_inv[3].xyz - varyings.at, back.xyz, is_orthographic(),
+            );
+            normal = select(normal, -normal, dot(normal, to_eye) < 0.0);
+        $$ endif
+        let color = varyings.color * light_on(varyings.at, normal);
+    $$ endif
+    var out: FragmentOutput;
+    out.color = vec4<f32>(color, 1.0);
+    return out;
+}
+"""
+
+TEXTS = {
+    "balls": COMMON + BALLS,
+    "lines": COMMON + LINES,
+    "surface": COMMON + SURFACE,
+}
+SQUARES = frozenset(("balls", "lines"))  # drawn as squares, one an instance

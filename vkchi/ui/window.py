@@ -1,0 +1,273 @@
+"""`ti.ui.Window`: a window with a canvas, a scene and widgets, or a picture alone.
+
+Owns: Taichi's methods; when a frame is drawn: at `show`, or when its pixels are asked for. Must not
+know: how it is drawn.
+
+    window = ti.ui.Window("balls", (640, 480))
+    canvas = window.get_canvas()
+    while window.running:
+        canvas.circles(x, radius=0.01)
+        window.show()
+
+Source: Taichi's documentation of GGUI.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from vkchi.errors import KernelRuntimeError, ToolError
+from vkchi.fields.storage import Storage
+from vkchi.gui import notebook
+from vkchi.runtime import logger
+from vkchi.tools.image import has_screen, imwrite
+from vkchi.types.lazy_numpy import np
+from vkchi.ui.canvas import Canvas
+from vkchi.ui.constants import PRESS, RELEASE
+from vkchi.ui.input import Event, Inbox
+from vkchi.ui.packages import require
+from vkchi.ui.scene import Scene
+from vkchi.ui.widgets import Gui
+
+if TYPE_CHECKING:
+    from vkchi.ui.picture import Picture
+    from vkchi.ui.screen import Screen
+
+Floats = np.ndarray[Any, Any]
+log = logger()
+
+
+class Window:
+    """A window of `res` pixels.
+
+    show_window: False draws off-screen, which is what happens without a screen too; in a notebook
+    `show` puts the picture into the cell's output. fps_limit: how many frames a second `show` gives
+    at most; pos: of the window's upper left corner on the screen. Raises MissingPackageError where
+    what draws is not installed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        res: tuple[int, int],
+        vsync: bool = False,
+        show_window: bool = True,
+        fps_limit: float = 1000,
+        pos: tuple[int, int] = (100, 100),
+    ) -> None:
+        require()
+        from vkchi.ui.picture import Picture, make_texture
+
+        self.name, size = str(name), (int(res[0]), int(res[1]))
+        if min(size) < 1 or fps_limit <= 0:
+            raise ToolError(f"Window: res {res!r} and fps_limit {fps_limit!r} are not positive")
+        self.fps_limit, self._due = fps_limit, 0.0
+        self._inbox, self._event = Inbox(), Event("", "")
+        self._is_running, self._is_open, self._is_drawn = True, True, False
+        self._screen: Screen | None = None
+        self._display: notebook.Display | None = None
+        self._gui: Gui | None = None
+        found = self._open(size, pos, vsync) if show_window else None
+        self._picture: Picture = found or Picture(make_texture(size))
+        self._canvas, self._scene = Canvas(self._size(size)), Scene()
+
+    def _open(self, size: tuple[int, int], pos: tuple[int, int], vsync: bool) -> Picture | None:
+        """The picture of a window on the screen; None where there is none."""
+        from vkchi.ui.picture import Picture
+
+        if notebook.is_notebook():
+            self._display = notebook.Display()
+            return None
+        if not has_screen() or os.environ.get("TI_GUI_SHOW") == "0":
+            log.warning("no screen: %r is drawn off-screen; window.save_image saves", self.name)
+            return None
+        from vkchi.ui.screen import Screen
+
+        screen = Screen(self.name, size, pos=pos, vsync=vsync, listen=self._take)
+        try:
+            found = Picture(screen.canvas)
+        except RuntimeError as error:  # a device without a way to this screen
+            screen.close()
+            log.warning("%r is drawn off-screen, for windows cannot be shown: %s", self.name, error)
+            return None
+        self._screen = screen
+        return found
+
+    def _size(self, size: tuple[int, int]) -> tuple[int, int]:
+        return size if self._screen is None else self._screen.size
+
+    # --- frames ----------------------------------------------------------------------------------
+
+    def get_canvas(self) -> Canvas:
+        """What is drawn on."""
+        return self._canvas
+
+    def get_scene(self) -> Scene:
+        """A scene of three dimensions for the canvas."""
+        return self._scene
+
+    def get_gui(self) -> Gui:
+        """Widgets over the picture."""
+        if self._gui is None:
+            self._gui = Gui(self._picture.renderer.device, self._canvas.size, self._touch)
+        return self._gui
+
+    @property
+    def GUI(self) -> Gui:
+        """Widgets over the picture, by their older name."""
+        return self.get_gui()
+
+    def _touch(self) -> None:
+        self._canvas.is_touched = True
+
+    def _draw(self) -> None:
+        """Draw what was declared since the frame before."""
+        self._check_open()
+        canvas, picture = self._canvas, self._picture
+        canvas.size = self._size(canvas.size)
+        picture.compose(canvas.take(), canvas.background)
+        canvas.recycle()
+        if self._gui is not None:
+            self._gui.draw(picture.renderer.device, picture.view(), canvas.size)
+        canvas.is_touched, self._is_drawn = False, True
+
+    def _draw_if_touched(self) -> None:
+        if self._canvas.is_touched:
+            self._draw()
+
+    def show(self) -> None:
+        """Show the frame, wait as `fps_limit` wants, take in what happened, begin a new frame.
+        Raises KernelRuntimeError after `destroy`."""
+        if self._canvas.is_touched or not self._is_drawn:
+            self._draw()
+        self._is_drawn = False
+        if self._screen is not None:
+            self._screen.show(self._picture.present)
+        if self._display is not None:
+            self._display.show(self._picture.pixels()[:, :, :3])
+        self._poll()
+        if self._screen is not None or self._display is not None:
+            now = time.perf_counter()
+            time.sleep(max(self._due - now, 0))
+            self._due = max(self._due, now) + 1 / self.fps_limit
+
+    @property
+    def running(self) -> bool:
+        """Whether the window is wanted still: nobody closed it, nor set this to False."""
+        self._poll()
+        return self._is_running and self._is_open
+
+    @running.setter
+    def running(self, value: bool) -> None:
+        self._is_running = bool(value)
+
+    def destroy(self) -> None:
+        """Close the window. It cannot be shown again."""
+        self._is_open, self._is_running = False, False
+        screen, self._screen = self._screen, None
+        if screen is not None:
+            screen.close()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise KernelRuntimeError(f"the window {self.name!r} was destroyed")
+
+    def get_window_shape(self) -> tuple[int, int]:
+        """Its width and height, in pixels."""
+        return self._size(self._canvas.size)
+
+    # --- pixels ----------------------------------------------------------------------------------
+
+    def get_image_buffer_as_numpy(self) -> Floats:
+        """The frame: f32[width, height, 4], red, green, blue, alpha from 0 to 1, from the lower
+        left."""
+        self._draw_if_touched()
+        return self._picture.pixels() / np.float32(255)
+
+    def get_depth_buffer_as_numpy(self) -> Floats:
+        """Depths of the frame's scenes: f32[width, height], 1 nearest, 0 farthest and where nothing
+        is: a camera's z as its projection matrix makes it."""
+        self._draw_if_touched()
+        return np.ascontiguousarray(self._picture.depths())
+
+    def get_depth_buffer(self, depth: Storage) -> None:
+        """Put the depths into a field or ndarray of f32, of the window's shape. Raises ToolError
+        for others."""
+        if not isinstance(depth, Storage):
+            raise ToolError(f"get_depth_buffer takes a field or an ndarray, not {depth!r}")
+        values = self.get_depth_buffer_as_numpy()
+        if depth.shape != values.shape or depth.dtype.name != "f32":
+            raise ToolError(
+                f"get_depth_buffer: the shape {values.shape} of f32 is needed, not {depth.shape} "
+                f"of {depth.dtype}"
+            )
+        depth.from_numpy(values)
+
+    def save_image(self, filename: str | os.PathLike[str]) -> None:
+        """Write the frame to an image file; its suffix says the format. Raises ToolError."""
+        self._draw_if_touched()
+        imwrite(self._picture.pixels()[:, :, :3], filename)
+
+    def write_image(self, filename: str | os.PathLike[str]) -> None:
+        """`save_image` by its older name."""
+        self.save_image(filename)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if self._screen is None:
+            return
+        size = self._screen.logical_size
+        self._inbox.take(event, size)
+        if self._gui is not None:
+            self._gui.take(event, self._screen.size[0] / size[0])
+
+    def _poll(self) -> None:
+        if self._screen is not None:
+            self._screen.poll()
+            if not self._screen.is_open:
+                self._is_running = False
+
+    @property
+    def event(self) -> Event:
+        """The event that `get_event` found: its `key` and `type`."""
+        return self._event
+
+    @event.setter
+    def event(self, value: Event) -> None:
+        self._event = value
+
+    def get_events(self, tag: str | None = None) -> list[Event]:
+        """The events that were not asked for yet, of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`, or
+        all. The others wait on. Raises ToolError for other tags."""
+        if tag not in (None, PRESS, RELEASE):
+            raise ToolError(f"get_events: a tag is ti.ui.PRESS or ti.ui.RELEASE, not {tag!r}")
+        self._poll()
+        waiting = self._inbox.events
+        found = [event for event in waiting if tag in (None, event.type)]
+        kept = [event for event in waiting if tag not in (None, event.type)]
+        waiting.clear()
+        waiting.extend(kept)
+        return found
+
+    def get_event(self, tag: str | None = None) -> bool:
+        """Whether there is such an event: the first is `event` then, and not found again. Raises
+        ToolError for other tags."""
+        found = self.get_events(tag)
+        if not found:
+            return False
+        self._event = found[0]
+        self._inbox.events.extendleft(reversed(found[1:]))
+        return True
+
+    def is_pressed(self, *keys: str) -> bool:
+        """Whether one of the keys or buttons is down."""
+        self._poll()
+        return not self._inbox.pressed.isdisjoint(keys)
+
+    def get_cursor_pos(self) -> tuple[float, float]:
+        """Where the cursor is: parts of the window, from the lower left."""
+        self._poll()
+        return self._inbox.cursor

@@ -1,0 +1,170 @@
+"""Memory and semaphores that leave the device, or come from outside: handles of the system.
+
+Owns: the kinds of handles, what a driver takes of which, the calls that make one. Must not know:
+who takes them, what lies in the memory.
+
+A handle is a file descriptor, on Windows an NT handle; both stand behind `Exporter`. An opaque one
+is understood by the driver that made it alone (also by CUDA, for NVIDIA's), whatever made the
+memory must be said again where it is taken (`Payload`). A dma-buf says that itself.
+Source: Vulkan, VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _win32 of both.
+
+    exporter = find_exporter(logical)
+    payload = exporter.export_memory(memory, size_bytes, type_index)
+    os.close(payload.handle)        # where nobody has taken it: who imports a descriptor owns it
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vkchi.errors import DeviceError
+from vkchi.target.handles import OPAQUE_FD, OPAQUE_WIN32, Payload
+from vkchi.vk.physical import BUFFER_USAGE
+from vkchi.vk.raw import Vulkan
+
+if TYPE_CHECKING:
+    from vkchi.vk.logical import Logical
+
+MEMORY_WIN32, SEMAPHORE_WIN32 = 1000073003, 1000078003  # VkStructureType
+
+
+class Win32Info(ctypes.Structure):
+    """VkMemoryGetWin32HandleInfoKHR and VkSemaphoreGetWin32HandleInfoKHR, which are alike, and
+    which the `vulkan` package lacks."""
+
+    _fields_ = (
+        ("sType", ctypes.c_int), ("pNext", ctypes.c_void_p), ("object", ctypes.c_uint64),
+        ("handleType", ctypes.c_int),
+    )  # fmt: skip
+
+
+class Exporter(Protocol):
+    """How memory and semaphores of a device become handles."""
+
+    kind: int
+
+    def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
+        """A new handle of memory that was made for it, dedicated to one buffer."""
+
+    def export_semaphore(self, semaphore: Any) -> int:
+        """A new handle of a semaphore that was made for it."""
+
+
+class FdExporter:
+    """Handles that are file descriptors."""
+
+    kind = OPAQUE_FD
+
+    def __init__(self, logical: Logical) -> None:
+        self._logical = logical
+
+    def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
+        info = self._logical.vk.new("VkMemoryGetFdInfoKHR", memory=memory, handleType=OPAQUE_FD)
+        handle = self._get(self._logical.calls.vkGetMemoryFdKHR, info)
+        return Payload(handle, OPAQUE_FD, size_bytes, type_index, is_dedicated=True)
+
+    def export_semaphore(self, semaphore: Any) -> int:
+        vk = self._logical.vk
+        info = vk.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore, handleType=OPAQUE_FD)
+        return self._get(self._logical.calls.vkGetSemaphoreFdKHR, info)
+
+    def _get(self, call: Any, info: Any) -> int:
+        vk = self._logical.vk
+        out = vk.ffi.new("int *", -1)
+        vk.check(call(self._logical.handle, info, out), "giving memory to another library")
+        return int(out[0])
+
+
+class Win32Exporter:
+    """Handles that are NT handles: who takes one does not own it, whoever made it closes it."""
+
+    kind = OPAQUE_WIN32
+
+    def __init__(self, logical: Logical) -> None:
+        self._logical = logical
+
+    def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
+        handle = self._get(b"vkGetMemoryWin32HandleKHR", MEMORY_WIN32, memory)
+        return Payload(handle, OPAQUE_WIN32, size_bytes, type_index, is_dedicated=True)
+
+    def export_semaphore(self, semaphore: Any) -> int:
+        return self._get(b"vkGetSemaphoreWin32HandleKHR", SEMAPHORE_WIN32, semaphore)
+
+    def _get(self, name: bytes, structure_type: int, thing: Any) -> int:
+        vk = self._logical.vk
+        number = vk.ffi.cast
+        kind = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Win32Info),
+            ctypes.POINTER(ctypes.c_void_p),
+        )  # fmt: skip
+        call = kind(int(number("uintptr_t", self._find(name))))
+        info = Win32Info(structure_type, None, int(number("uint64_t", thing)), OPAQUE_WIN32)
+        out = ctypes.c_void_p()
+        device = int(number("uintptr_t", self._logical.handle))
+        result = call(device, ctypes.byref(info), ctypes.byref(out))
+        vk.check(result, "giving memory to another library")
+        return int(out.value or 0)
+
+    def _find(self, name: bytes) -> Any:
+        found = self._logical.vk.lib.vkGetDeviceProcAddr(self._logical.handle, name)
+        if found == self._logical.vk.NULL:
+            raise DeviceError(f"the Vulkan driver has no function {name.decode()}")
+        return found
+
+
+def find_exporter(logical: Logical) -> Exporter | None:
+    """How a device's memory becomes handles; None where its driver makes none."""
+    is_windows = sys.platform == "win32"
+    exporter = Win32Exporter(logical) if is_windows else FdExporter(logical)
+    name = f"VK_KHR_external_memory_{'win32' if is_windows else 'fd'}"
+    if name not in logical.extensions:
+        return None
+    features = memory_features(logical.vk, logical.physical.handle, exporter.kind)
+    can = logical.vk.const.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT
+    return exporter if features & can else None
+
+
+def choose_exporter(logical: Logical) -> Exporter | None:
+    """How arrays' memory can be given to CUDA, where that may be asked for; else None."""
+    if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:
+        return None
+    return find_exporter(logical)
+
+
+def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
+    """VkExternalMemoryFeatureFlags of buffers in memory of a kind of handle."""
+    asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
+    found = vk.new("VkExternalBufferProperties")
+    vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)
+    return int(found.externalMemoryProperties.externalMemoryFeatures)
+
+
+def can_export_timelines(logical: Logical, kind: int) -> bool:
+    """Whether timeline semaphores can be given away as handles of a kind."""
+    vk, const = logical.vk, logical.vk.const
+    timeline = vk.new("VkSemaphoreTypeCreateInfo", semaphoreType=const.VK_SEMAPHORE_TYPE_TIMELINE)
+    asked = vk.new("VkPhysicalDeviceExternalSemaphoreInfo", pNext=timeline, handleType=kind)
+    found = vk.new("VkExternalSemaphoreProperties")
+    ask = vk.lib.vkGetPhysicalDeviceExternalSemaphoreProperties
+    ask(logical.physical.handle, asked, found)
+    can = const.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT
+    return bool(found.externalSemaphoreFeatures & can)
+
+
+def make_timeline(logical: Logical, value: int = 0, kind: int = 0) -> Any:
+    """The cell of a new timeline semaphore that stands at `value`; it can be exported as a handle
+    of `kind`, if that is given."""
+    vk = logical.vk
+    chain = vk.NULL
+    if kind:
+        chain = vk.new("VkExportSemaphoreCreateInfo", handleTypes=kind)
+    timeline = vk.new(
+        "VkSemaphoreTypeCreateInfo", semaphoreType=vk.const.VK_SEMAPHORE_TYPE_TIMELINE,
+        initialValue=value, pNext=chain,
+    )  # fmt: skip
+    info = vk.new("VkSemaphoreCreateInfo", pNext=timeline)
+    call = logical.calls.vkCreateSemaphore
+    return logical.handles("VkSemaphore").make(call, info, "making a semaphore")
