@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
+
+from vkchi.interrupts import imports
 
 # Children of a process that has loaded vkchi alone are interrupted at several moments of it.
 PROGRAM = """
@@ -63,3 +69,49 @@ def test_what_an_import_raises_is_raised_where_it_was_asked_for() -> None:
         [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.split() == ["ModuleNotFoundError", "AttributeError"], done.stderr
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt before the n-th instruction of the functions named, once."""
+
+    def __init__(self, at: int, names: set[str]) -> None:
+        self.left = at
+        self.names = names
+
+    def trace(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_name not in self.names:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self.trace
+
+
+def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import_is_over() -> None:
+    for at in range(1, 1000):
+        begun, ended = list[int](), list[int]()
+
+        def act(begun: list[int] = begun, ended: list[int] = ended) -> int:
+            begun.append(1)
+            time.sleep(0.002)
+            ended.append(1)
+            return 7
+
+        interrupts = Interrupts(at, {"_do_apart", "_wait", "_take"})
+        sys.settrace(interrupts.trace)
+        try:
+            assert imports._do_apart(act) == 7
+        except KeyboardInterrupt:
+            assert interrupts.left <= 0
+            now = len(begun), len(ended)
+            time.sleep(0.005)  # what was taken back is never begun
+            assert now == (len(begun), len(ended)) and now in [(0, 0), (1, 1)]
+        else:
+            if interrupts.left > 0:
+                assert at > 20
+                return
+        finally:
+            sys.settrace(None)
+    raise AssertionError("a thousand instructions")

@@ -13,16 +13,14 @@ on when the import is done, for a process that ends amid one may crash.
 
 from __future__ import annotations
 
-import _thread
 import sys
-from collections.abc import Callable
+from _thread import LockType, allocate_lock, start_new_thread
+from collections.abc import Callable, Sized
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from queue import SimpleQueue
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -44,26 +42,55 @@ def take_from(name: str, attribute: str) -> Any:
 
 
 def _do_apart(act: Callable[[], T]) -> T:
-    """What this gives or raises, done in a thread of its own."""
-    from queue import SimpleQueue  # not before it is needed
+    """What this gives or raises, done in a thread of its own.
 
-    said: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+    An interrupt may come after any call here. `left` has the act until that thread begins it, or
+    until it is taken back; `said` keeps what came of it, so that waiting twice waits once.
+    """
+    left, said, done = [act], list[tuple[T | None, BaseException | None]](), allocate_lock()
+    done.acquire()
     try:
-        _thread.start_new_thread(_do, (act, said))
+        start_new_thread(_do, (left, said, done))
+        _wait(said, done)
     except RuntimeError:  # there are no more threads, or the interpreter ends
         return act()
-    try:
-        found, error = said.get()
     except BaseException:
-        said.get()
+        if not _take(left):
+            _wait_on(said, done)
         raise
+    found, error = said[0]
     if error is not None:
         raise error
     return found  # type: ignore[return-value]
 
 
-def _do(act: Callable[[], T], said: SimpleQueue[tuple[T | None, BaseException | None]]) -> None:
+def _do(
+    left: list[Callable[[], T]], said: list[tuple[T | None, BaseException | None]], done: LockType
+) -> None:
     try:
-        said.put((act(), None))
+        for act in _take(left):
+            said.append((act(), None))
     except BaseException as e:
-        said.put((None, e))
+        said.append((None, e))
+    finally:
+        done.release()
+
+
+def _take(left: list[T]) -> list[T]:
+    """What is left, if it is, and nobody else has taken it."""
+    try:
+        return [left.pop()]
+    except IndexError:
+        return []
+
+
+def _wait(said: Sized, done: LockType) -> None:
+    while not said:
+        done.acquire()
+
+
+def _wait_on(said: Sized, done: LockType) -> None:
+    """Waits, whatever interrupts come meanwhile: one has come."""
+    while not said:
+        with suppress(KeyboardInterrupt):
+            _wait(said, done)
