@@ -12,7 +12,8 @@ from itertools import combinations
 from typing import Any
 
 from vkchi.analysis.alias import ChangeTable, may_alias, place_of
-from vkchi.analysis.footprint import Box, Footprint
+from vkchi.analysis.boxes import Box
+from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.lattice import Extent, Fact, Product, top
 from vkchi.analysis.uniformity import Checker
 from vkchi.autodiff.reaching import Reach

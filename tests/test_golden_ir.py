@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import ANALYSES
-from vkchi.autodiff.primal import Request
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.cli import apply_pass

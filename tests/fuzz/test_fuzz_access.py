@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from vkchi.analysis.access import Survey
-from vkchi.analysis.must_write import Covered, Covers
+from vkchi.analysis.boxes import Covered
+from vkchi.analysis.must_write import Covers
 from vkchi.analysis.segments import find_segments
 from vkchi.ir import interp
 from vkchi.ir.builder import Builder

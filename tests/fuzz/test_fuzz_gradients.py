@@ -20,7 +20,7 @@ import pytest
 import vkchi as ti
 from tests.fuzz.smooth import NUMBERS, VECTORS, N, write_kernel
 from tests.unit.differentiate import backward
-from vkchi.autodiff.primal import Request
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.refusals import check_repeatable
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec

@@ -14,8 +14,8 @@ import pytest
 
 from tests.fuzz.test_fuzz_gradients import FLOATS, STEP, TRIPS, Arrays, Point, define, fields, lower
 from tests.unit.differentiate import backward, count_cells, make_buffer
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.forward import forward
-from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import Gradient
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run

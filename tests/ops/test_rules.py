@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tests.unit.differentiate import backward
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.forward import forward
-from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import reverse
 from vkchi.autodiff.rules import NONDIFF, RULES, Bilinear, Linear, Partials
 from vkchi.ir.builder import Builder

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.forward import forward
-from vkchi.autodiff.primal import Request
 from vkchi.autodiff.reverse import Gradient, reverse
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lower import lower_kernel

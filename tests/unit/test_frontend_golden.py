@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.programs import kernels_of
-from vkchi.autodiff.primal import Request, is_smooth_array
+from vkchi.autodiff.answers import Request
+from vkchi.autodiff.primal import is_smooth_array
 from vkchi.autodiff.reverse import reverse
 from vkchi.errors import VkchiError
 from vkchi.ir.text import parse, print_func

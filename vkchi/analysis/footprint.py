@@ -13,8 +13,9 @@ Must not know: gradients, tapes.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from vkchi.analysis.boxes import Box, Shaped, joined
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.intervals import Interval
@@ -22,16 +23,7 @@ from vkchi.ir.ops import PLACES
 from vkchi.span import Span
 from vkchi.types import Array, Scalar
 
-Box = tuple["Interval | None", ...]
 MOST_KNOWN = 10_000  # boxes of calls with different numbers that are remembered
-
-
-class Shaped(Protocol):
-    """An array, of which only this counts here."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its extents."""
 
 
 class Footprint:
@@ -117,37 +109,6 @@ def element_under(ptr: Value) -> Op | None:
     while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
         ptr = ptr.args[0]
     return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None
-
-
-def joined(a: Interval | None, b: Interval | None) -> Interval | None:
-    """The range that holds both."""
-    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
-
-
-def may_meet(a: Box, b: Box) -> bool:
-    """Whether two boxes may have an element in common."""
-    pairs = zip(a, b)
-    return all(x is None or y is None or (x[0] <= y[1] and y[0] <= x[1]) for x, y in pairs)
-
-
-def is_inside(a: Box, b: Box) -> bool:
-    """Whether all of a box is known to lie in another."""
-    pairs = zip(a, b)
-    return all(y is None or (x is not None and y[0] <= x[0] and x[1] <= y[1]) for x, y in pairs)
-
-
-def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Interval | None:
-    """The indices of the first axis that some boxes hold; None if they may be all, or if a box is
-    not known to lie in the array, for there the index that counts is another."""
-    whole: Box = tuple([(0, extent - 1) for extent in shape])
-    found: list[Interval] = []
-    for box in boxes:
-        if not box or not is_inside(box, whole) or any(r is None or r[0] > r[1] for r in box):
-            return None
-        assert box[0] is not None
-        found.append(box[0])
-    rows = min(r[0] for r in found), max(r[1] for r in found)
-    return None if rows == whole[0] else rows
 
 
 def is_integer(v: Value) -> bool:

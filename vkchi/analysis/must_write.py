@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from vkchi.analysis.footprint import Box, Shaped, is_integer
+from vkchi.analysis.boxes import Box, Covered, Shaped
+from vkchi.analysis.footprint import is_integer
 from vkchi.analysis.forms import Forms
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.segments import Segment
@@ -23,16 +24,7 @@ from vkchi.analysis.whole import Filling, Sure
 from vkchi.interrupts.bounded import remember
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of
 from vkchi.ir.ops import COUNTED
-from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Tensor
-
-
-class Covered(NamedTuple):
-    """That a segment stores to every element of a part of an array."""
-
-    segment: int
-    name: str
-    box: Box
 
 
 class Covers:
@@ -69,7 +61,6 @@ class Covers:
         return with_all_components(found)
 
 
-MOST_PARTS = 64  # that are left of an array
 MOST_KNOWN = 1000  # launches with different numbers that are remembered
 T = TypeVar("T")
 
@@ -120,38 +111,3 @@ def exact_box(store: Sure, forms: Forms) -> Box | None:
     spans = [(number(low), number(high + 1 - low)) for low, high in known]
     is_filled = len(known) == len(box) and Filling(forms).reaches(store, spans)
     return box if is_filled else None
-
-
-def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
-    """The first segment by whose end these, which are in order, have overwritten all of a box, in
-    an array of this full box."""
-    left: list[Box] = [tuple(b or f for b, f in zip(box or full, full, strict=True))]
-    for covered in boxes:
-        left = [rest for part in left for rest in without(part, covered.box)]
-        if not left:
-            return covered.segment
-        if len(left) > MOST_PARTS:
-            return None
-    return None
-
-
-def without(box: Box, cover: Box) -> list[Box]:
-    """What is left of a box, as boxes. No axis is unknown."""
-    found: list[Box] = []
-    inner = list(box)
-    for k, (b, c) in enumerate(zip(box, cover, strict=True)):
-        assert b is not None and c is not None
-        ends = (b[0], min(b[1], c[0] - 1)), (max(b[0], c[1] + 1), b[1])
-        for low, high in ends:
-            if low <= high:
-                found.append((*inner[:k], (low, high), *box[k + 1 :]))
-        if c[1] < b[0] or b[1] < c[0]:
-            return [box]
-        inner[k] = max(b[0], c[0]), min(b[1], c[1])
-    return found
-
-
-def full_box(shape: Sequence[int], origin: Sequence[int] = ()) -> Box:
-    """The box of all elements."""
-    first = origin or (0,) * len(shape)
-    return tuple((o, o + e - 1) for o, e in zip(first, shape, strict=True))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
+from vkchi.autodiff.answers import Size
 from vkchi.autodiff.emit import capped, trip_count
 from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.primal import Primal
@@ -18,7 +20,7 @@ from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.names import COUNT, WIDTH
 from vkchi.ir.ops import LOOPS
 from vkchi.tuples import NamedTuple
-from vkchi.types import cell_of, i32
+from vkchi.types import Array, cell_of, i32
 
 
 class Save(NamedTuple):
@@ -32,6 +34,27 @@ class Save(NamedTuple):
     cell: str
     parallel: Op | None
     width: str
+
+
+def size_of(save: Save, fn: Func) -> Size:
+    """How large its buffer is in a launch of a Func."""
+    given = frozenset(fn.params)
+    around = (save.parallel,) if save.parallel is not None else ()
+    counts = [count_rounds(loops, given) for loops in (save.loops, around)]
+    found = [number.expr if number is not None else None for number in counts]
+    assert isinstance(save.param.type, Array)
+    return Size(save.param.name, save.param.type, (save.cell, save.width), (found[0], found[1]))
+
+
+def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
+    """The product of trip counts, where the host can compute it from what is given."""
+    total: Number | None = constant(1)
+    for loop in loops:
+        trips = trips_of(loop, given)
+        if total is None or trips is None:
+            return None
+        total = combine("mul", (total, trips))
+    return total
 
 
 class Counting(NamedTuple):

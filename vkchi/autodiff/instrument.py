@@ -18,13 +18,12 @@ from vkchi.analysis.dataflow import MEMORY
 from vkchi.autodiff.emit import components, place_in, zero
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of
-from vkchi.ir.names import MARKS, READ
+from vkchi.ir.names import MARKS, NOTED, READ
 from vkchi.ir.ops import WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar
 
-NOTED = ".noted"  # an element for each access that notes something
 STORES = kinds_with(Trait.REPLACES)
 
 

@@ -20,22 +20,11 @@ from typing import Any
 from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
 from vkchi.analysis.segments import find_late, find_segments
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
-from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
-
-
-class Request(NamedTuple):
-    """What a gradient is asked for: by the arrays of the names `differentiable`. The arrays
-    `settled` it finds as the kernel left them, the arrays `constant` hold no derivative before. A
-    derivative that gets lost is an error, or, if `missing` is `warn`, a warning."""
-
-    differentiable: frozenset[str]
-    settled: frozenset[str] = frozenset()
-    constant: frozenset[str] = frozenset()
-    missing: str = "error"
 
 
 class Primal:

@@ -13,19 +13,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from functools import cache, cached_property
 
+from vkchi.analysis.boxes import Covered, Shaped, filled_by, full_box
 from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
-from vkchi.analysis.footprint import Footprint, Shaped
-from vkchi.analysis.must_write import (
-    Covered,
-    Covers,
-    filled_by,
-    full_box,
-    name_of,
-    with_all_components,
-)
+from vkchi.analysis.footprint import Footprint
+from vkchi.analysis.must_write import Covers, name_of, with_all_components
 from vkchi.analysis.segments import Segment, find_late, find_segments
 from vkchi.analysis.whole import Whole
+from vkchi.autodiff.answers import Outflow, Spans
 from vkchi.autodiff.primal import Activity, Bits, name_under
 from vkchi.autodiff.rules import is_smooth
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
@@ -212,15 +207,6 @@ class Reach:
 NONE: frozenset[Op] = frozenset()
 
 
-class Outflow(NamedTuple):
-    """The arrays with a gradient that a call puts derivatives into, and the ops that do so; those
-    without that hold some afterwards, or bits of such values."""
-
-    stores: Mapping[str, Op]
-    escapes: Mapping[str, Op]
-    bits: Mapping[str, Op]
-
-
 class Outflows(Reach):
     """Where a kernel puts derivatives by the arrays `names`, call by call."""
 
@@ -253,7 +239,7 @@ class Outflows(Reach):
         if (constant, skipped) not in self.known:
             active = Activity(self.fn, self.names, constant=constant | self.begun())
             escapes = self.lasting(active, skipped) if active.escapes else {}
-            found = Outflow(active.stores, escapes, self.lasting_bits(active))
+            found = Outflow(*map(spans_of, (active.stores, escapes, self.lasting_bits(active))))
             self.known[constant, skipped] = found
         return self.known[constant, skipped]
 
@@ -277,3 +263,8 @@ def ops_in(segment: Segment) -> Iterator[Op]:
         yield op
         for region in op.regions:
             yield from walk(region)
+
+
+def spans_of(ops: Mapping[str, Op]) -> Spans:
+    """Where these ops stand."""
+    return {name: op.span for name, op in ops.items()}

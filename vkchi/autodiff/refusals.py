@@ -7,21 +7,16 @@ gradient; `depends_on_order`. Must not know: how gradients are built.
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
+from vkchi.autodiff.answers import PUT_THERE, let_pass, lost
 from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array, name_under
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
-from vkchi.errors import GradientError, GradientWarning
+from vkchi.errors import GradientError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
-from vkchi.span import Span
-
-WORDS = {"grad": "gradient", "dual": "derivative"}
 
 
 def check_lost(primal: Primal, reach: Reach, missing: str) -> None:
@@ -29,19 +24,7 @@ def check_lost(primal: Primal, reach: Reach, missing: str) -> None:
     put into it, and it is read again later for something that has a derivative. With `missing`
     being `warn`, says so instead: it counts as a constant."""
     for op, reader in reach.losses(primal.active, primal.differentiable):
-        let_pass(lost(name_under(op), reader, PUT_THERE, op.span), missing, {})
-
-
-def let_pass(error: GradientError, missing: str, registry: dict[Any, Any]) -> None:
-    """Raises the error, unless `missing` is `warn`: then a warning says so, at the line that
-    reads."""
-    if missing != "warn":
-        raise error
-    span = error.span
-    if span is not None:
-        text = error.sentence.removesuffix(": it would be lost")
-        text += ": what is read counts as constant"
-        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
+        let_pass(lost(name_under(op), reader.span, PUT_THERE, op.span), missing, {})
 
 
 def check_bits(reach: Reach, active: Activity, differentiable: frozenset[str]) -> None:
@@ -95,21 +78,6 @@ def runs_once(loop: Op) -> bool:
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in axes_of(loop)]
     known = [end - begin for begin, end in lengths if begin is not None and end is not None]
     return 0 in [max(0, n) for n in known] or (len(known) == len(lengths) and max(known) <= 1)
-
-
-PUT_THERE = "a value with a derivative is put there"
-
-
-def lost(name: str, reader: Op, why: str, span: Span | None, need: str = "grad") -> GradientError:
-    """The error for an array that a derivative flows through and that has no gradient or dual:
-    what puts a value there, and what reads it."""
-    return GradientError(
-        f"the {WORDS[need]} flows through `{name}`, which has none: it would be lost", reader.span,
-        notes=((why, span),),
-        help=f"make `{name}` a field{' or ndarray' if need == 'grad' else ''} with "
-        f"needs_{need}=True, or put ti.stop_grad(...) around the value for a constant (ti.init("
-        "missing_gradient='warn') takes all such arrays for constants)",
-    )  # fmt: skip
 
 
 def check_repeatable(fn: Func) -> None:

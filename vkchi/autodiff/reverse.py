@@ -38,12 +38,13 @@ from collections.abc import Sequence
 
 from vkchi.analysis.alias import kinds_at, kinds_of_writes
 from vkchi.analysis.segments import Segment
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
 from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
 from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.nonfinite import NonFinite
-from vkchi.autodiff.primal import Primal, Request
+from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Outflows
 from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of

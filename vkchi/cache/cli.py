@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import io
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from vkchi.cache import listing
+from vkchi.cache import archives, listing
 from vkchi.cache.folder import find_folder
 from vkchi.cache.listing import SHORT, in_time, in_units
 from vkchi.cache.store import (
@@ -35,10 +34,7 @@ from vkchi.cache.store import (
     Entry,
     Limits,
     Store,
-    is_key,
-    pack_entry,
     read_entry,
-    unpack_entry,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +46,9 @@ ROOM = 150  # columns that hold three texts side by side
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
 NOT_FOUND = 1
 COLOURS = ("--color", "--no-color")
-PIPELINES = "pipelines"  # entries that hold what drivers compiled
+ANSWERS = "answers"
+# Entries without IR of their own, and what they hold.
+WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found out of a kernel"}
 app = typer.Typer(help="Compiled kernels that last.", no_args_is_help=True, add_completion=False)
 
 
@@ -113,10 +111,24 @@ def show(
     say(f"{'hits':12} {found.hits}")
     for name, value in parts_of(found).items():
         say(f"  {name} = {value}")
-    if found.header.get("kind") == PIPELINES:
+    if found.header.get("kind") == ANSWERS:
+        tell_answers(found, body)
+    if found.header.get("kind") in WITHOUT_TEXT:
         return
     tell_driver(found, body, device, with_code=isa)
     show_texts(linked_of(found, body))
+
+
+def tell_answers(entry: Entry, body: bytes) -> None:
+    """What was found out of a kernel. Ends the command where it is malformed."""
+    from vkchi.cache.answers import lines_of
+
+    try:
+        for line in lines_of(body):
+            say(line)
+    except ValueError as e:
+        say(f"{entry.key[:SHORT]} cannot be read: {e}")
+        raise typer.Exit(NOT_FOUND) from None
 
 
 def show_texts(linked: Linked) -> None:
@@ -203,7 +215,7 @@ def report(
 
 def newest_of(name: str) -> list[Entry]:
     """The entries of kernels of a name, the newest first."""
-    found = [e for e in Shown.store.entries() if e.header.get("kind") != PIPELINES]
+    found = [e for e in Shown.store.entries() if e.header.get("kind") not in WITHOUT_TEXT]
     found = [e for e in found if fnmatch.fnmatchcase(e.header.get("name", ""), name)]
     return sorted(found, key=lambda e: (-e.written, e.key))
 
@@ -243,8 +255,8 @@ def diff(key: str, other: str) -> None:
     """Compare the IR of two entries, line by line."""
     texts = []
     for entry in (entry_of(key), entry_of(other)):
-        if entry.header.get("kind") == PIPELINES:
-            say(f"{entry.key[:SHORT]} holds what a driver compiled, and no IR")
+        if entry.header.get("kind") in WITHOUT_TEXT:
+            say(f"{entry.key[:SHORT]} holds {WITHOUT_TEXT[entry.header['kind']]}, and no IR")
             raise typer.Exit(NOT_FOUND)
         made = artifact_of(entry, read_body(entry))
         texts.append((entry.key[:SHORT], made.ir.text.splitlines() if made.ir else []))
@@ -318,49 +330,21 @@ def pack(
     names: Annotated[list[str] | None, typer.Argument(help="Kernels; * stands for any.")] = None,
 ) -> None:
     """Write entries, all or those of kernels of these names, into one archive."""
-    count = 0
-    with writing(file), tarfile.open(file, "w:gz") as archive:
-        for entry in Shown.store.entries():
-            if names and not any(
-                fnmatch.fnmatchcase(entry.header.get("name", ""), n) for n in names
-            ):
-                continue
-            try:
-                header, body = read_entry(Shown.store.path_of(entry.key))
-            except (OSError, Damaged):
-                continue
-            data = pack_entry(header, body)
-            info = tarfile.TarInfo(entry.key)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-            count += 1
+    with writing(file):
+        count = archives.pack(Shown.store, file, names or ["*"])
     say(f"{count} entries written to {file}")
 
 
 @app.command()
 def unpack(file: str) -> None:
     """Take the entries of an archive, those that are whole, into the cache."""
-    taken = refused = 0
     try:
-        with tarfile.open(file, "r:*") as archive:
-            for member in archive:
-                is_taken = member.isreg() and is_key(member.name) and take(archive, member)
-                taken, refused = taken + is_taken, refused + (not is_taken)
+        taken, refused = archives.unpack(Shown.store, file)
     except (OSError, tarfile.TarError, EOFError) as e:
         say(f"{file} cannot be read: {e}")
         raise typer.Exit(NOT_FOUND) from None
     say(f"{taken} entries taken, {refused} refused")
     raise typer.Exit(NOT_FOUND if refused else 0)
-
-
-def take(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
-    """Put one entry of an archive into the cache; whether it is whole, and under its own key."""
-    data = archive.extractfile(member)
-    try:
-        header, body = unpack_entry(data.read() if data is not None else b"")
-    except Damaged:
-        return False
-    return header.get("key") == member.name and Shown.store.put(member.name, header, body)
 
 
 # --- entries -------------------------------------------------------------------------------------
@@ -418,6 +402,17 @@ def read_body(entry: Entry) -> bytes:
         raise typer.Exit(NOT_FOUND) from None
 
 
+def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
+    """The artifacts of an entry; of pipelines none: those are the driver's. Raises Malformed."""
+    if header.get("kind") not in WITHOUT_TEXT:
+        return [artifact_in(body)]
+    if header["kind"] != ANSWERS:
+        return []
+    from vkchi.cache.answers import artifacts_in
+
+    return artifacts_in(body)
+
+
 def artifact_in(body: bytes) -> Artifact:
     """The artifact of a body. Raises Malformed."""
     from vkchi.cache.linked import open_body
@@ -454,14 +449,10 @@ def fault_in(key: str, *, validates: bool) -> str:
         header, body = read_entry(Shown.store.path_of(key))
         if header.get("key") != key:
             return "it is another entry under its name"
-        if (
-            header.get("kind") == PIPELINES
-        ):  # the driver's; its head is checked before that reads it
-            return ""
-        made = artifact_in(body)
+        made = artifacts_in(header, body)
     except (OSError, Damaged, Malformed) as e:
         return str(e)
-    for dispatch in made.dispatches if validates else ():
+    for dispatch in (d for one in made for d in one.dispatches if validates):
         words = dispatch.shader.words
         done = subprocess.run(SPIRV_VAL, input=words, capture_output=True, check=False)
         if done.returncode:

@@ -26,6 +26,13 @@ CLASSES = (
     Artifact, Check, Dispatch, Grid, GridAxis, Interface, IrText, Shader, Shown, Site, Slot, Span,
 )  # fmt: skip
 RECORDS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in CLASSES}
+
+
+def add_records(*classes: Callable[..., Any]) -> None:
+    """Let values be such records too."""
+    RECORDS.update((cls.__name__, cls) for cls in classes)
+
+
 PLAIN = (bool, int, float, str, type(None))
 HEAD = struct.Struct("<I")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.target.artifact import Artifact, Interface
+from vkchi.target.options import Shelf
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -16,15 +17,31 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func
 
 
+# Of each function: its file, its first line, and those of its lines, from 0, that are no comments.
+Places = list[tuple[str, int, tuple[int, ...]]]
+
+
+class Home(NamedTuple):
+    """Where what is found out about a kernel is kept: a shelf, the key and the header of the
+    kernel's entry, where the kernel's functions stand now."""
+
+    shelf: Shelf
+    key: str
+    header: dict[str, Any]
+    places: Places
+
+
 class Compiled(NamedTuple):
     """A kernel for one signature: what was built, what launches bind to it, what reads the Func it
-    was built of, the fields among what is bound, by parameter name, and what lowering read."""
+    was built of, the fields among what is bound, by parameter name, what lowering read, and its
+    home in the cache, if it has one."""
 
     artifact: Artifact
     interface: Interface
     read_func: Callable[[], Func]
     fields: dict[str, Any]
     dependencies: Dependencies | None = None
+    home: Home | None = None
 
     @property
     def func(self) -> Func:

@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--color", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("verb", choices=[VERB], help=argparse.SUPPRESS)
     made.add_argument("name", nargs="?", default="*", help="kernels; * and ? stand for any")
-    made.add_argument("--kind", default="", help="kernel, shaders or pipelines")
+    made.add_argument("--kind", default="", help="kernel, shaders, answers or pipelines")
     made.add_argument("--device", default="", help="of devices with this in their names")
     made.add_argument("--sort", default="name", choices=list(SORTS))
     made.add_argument("--json", action="store_true", dest="as_json", help="one JSON array")

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.cache.codec import Malformed, decode, encode
-from vkchi.cache.compiled import Compiled
+from vkchi.cache.compiled import Compiled, Home, Places
 from vkchi.cache.store import digest
 from vkchi.cache.survey import Survey, Unknown, is_ours
 from vkchi.cache.version import is_changed
@@ -47,7 +47,7 @@ def kept(
     found = look_around(fn, args, options, caps, shelf.version)
     if found is not None:
         entry = shelf.get(found.key)
-        compiled = None if entry is None else read(entry[1], found, shelf)
+        compiled = None if entry is None else read(entry, found, shelf)
         if compiled is not None:
             return compiled
     begin = time.perf_counter()
@@ -64,7 +64,9 @@ def kept(
             return made
         header = header_of(fn, args, made, found.parts)
         told = {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
-        shelf.put(found.key, {**header, **told}, body)
+        header |= told
+        shelf.put(found.key, header, body)
+        return made._replace(home=Home(shelf, found.key, header, places_of(found.survey)))
     return made
 
 
@@ -129,13 +131,14 @@ def check_reached(made: Compiled, survey: Survey) -> None:
             raise Unknown(f"{fn.__qualname__} was reached by no name")
 
 
-def read(body: bytes, found: Found, shelf: Shelf) -> Compiled | None:
+def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Compiled | None:
     """The kernel of an entry; None, and the entry is gone, where that is none."""
     try:
-        artifact, interface, fields, _ = decode(body)
+        artifact, interface, fields, _ = decode(entry[1])
         if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
             raise Malformed("no kernel")
-        move = partial(absolute, places=places_of(found.survey))
+        places = places_of(found.survey)
+        move = partial(absolute, places=places)
         text = artifact.ir
         if not isinstance(text, IrText):
             raise Malformed("no text")
@@ -153,6 +156,7 @@ def read(body: bytes, found: Found, shelf: Shelf) -> Compiled | None:
         interface._replace(sites=sites, checks=checks),
         partial(read_func, text, move),
         arrays,
+        home=Home(shelf, found.key, entry[0], places),
     )
 
 
@@ -181,9 +185,6 @@ def header_of(
 
 
 # --- spans ---------------------------------------------------------------------------------------
-
-# Of each function: its file, its first line, and those of its lines, from 0, that are no comments.
-Places = list[tuple[str, int, tuple[int, ...]]]
 
 
 def places_of(survey: Survey) -> Places:

@@ -11,6 +11,7 @@ name here begins with a dot, or has two in a row; so none is ever both. Must not
 TEMP = ".temp."  # what one dispatch hands to the next
 SCRATCH, SAVE, REPLAY = ".scratch.", ".save.", ".replay."  # copies, values that are kept, numbers
 HIDDEN = (SCRATCH, SAVE, REPLAY)  # arrays that only their kernel sees
+NOTED = ".noted"  # an element for each access that notes something
 COUNT, WIDTH = ".count.", ".width."  # how often loops go round
 
 # These follow the name of an array.

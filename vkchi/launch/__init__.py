@@ -72,7 +72,7 @@ class Plan:
     ) -> None:
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.parameters, self.show = runtime, parameters, show
-        self._read_func = compiled.read_func
+        self._read_func, self.home = compiled.read_func, compiled.home
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
         self.known_sites = interface.sites
@@ -118,7 +118,7 @@ class Plan:
         """What tapes and debug mode have made of the kernel."""
         from vkchi.tape.derived import Derived  # most programs have no gradients
 
-        return Derived(self.executable.artifact.name)
+        return Derived(self.executable.artifact.name, self.home)
 
     @property
     def is_plain(self) -> bool:

@@ -23,15 +23,8 @@ from functools import reduce
 from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import Place, may_share, place_of
 from vkchi.analysis.alias import may_meet as components_meet
-from vkchi.analysis.footprint import (
-    Box,
-    Footprint,
-    Shaped,
-    element_of,
-    element_under,
-    joined,
-    may_meet,
-)
+from vkchi.analysis.boxes import Box, Shaped, joined, may_meet
+from vkchi.analysis.footprint import Footprint, element_of, element_under
 from vkchi.analysis.forms import is_wide_integer
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.sums import Index, Symbol, symbols_in

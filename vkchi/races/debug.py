@@ -18,7 +18,7 @@ from vkchi.ir.rebuild import with_params
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
 from vkchi.races.detector import Group
-from vkchi.races.finder import Races
+from vkchi.races.meeting import Races
 from vkchi.tape.calls import describe_call, leaves_of
 from vkchi.tape.gradients import prepare
 

@@ -10,18 +10,18 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
-from vkchi.autodiff.primal import Activity, Request
-from vkchi.autodiff.refusals import check_reaches, gone
+from vkchi.analysis.boxes import Box, is_inside, may_meet
+from vkchi.autodiff.answers import Differentiated, GradientSpec, MarkedOp, Request
 from vkchi.errors import GradientError, GradientWarning
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.ir.core import Op, base_of
 from vkchi.ir.names import ADJOINT
 from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
+from vkchi.tape import facts
+from vkchi.tape.facts import Case, case_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 from vkchi.types.lazy_numpy import np
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
-LOADS = frozenset({"load"})
-
-
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
     its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
-    as numpy views and as they were passed, and the names of arrays that it takes for constants."""
+    as numpy views and as they were passed, the names of arrays that it takes for constants, and
+    what answers about it depend on."""
 
     name: str
     plan: Plan
@@ -47,6 +45,7 @@ class Call(NamedTuple):
     hosts: dict[str, Any]
     imports: tuple[Import, ...]
     constants: frozenset[str]
+    case: Case
 
     @property
     def missing(self) -> str:
@@ -72,7 +71,7 @@ def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
     numbers = numbers_of(plan, args)
     return Call(
         name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
-        frozenset(constants),
+        frozenset(constants), case_of(numbers, arrays),
     )  # fmt: skip
 
 
@@ -148,12 +147,6 @@ def clear(arrays: Iterable[Any]) -> None:
             array.fill(0)
 
 
-def footprint(plan: Plan, kinds: frozenset[str]) -> Footprint:
-    """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
-    arrays = (p for p in plan.func.params if isinstance(p.type, Array))
-    return plan.derived.footprints.find(kinds, lambda: Footprint(plan.func, arrays, kinds))
-
-
 class Gradients:
     """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
     copies of `.grad`, one for a tensor that is passed several times."""
@@ -224,18 +217,14 @@ def plan_gradient(
     """The call's gradient by these arrays, made once per plan, or its derivative along a direction.
     The memory of the arrays `settled` is to be as the kernel leaves it, not as it finds it; the
     arrays `constant` hold no derivative before. Raises GradientError."""
-    from vkchi.tape.gradients import build_gradient, build_second  # most programs have none
     from vkchi.tape.plan import GradientPlan
 
     check_aliases(call)
     request = Request(gradients.names, settled, constant, call.missing)
-
-    def make() -> GradientPlan:
-        types = types_apart(call, gradients.arrays, ADJOINT)
-        build = build_second if is_second else build_gradient
-        return GradientPlan(call.plan, call.args, request, types, build)
-
-    return call.plan.derived.gradients.find((request, is_second), make)
+    types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
+    spec = GradientSpec(request, types, is_second)
+    found = call.plan.derived.gradients
+    return found.find(spec, lambda: GradientPlan(call.plan, call.args, spec))
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
@@ -313,40 +302,44 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
     """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
     something that the kernel has overwritten."""
     made = plan_gradient(call, gradients)
-    check_reaches(made.made.primal, call.constants)
-    check_slopes(call, made.made.primal.active)
+    if not made.made.stores:
+        facts.check_reached(call.plan, made.spec, call.constants)
+    check_slopes(call, made.made)
     if made.draws:  # only a tape records them
+        from vkchi.autodiff.refusals import gone  # which reads IR
+
         raise gone(made.draws[0].op)
-    needs, writes = (x.boxes(call.numbers, call.arrays) for x in (made.needs, made.writes))
+    needs, writes = made.needs(call), made.writes(call)
     both = {k: writes[k] for k in needs if k in writes and may_meet(needs[k], writes[k])}
     if not both:
         return Found(made, needs, set())
-    from vkchi.tape.recompute_safety import find_settled, find_stale
+    from vkchi.tape.staleness import find_stale
 
-    fn = made.made.primal.fn
-    if any(isinstance(p.type, Array) and p.name not in call.arrays for p in fn.params):
-        raise overwritten(call, made, made.writes.accesses[min(both)].elements[0])
-    settled = find_settled(fn, frozenset(both))
-    op = find_stale(call, fn, both, settled)
-    if op is not None:
-        raise overwritten(call, made, op)
+    settled = facts.settled(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
+    if settled is None:
+        name = min(both)
+        first = made.live.writes.accesses[name].elements[0]
+        raise overwritten(call, made, MarkedOp(first.kind, name, first.span))
+    stale = find_stale(call, made.spec, both, settled)
+    if stale is not None:
+        raise overwritten(call, made, stale)
     if settled:
         made = plan_gradient(call, gradients, settled)
-        needs = made.needs.boxes(call.numbers, call.arrays)
-    reads = footprint(call.plan, LOADS).boxes(call.numbers, call.arrays)
+        needs = made.needs(call)
+    reads = facts.touched(call.plan, "loads", call.case)
     again = reads.keys() & both.keys() - settled
     renewed = {k for k in again if is_inside(reads[k], both[k])}
     return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
 
 
-def check_slopes(call: Call, active: Activity) -> None:
+def check_slopes(call: Call, made: Differentiated) -> None:
     """What says that a gradient does nothing, for no result has one: an error where one is a host
     array, else a warning, as other kernels of a list may have results with gradients."""
-    lost = {} if active.stores else active.escapes
+    lost = {} if made.stores else made.escapes
     name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
     if name is None:
         return
-    span = lost[name].span
+    span = lost[name]
     does_nothing = f"`{name}`, which the kernel writes here, has no gradient"
     if name in call.hosts:
         raise GradientError(
@@ -361,13 +354,13 @@ def check_slopes(call: Call, active: Activity) -> None:
         )
 
 
-def overwritten(call: Call, made: GradientPlan, op: Op) -> GradientError:
+def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
     """The error for a gradient that needs what is gone; `op` is what the kernel did with it."""
-    key = getattr(base_of(op.args[0]), "name", "")
     what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
     return GradientError(
-        f"the gradient of {call.name}() needs what `{key}` held before the kernel overwrote it",
-        made.writes.span_of(key), notes=((what, op.span),),
+        f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
+        "it",
+        made.live.writes.span_of(op.array), notes=((what, op.span),),
         help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
     )  # fmt: skip
 
@@ -388,9 +381,9 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     made, needs, renewed = fit_gradient(call, gradients)
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
-        history.check_all(made.needs, needs, call.arrays, renewed.__contains__)
+        history.check_all(made.span_of, needs, call.arrays, renewed.__contains__)
     memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
-    race = RaceFinder().look(call, gradients.names, made.made.func)
+    race = RaceFinder().look(call, gradients.names, made.spec)
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)

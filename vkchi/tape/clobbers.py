@@ -22,19 +22,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from vkchi.analysis.alias import kinds_of_writes
-from vkchi.analysis.footprint import Box, may_meet
+from vkchi.analysis.boxes import Box, may_meet
+from vkchi.autodiff.answers import Spans
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
+from vkchi.tape import facts
 from vkchi.tape.calls import Call, leaves_of
 from vkchi.tape.escapes import Note, covering, flow_from, line_of
 from vkchi.tape.log import Index, Step
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
+
+NONE: frozenset[str] = frozenset()
+Read = tuple["Span | None"]
 
 
 class Held(NamedTuple):
@@ -110,17 +114,15 @@ class Clobbers:
         self.reads: dict[int, set[Index | None]] = {}
         self.left: list[Left] = []
 
-    def note_call(
-        self, call: Call, stores: Mapping[str, Any], boxes: Mapping[str, Box]
-    ) -> list[Storage]:
+    def note_call(self, call: Call, stores: Spans, boxes: Mapping[str, Box]) -> list[Storage]:
         """Note where a call put values with a derivative: the ops that did so by array, and the
         parts (an array without: anywhere). What is returned are these arrays."""
         found = []
-        for name, op in stores.items():
+        for name, span in stores.items():
             if name in call.arrays and name not in call.hosts:
                 array = call.arrays[name]
                 box = boxes.get(name) or (None,) * len(array.shape)
-                held = Held(array.whole, name, f"{call.name}()", line_of(op), box)
+                held = Held(array.whole, name, f"{call.name}()", line_of(span), box)
                 self.hold(held)
                 found.append(held.array)
         for name, tensor in call.tensors.items():
@@ -184,8 +186,10 @@ class Clobbers:
         self, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], who: str
     ) -> Iterator[None]:
         """While a kernel runs that is not differentiated. What it adds is constant."""
-        kinds = {root.name: kinds for root, kinds in kinds_of_writes(plan.func.body.ops).items()}
-        unknown = {name for name in plan.written if kinds.get(name, set()) != {"atomic_add"}}
+        kinds = facts.kinds_of_writes(plan)
+        unknown = {
+            name for name in plan.written if kinds.get(name, NONE) != frozenset({"atomic_add"})
+        }
         for name in sorted(unknown & arrays.keys()):
             held = self.holds(arrays[name])
             if held is not None:
@@ -220,7 +224,7 @@ class Clobbers:
                 flow = flow_from(call, name)
                 for target in flow:
                     if target in names:
-                        raise refuse(loss, flow[target])
+                        raise refuse(loss, (flow[target],))
             if any(losses) and covering(call, name) is not None:
                 self.lost.pop(key, None)
                 for left in near:
@@ -247,10 +251,10 @@ class Clobbers:
                 raise refuse(found, None)
 
 
-def refuse(loss: Loss, reader: Any) -> GradientError:
-    """The error for an array that a derivative would flow through."""
+def refuse(loss: Loss, reader: Read | None) -> GradientError:
+    """The error for an array that a derivative would flow through, where that is read, if it is."""
     held = loss.held
-    span = reader.span if reader is not None else held.span
+    span = reader[0] if reader is not None else held.span
     notes: list[tuple[str, Span | None]] = []
     if reader is not None:
         notes = [(f"{held.who} put a value with a derivative there", held.span)]

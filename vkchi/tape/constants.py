@@ -13,12 +13,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from vkchi.analysis.alias import kinds_of_writes
-from vkchi.autodiff.primal import Activity, is_smooth_array
-from vkchi.autodiff.reaching import Outflow, Outflows
+from vkchi.autodiff.answers import GradientSpec, Outflow, Spans
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.ir.core import Func, Op
+from vkchi.tape import facts
 from vkchi.tape.calls import Call, Gradients, plan_gradient
 from vkchi.tape.escapes import Fill, covering
 from vkchi.tape.log import Index
@@ -88,8 +86,9 @@ class Constants:
         What else it writes stays so, or becomes so if that is all of an array."""
         for name in call.plan.written & call.arrays.keys() - call.hosts.keys():
             array = call.arrays[name]
-            is_new = name in constant or covering(call, name) is not None
-            if name not in flows.all.stores and is_new and array.whole is array:
+            if name in flows.all.stores or array.whole is not array:
+                continue
+            if name in constant or covering(call, name) is not None:
                 fills = (
                     flows.fills if name in flows.surely.stores else constant.get(name, frozenset())
                 )
@@ -107,7 +106,7 @@ class Flows(NamedTuple):
     fills: frozenset[Fill]
 
     @property
-    def given(self) -> dict[str, Op]:
+    def given(self) -> Spans:
         """The arrays without gradient that hold derivatives by fills."""
         found, others = self.surely.escapes, self.all.escapes
         return {name: op for name, op in found.items() if name not in others}
@@ -129,11 +128,12 @@ def plan_where_known(
         return made
 
 
-def flows_of(call: Call, outflows: Outflows, constant: Mapping[str, frozenset[Fill]]) -> Flows:
+def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, frozenset[Fill]]) -> Flows:
     """Those of a call that found the arrays `constant` as constants, perhaps."""
     sure = [name for name, fills in constant.items() if not fills]
     none, surely, all_ = (
-        outflows.of(call.numbers, call.arrays, frozenset(names)) for names in ((), sure, constant)
+        facts.outflow(call.plan, spec, call.case, frozenset(names))
+        for names in ((), sure, constant)
     )
     return Flows(none, surely, all_, frozenset[Fill]().union(*constant.values()))
 
@@ -141,10 +141,3 @@ def flows_of(call: Call, outflows: Outflows, constant: Mapping[str, frozenset[Fi
 def unsettled(fills: frozenset[Fill]) -> frozenset[Fill]:
     """Those that are not constants for sure."""
     return frozenset(fill for fill in fills if not fill.lost)
-
-
-def stores_constants(fn: Func) -> bool:
-    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
-    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
-    is_store = all(kinds == {"store"} for kinds in kinds_of_writes(fn.body.ops).values())
-    return is_store and not (active.stores or active.escapes)

@@ -7,13 +7,9 @@ Owns: the kernels. Must not know: tapes.
 import functools
 from typing import Any
 
-from vkchi.autodiff.memory import copy_array
-from vkchi.compiler import build
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Param
 from vkchi.kernel import func, kernel
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
@@ -132,6 +128,11 @@ def mover(array: Storage, *, adds: bool) -> Executable:
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
+        from vkchi.autodiff.memory import copy_array  # few arrays have others' numbers between
+        from vkchi.compiler import build
+        from vkchi.ir.builder import Builder
+        from vkchi.ir.core import Func, Param
+
         b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
         with b.region() as body:
             copy_array(b, source, target, adds=adds)

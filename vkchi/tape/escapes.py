@@ -7,27 +7,25 @@ not know: tapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.footprint import Box, may_meet
-from vkchi.analysis.must_write import filled_by
-from vkchi.autodiff.primal import Activity, Bits, name_under
-from vkchi.autodiff.reaching import Reach
-from vkchi.autodiff.refusals import PUT_THERE, WORDS, let_pass, lost
+from vkchi.analysis.boxes import Box
+from vkchi.autodiff.answers import WORDS, Flow, Spans, let_pass, lost
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span, is_ours, user_span
-from vkchi.tape.calls import Call, footprint
+from vkchi.tape import facts
+from vkchi.tape.calls import Call
 from vkchi.tape.log import Index
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
-Values = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    Values = np.ndarray[Any, Any]
 
 
 Note = tuple[str, Span | None]
@@ -99,17 +97,17 @@ class Escapes:
         self.cleared: dict[int, set[Index]] = {}  # elements that Python has overwritten
 
     def note(
-        self, call: Call, escapes: Mapping[str, Any], *, is_bits: bool = False,
+        self, call: Call, escapes: Spans, *, is_bits: bool = False,
         fills: frozenset[Fill] = frozenset(),
     ) -> list[Storage]:  # fmt: skip
         """Note arrays of a call, by parameter name, that now hold something with a derivative (by
-        `fills` only), or bits, and the ops that put it there. What is returned are those on the
+        `fills` only), or bits, and where that was put there. What is returned are those on the
         device."""
         noted = []
-        boxes = writes_of(call) if escapes else {}
+        boxes = facts.touched(call.plan, "writes", call.case) if escapes else {}
         what = "bits of a value" if is_bits else "a value"
-        for name, op in escapes.items():
-            origin = (f"{call.name}() puts {what} with a derivative there", line_of(op))
+        for name, span in escapes.items():
+            origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
             if name in call.hosts:
                 self.hosts.append(Escape(call.hosts[name], name, origin, (), is_bits, (), fills))
             elif name in call.arrays:
@@ -177,23 +175,24 @@ class Escapes:
         and what it puts elsewhere is noted, and returned. Derivatives by what Python put somewhere
         may get lost: that is a constant from then on. `others` are known elsewhere, by names."""
         found = [*((n, t) for n in call.arrays for t in self.find(call, n)), *others]
-        flows = [(name, t, flow_of(call, name, t)) for name, t in found]
-        for name, escape, (flow, _) in flows:
-            for target in sorted(names & flow.keys()):
+        flows = [(n, t, flow_of(call, n, t.box, is_bits=t.is_bits)) for n, t in found]
+        for name, escape, flow in flows:
+            for target in sorted(names & flow.values.keys()):
                 if not escape.fills:
-                    error = missing_place(name, escape, flow[target], need)
+                    error = missing_place(name, escape, flow.values[target], need)
                     missing = "error" if escape.is_bits else call.missing
                     let_pass(error, missing, call.plan.derived.warned)
                     continue
-                settle(escape, flow[target])
+                settle(escape, flow.values[target])
         for name, escape in found:
             if covering(call, name, escape.box) is not None:
                 self.remove(call, name, escape)
         noted = []
-        for _, escape, (flow, bits) in flows:
+        for _, escape, flow in flows:
             if not escape.is_settled:
-                noted += self.note(call, lasting(call, flow), fills=escape.fills)
-                noted += self.note(call, lasting(call, bits), is_bits=True, fills=escape.fills)
+                values, bits = flow.left
+                noted += self.note(call, values, fills=escape.fills)
+                noted += self.note(call, bits, is_bits=True, fills=escape.fills)
         return noted
 
     def remove(self, call: Call, name: str, escape: Escape) -> None:
@@ -205,16 +204,16 @@ class Escapes:
             self.hosts = [t for t in self.hosts if t is not escape]
 
 
-def settle(escape: Escape, reader: Any) -> None:
+def settle(escape: Escape, read: Span | None) -> None:
     """What Python put somewhere is constant, for the derivative by it gets lost."""
-    notes = (escape.origin, *escape.ways, ("it is read here", reader.span))
+    notes = (escape.origin, *escape.ways, ("it is read here", read))
     for fill in escape.fills:
         fill.settle(notes)
 
 
-def line_of(op: Any) -> Span | None:
-    """The user's line that an op stands in, or, of a kernel of ours, that has called it."""
-    return user_span() if is_ours(op.span) else op.span
+def line_of(span: Span | None) -> Span | None:
+    """The user's line, or, of a kernel of ours, that which has called it."""
+    return user_span() if is_ours(span) else span
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
@@ -225,85 +224,39 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
     return all(k in cleared for k in product(*(range(b[0], b[1] + 1) for b in ends)))
 
 
-def reach_of(call: Call) -> Reach:
-    """Which reads of a kernel see what it writes."""
-    return call.plan.derived.reach.find(None, lambda: Reach(call.plan.func))
-
-
-def writes_of(call: Call) -> dict[str, Box]:
-    """Which part of each array a call writes."""
-    return footprint(call.plan, WRITES).boxes(call.numbers, call.arrays)
-
-
 def covering(call: Call, name: str, box: Box = ()) -> int | None:
     """The first segment of a call that overwrites all of a part of an array, or, without a box, all
     of it."""
-    array, reach = call.arrays[name], reach_of(call)
-    if array.whole is not array or name not in reach.covers.names:
-        return None
-    full = reach.full(name, array.shape)
-    found = reach.covers.boxes(call.numbers, call.arrays)
-    return filled_by([c for c in found if c.name == name], box, full)
+    array = call.arrays[name]
+    return facts.covering(call.plan, name, box, call.case) if array.whole is array else None
 
 
-def lasting(call: Call, flow: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays that hold it when the call is done."""
-    return {name: op for name, op in flow.items() if reach_of(call).stays(op)}
+def flow_from(call: Call, name: str) -> Spans:
+    """The arrays that a call puts something into that depends smoothly on what an array holds, and
+    where it does so."""
+    return flow_of(call, name, (), is_bits=False).values
 
 
-def flow_from(call: Call, name: str, box: Box = ()) -> dict[str, Any]:
-    """The arrays that a call puts something into that depends smoothly on what a part of an array
-    holds, and the op that does so. Without a box it is all of the array."""
-    reads = reads_of(call, name, box)
-    return reach_of(call).flow(reads) if reads else {}
-
-
-def flow_of(call: Call, name: str, escape: Escape) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same of something that an array holds; and the arrays that bits are put into."""
-    reach, reads = reach_of(call), reads_of(call, name, escape.box)
-    if not reads:
-        return {}, {}
-    if escape.is_bits:
-        bits, values = reach.spread(reads, Bits)
-        return reach.flow(frozenset(reach.made_of(values))), bits
-    flow, values = reach.spread(reads, Activity)
-    seeds = reach.taken_bits(values)
-    return flow, reach.spread(frozenset(seeds), Bits)[0] if seeds else {}
-
-
-def reads_of(call: Call, name: str, box: Box) -> frozenset[Any]:
-    """The ops of a call that may read, in a part of an array, what it holds before the call."""
-    reach = reach_of(call)
-    read = footprint(call.plan, READS).boxes(call.numbers, call.arrays).get(name)
-    if name not in reach.params or read is None or not may_meet(read, box):
-        return frozenset()
+def flow_of(call: Call, name: str, box: Box, *, is_bits: bool) -> Flow:
+    """Where something goes on to that a part of an array holds."""
     end = covering(call, name, box)
-    last = len(reach.segments) if end is None else end
-    return frozenset(reach.reads_of(reach.params[name], 0, last))
+    return facts.flow(call.plan, name, box, end, is_bits, call.case)
 
 
-def missing_place(name: str, escape: Escape, op: Any, need: str) -> GradientError:
+def missing_place(name: str, escape: Escape, read: Span | None, need: str) -> GradientError:
     """The error for an array that a derivative flows through and that has no gradient or dual."""
     word = WORDS[need]
     if escape.is_bits:
         return GradientError(
-            f"the {word} flows through the bits of a number: it would be lost", op.span,
+            f"the {word} flows through the bits of a number: it would be lost", read,
             notes=(escape.origin, *escape.ways),
             help="put ti.stop_grad(...) around the value whose bits are taken",
         )  # fmt: skip
     if escape.ways:
         return GradientError(
             f"the {word} flows through what Python computed or copied, which has none: it would be "
-            "lost", op.span, notes=(escape.origin, *escape.ways),
+            "lost", read, notes=(escape.origin, *escape.ways),
             help="docs/autodiff.md, \"Values that travel without a kernel\", says what has a "
             "derivative; what a ti.ad.no_grad function gives is a constant",
         )  # fmt: skip
-    return lost(name, op, *escape.origin, need)
-
-
-def missing_dual(call: Call, names: frozenset[str]) -> None:
-    """Raises GradientError if a call of forward mode would lose a derivative in an array without
-    dual that it reads again."""
-    for op, reader in reach_of(call).losses(Activity(call.plan.func, names), names):
-        error = lost(name_under(op), reader, PUT_THERE, op.span, "dual")
-        let_pass(error, call.missing, call.plan.derived.warned)
+    return lost(name, read, *escape.origin, need)

@@ -18,6 +18,7 @@ from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.races.finder import check_any
 from vkchi.runtime import current
+from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
 from vkchi.tape.calls import clear, describe_call
 from vkchi.tape.log import Index, blank
@@ -74,7 +75,7 @@ class FwdMode(Recording):
 
     def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel with derivatives."""
-        from vkchi.tape.variants import plan_forward
+        from vkchi.tape.along import plan_forward
 
         call = describe_call(name, plan, args)
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
@@ -84,7 +85,7 @@ class FwdMode(Recording):
         check_any(race, duals)
         result = found.run(call, args, duals)
         self.protect(plan.written, call.arrays, {})
-        self.note(call, found.outflows.of(call.numbers, call.arrays), {})
+        self.note(call, facts.outflow_along(plan, frozenset(duals), call.case), {})
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
+from vkchi.autodiff.answers import Request
 from vkchi.autodiff.forward import forward
 from vkchi.autodiff.minmax import serialise
-from vkchi.autodiff.primal import Activity, Request
+from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_repeatable, check_second
 from vkchi.autodiff.replay import Draw, find_draws, known
 from vkchi.autodiff.reverse import Gradient, reverse, survey

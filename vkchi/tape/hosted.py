@@ -11,7 +11,7 @@ where a derivative is to flow through it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
@@ -22,8 +22,9 @@ from vkchi.tape.log import Step
 from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import np
 
-Values = np.ndarray[Any, Any]
-Input = Storage | Values
+if TYPE_CHECKING:
+    Values = np.ndarray[Any, Any]
+    Input = Storage | Values
 
 
 class Computed(Protocol):

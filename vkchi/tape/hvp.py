@@ -19,6 +19,8 @@ from vkchi.launch import Plan
 from vkchi.races.finder import Found
 from vkchi.races.finder import check as check_race
 from vkchi.runtime import Runtime, current
+from vkchi.tape import facts
+from vkchi.tape.along import plan_forward
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.calls import Call, Gradients, describe_call, plan_gradient
 from vkchi.tape.log import Cut, Index, blank
@@ -26,7 +28,6 @@ from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
 from vkchi.tape.steps import Entry
 from vkchi.tape.tape import clear_all_gradients
-from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -124,7 +125,7 @@ class Recorder(Recording):
             raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
         made = plan_gradient(call, gradients, is_second=True)
         self.check(call, gradients.names)
-        race = self.races.look(call, gradients.names, made.made.func)
+        race = self.races.look(call, gradients.names, made.spec)
         entry = Along(self, call, gradients, made, race)
         boxes = self.save(call, entry, made)
         written = plan.written | {n + DUAL for n in plan.written}
@@ -133,7 +134,7 @@ class Recorder(Recording):
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)
-        self.note(call, made.made.outflows.of(call.numbers, call.arrays), boxes)
+        self.note(call, facts.outflow(plan, made.spec, call.case, frozenset()), boxes)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from vkchi.analysis.footprint import Box, Footprint, is_inside, may_meet
+from vkchi.analysis.boxes import Box, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
-from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape.calls import LOADS, describe_call, footprint, numbers_of
+from vkchi.tape import facts
+from vkchi.tape.calls import describe_call, numbers_of
 from vkchi.tuples import NamedTuple
 
 
@@ -66,9 +67,12 @@ class MutationLog:
         finally:
             self.since = None
 
-    def check(self, name: str, array: Storage, box: Box, span: Span | None = None) -> None:
-        """Raises GradientError if a part that is read now was overwritten since; without a span, by
-        the line where Python stands."""
+    def check(
+        self, name: str, array: Storage, box: Box,
+        span_of: Callable[[], Span | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Raises GradientError if a part that is read now was overwritten since: where `span_of`
+        says; where it does not know, by the line where Python stands."""
         key = id(array.whole)
         if self.since is None or key in self.restored:
             return
@@ -76,7 +80,7 @@ class MutationLog:
             if written.time >= self.since and may_meet(part, box):
                 raise GradientError(
                     f"the gradient of {self.reader}() reads {name}, which {written.who} has "
-                    "overwritten since: it is not what the call found", span or user_span(),
+                    "overwritten since: it is not what the call found", span_of() or user_span(),
                     help="keep what it needs in an array of its own, or let the gradient compute "
                     "it again before it reads it",
                 )  # fmt: skip
@@ -85,18 +89,18 @@ class MutationLog:
         self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
     ) -> dict[str, Box]:
         """A kernel that is not recorded reads and writes parts of arrays; those it writes."""
-        reads, writes = footprint(plan, LOADS), footprint(plan, WRITES)
-        numbers = numbers_of(plan, args)
-        read = reads.boxes(numbers, arrays) if self.since is not None else {}
-        self.check_all(reads, read, arrays, lambda key: is_renewed(name, plan, args, key))
-        boxes = writes.boxes(numbers, arrays)
+        case = facts.case_of(numbers_of(plan, args), arrays)
+        read = facts.touched(plan, "loads", case) if self.since is not None else {}
+        renewed = partial(is_renewed, name, plan, args)
+        self.check_all(partial(first_load, plan), read, arrays, renewed)
+        boxes = facts.touched(plan, "writes", case)
         for key in boxes.keys() & arrays.keys():
             self.note(arrays[key], boxes[key], f"{name}()")
         return boxes
 
     def check_all(
         self,
-        reads: Footprint,
+        span_of: Callable[[str], Span | None],
         boxes: Mapping[str, Box],
         arrays: Mapping[str, Storage],
         is_renewed: Callable[[str], bool],
@@ -108,7 +112,7 @@ class MutationLog:
         for name, box in boxes.items():
             if name in arrays:
                 try:
-                    self.check(f"`{name}`", arrays[name], box, reads.span_of(name))
+                    self.check(f"`{name}`", arrays[name], box, partial(span_of, name))
                 except GradientError:
                     if not is_renewed(name):
                         raise
@@ -123,13 +127,20 @@ class MutationLog:
             self.note(array, box, "Python")
 
 
+def first_load(plan: Plan, name: str) -> Span | None:
+    """Where a kernel first reads an array."""
+    from vkchi.tape.questions import footprint  # for an error
+
+    return footprint(plan, "loads").span_of(name)
+
+
 def is_renewed(name: str, plan: Plan, args: tuple[Any, ...], key: str) -> bool:
     """Whether a launch reads of an array only what it has stored there itself."""
-    from vkchi.tape.recompute_safety import find_stale
+    from vkchi.tape.staleness import find_stale
 
     call = describe_call(name, plan, args)
-    both = (footprint(plan, kinds) for kinds in (LOADS, WRITES))
-    read, written = (x.boxes(call.numbers, call.arrays).get(key) for x in both)
+    both = (facts.touched(plan, kinds, call.case) for kinds in ("loads", "writes"))
+    read, written = (boxes.get(key) for boxes in both)
     if plan.draws or read is None or written is None or not is_inside(read, written):
         return False
-    return find_stale(call, plan.func, {key: written}, frozenset()) is None
+    return find_stale(call, None, {key: written}, frozenset()) is None

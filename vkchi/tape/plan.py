@@ -6,32 +6,30 @@ tapes, how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
-from vkchi.autodiff.buffers import Save
-from vkchi.autodiff.primal import Request
+from vkchi.analysis.boxes import Box
+from vkchi.autodiff.answers import GradientSpec, Size
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.names import COUNT, DUAL, WIDTH
-from vkchi.ir.ops import WRITES
 from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
-from vkchi.tape.gradients import CompiledGradient, Types, build_strip_mined
-from vkchi.target.caps import Caps
-from vkchi.target.options import Options
+from vkchi.span import Span
+from vkchi.tape import facts
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
-Builder = Callable[[Func, Request, Types, Options, Caps], CompiledGradient]
-
+if TYPE_CHECKING:
+    from vkchi.autodiff.replay import Draw
+    from vkchi.tape.calls import Call
+    from vkchi.tape.questions import Live
+    from vkchi.tape.replays import ReplayLog
 
 Shape = tuple[int, int]  # positions, invocations
 
@@ -75,76 +73,62 @@ def no_room(title: str, count: int, why: str = "for which there is no memory") -
 
 
 class Room:
-    """How large the buffer of one `Save` is: positions times invocations."""
+    """The size of one buffer in a launch: positions times invocations."""
 
-    def __init__(self, save: Save, fn: Func, places: dict[tuple[str, str, int], int]) -> None:
-        self.save, given = save, frozenset(fn.params)
-        read = count_reader(places)
-        around = (save.parallel,) if save.parallel is not None else ()
-        counts = [count_rounds(loops, given) for loops in (save.loops, around)]
-        self.counts = [compile_count(n.expr, read) if n is not None else None for n in counts]
-        self.is_known = None not in counts
+    def __init__(self, size: Size, places: dict[tuple[str, str, int], int]) -> None:
+        self.size, read = size, count_reader(places)
+        self.counts = [compile_count(n, read) if n is not None else None for n in size.counts]
+        self.is_known = None not in size.counts
 
     def shape(self, flat: list[Any], cells: Mapping[str, int] = MappingProxyType({})) -> Shape:
         """[positions, invocations], in a launch with these numbers; `cells` are what the host could
         not tell."""
-        names = (self.save.cell, self.save.width)
         found = [cells[name] if count is None else count(flat)
-                 for name, count in zip(names, self.counts, strict=True)]  # fmt: skip
+                 for name, count in zip(self.size.cells, self.counts, strict=True)]  # fmt: skip
         return max(1, found[0]), max(1, found[1])
 
 
-def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> Number | None:
-    """The product of trip counts, where the host can compute it from what is given."""
-    total: Number | None = constant(1)
-    for loop in loops:
-        trips = trips_of(loop, given)
-        if total is None or trips is None:
-            return None
-        total = combine("mul", (total, trips))
-    return total
-
-
 class GradientPlan:
-    """The gradient of a kernel for one signature and one set of differentiable arrays; `types` are
-    those of adjoints that lie in memory otherwise than their arrays; `build` makes it.
+    """The gradient of a kernel for one signature, as `spec` says. Raises GradientError where there
+    is none."""
 
-    `needs` is what it reads of arrays, with the contents that the kernel found; `writes` what the
-    kernel overwrites. Raises GradientError where there is no gradient.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        args: tuple[Any, ...],
-        request: Request,
-        types: Types,
-        build: Builder,
-    ) -> None:
-        runtime = plan.runtime
-        compiled = build(plan.func, request, types, runtime.options, runtime.device.caps)
-        self.runtime, self.made = runtime, compiled.made
-        func = self.made.func
-        self.main = plan.executable.derive(compiled.main, args)
+    def __init__(self, plan: Plan, args: tuple[Any, ...], spec: GradientSpec) -> None:
+        self.runtime, self.plan, self.spec = plan.runtime, plan, spec
+        made = self.made = facts.differentiated(plan, spec)
+        self.main = plan.executable.derive(made.main, args)
         self.counting = None
-        if compiled.counting is not None:
-            self.counting = plan.executable.derive(compiled.counting, args)
-        params = [p for p in plan.func.params if isinstance(p.type, Array)]
-        found = {name for p in params for name in (p.name, p.name + DUAL)}
-        needed = [p for p in func.params if p.name in found & compiled.main.reads]
-        self.needs = Footprint(func, needed, ("load",))
-        written = [p for p in params if p in self.made.primal.written]
-        self.writes = Footprint(self.made.primal.fn, written, WRITES)
-        self.rooms = [
-            Room(s, self.made.primal.fn, self.main.places) for s in self.made.saves_used()
-        ]
+        if made.counting is not None:
+            self.counting = plan.executable.derive(made.counting, args)
+        self.rooms = [Room(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
         self.strip_mined: tuple[Executable | None] | None = (
             None  # made when there is too little memory
         )
-        used = compiled.main.used | (compiled.counting.used if compiled.counting else frozenset())
-        self.draws = tuple(d for d in compiled.draws if d.save.param.name in used)
-        self.replay_log: Any = None  # of `drawing`, if there are draws
+        self.replay_log: ReplayLog | None = None  # made if there are draws
+
+    @property
+    def live(self) -> Live:
+        """The gradient as IR."""
+        from vkchi.tape.questions import live  # few need it
+
+        return live(self.plan, self.spec)
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """What it needs of what the kernel drew."""
+        return self.live.draws if self.made.has_draws else ()
+
+    def span_of(self, name: str) -> Span | None:
+        """Where it first reads an array."""
+        return self.live.needs.span_of(name)
+
+    def needs(self, call: Call) -> dict[str, Box]:
+        """What it reads of arrays in a call, with the contents that the kernel found."""
+        return facts.needed(self.plan, self.spec, call.case)
+
+    def writes(self, call: Call) -> dict[str, Box]:
+        """What the kernel overwrites in a call."""
+        return facts.overwritten(self.plan, self.spec, call.case)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
@@ -191,8 +175,7 @@ class GradientPlan:
     def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
         """Dispatches whose invocations do several iterations each; None if there are no others."""
         if self.strip_mined is None:
-            runtime = self.runtime
-            built = build_strip_mined(self.made, runtime.options, runtime.device.caps)
+            built = facts.strip_mined(self.plan, self.spec)
             self.strip_mined = (self.main.derive(built, args) if built else None,)
         return self.strip_mined[0]
 
@@ -201,7 +184,7 @@ class GradientPlan:
     ) -> dict[str, Storage]:
         """Buffers of these shapes, or, unless exactly those are wanted, larger ones. Raises
         DeviceError."""
-        types, title = self.main.artifact.arrays, self.made.primal.fn.name
+        types, title = self.main.artifact.arrays, self.made.title
         wanted = {name: shape for k, shape in shapes.items()
                   for name in (k, k + DUAL) if name in types}  # fmt: skip
         missing = {name: shape for name, shape in wanted.items()
@@ -228,13 +211,14 @@ class GradientPlan:
         cells: dict[str, int] = {}
         if not all(room.is_known for room in self.rooms):
             cells = self._count(args, given)
-        return {room.save.param.name: room.shape(flat, cells) for room in self.rooms}
+        return {room.size.name: room.shape(flat, cells) for room in self.rooms}
 
     def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
         """How often loops go round, by running them; waits."""
-        counting, made = self.counting, self.made.counting
-        assert counting is not None and made is not None
-        copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in made.copies.items()
+        counting = self.counting
+        assert counting is not None
+        like = self.made.counting_copies
+        copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in like.items()
                   if k in counting.artifact.used}  # fmt: skip
         names = [n for n in counting.artifact.arrays if n.startswith((COUNT, WIDTH))]
         cells = {name: Storage(self.runtime, i32, ()) for name in names}

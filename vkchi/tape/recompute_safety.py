@@ -11,26 +11,17 @@ gives the same in two cases, array by array:
   read. Then what it read stands there now, and the gradient leaves these writes out. Whether and
   where it writes must not depend on what it reads there, or reading something else could hide them.
 
-Both are found out by a run on copies, which marks elements. Owns: `find_settled`, the arrays that
-may be so; `find_stale`, the run. Must not know: how
-gradients are built, tapes.
+Both are found out by a run on copies, which marks elements (`staleness`). Owns: `find_settled`, the
+arrays that may be so; `find_reading`, what decides. Must not know: how gradients are built, tapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
-from vkchi.analysis.footprint import Box
-from vkchi.autodiff.instrument import NOTED, STORES, Instrumented, mark, shadow_of
-from vkchi.fields.storage import Storage
+from vkchi.autodiff.instrument import STORES
 from vkchi.ir.core import Func, Op, Param, base_of, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES
-from vkchi.tape.calls import Call
-from vkchi.tape.variants import Variant
-from vkchi.types import i32, shape_of
-from vkchi.types.lazy_numpy import np
 
 
 def find_reading(fn: Func) -> set[Op]:
@@ -80,39 +71,3 @@ def moved_by(fn: Func, names: frozenset[str]) -> set[Op]:
     they happen."""
     depends = Dependence(fn.body, [p for p in fn.params if p.name in names])
     return {op for op in depends.writes() if op in depends.decided or op.args[0] in depends.found}
-
-
-def find_stale(
-    call: Call, fn: Func, written: Mapping[str, Box], settled: frozenset[str]
-) -> Op | None:
-    """An access of a kernel, in the form `fn`, after which doing it again is something else:
-    `written` are the parts of arrays that it may overwrite, all to be renewed but those that are to
-    be settled. The memory stays as it is; waits."""
-    plan = call.plan
-    names = frozenset(written)
-
-    def make() -> tuple[Instrumented, Variant]:
-        marked = mark(fn, names, settled, find_reading(fn))
-        return marked, Variant(call, marked.func)
-
-    marked, variant = plan.derived.marked.find((names, settled), make)
-    noted = Storage(plan.runtime, i32, (max(1, len(marked.ops)),))
-    own = {p.name: start_marks(call.arrays[name], p, None if name in settled else written[name])
-           for name, p in marked.shadows.items()}  # fmt: skip
-    variant.rehearse(call, {**own, NOTED: noted})
-    return next((op for op, is_stale in zip(marked.ops, noted.to_numpy()) if is_stale), None)
-
-
-def start_marks(array: Storage, param: Param, box: Box | None) -> Storage:
-    """Marks of an array: none, or all outside of a part, which is as good as stored."""
-    t = shadow_of(param)
-    made = Storage(array.runtime, t.elem, array.shape, t.layout)
-    if box is None:
-        return made
-    origin = array.layout.origin or (0,) * len(array.shape)
-    part = [slice(None) if r is None else slice(max(0, r[0] - o), max(0, r[1] + 1 - o))
-            for r, o in zip(box, origin)]  # fmt: skip
-    values = np.ones(array.shape + shape_of(t.elem), np.int32)
-    values[tuple(part)] = 0
-    made.from_numpy(values)
-    return made

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.footprint import Box
-from vkchi.autodiff.reaching import Outflow
-from vkchi.autodiff.refusals import WORDS
+from vkchi.analysis.boxes import Box
+from vkchi.autodiff.answers import WORDS, Outflow
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
@@ -26,7 +25,7 @@ from vkchi.tape.calls import Call, arrays_of
 from vkchi.tape.clobbers import Clobbers, Held
 from vkchi.tape.constants import Constants
 from vkchi.tape.copies import copy_floats, copy_in_order, copy_tensor
-from vkchi.tape.escapes import Escape, Escapes, Values
+from vkchi.tape.escapes import Escape, Escapes
 from vkchi.tape.hosted import Copied, Function, Hosted
 from vkchi.tape.log import Cut, Index, Step
 from vkchi.tape.mutation_log import MutationLog
@@ -36,6 +35,7 @@ from vkchi.tape.steps import Custom, drop_copies
 from vkchi.types import shape_of
 
 if TYPE_CHECKING:
+    from vkchi.tape.escapes import Values
     from vkchi.tape.plan import GradientPlan
 
 
@@ -136,13 +136,13 @@ class Recording(Block):
 
     def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
         """Have kept what a call's gradient will read; the parts of arrays that the call writes."""
-        for key, box in made.needs.boxes(call.numbers, call.arrays).items():
+        for key, box in made.needs(call).items():
             array = holder.memory[key]
             if array.is_gradient:
                 holder.memory[key] = array.copied()  # which will change without notice
             else:
                 self.snapshots.want(Wanted(holder, key, box))
-        return made.writes.boxes(call.numbers, call.arrays)
+        return made.writes(call)
 
     def protect(
         self, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]

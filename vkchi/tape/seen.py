@@ -10,7 +10,7 @@ Must not know: calls, gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
@@ -19,7 +19,8 @@ from vkchi.runtime import Runtime
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
-Values = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    Values = np.ndarray[Any, Any]
 Part = tuple[Any, ...]  # an index of `contents()`
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from vkchi.analysis.footprint import Box, may_meet, rows_of
+from vkchi.analysis.boxes import Box, may_meet, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage

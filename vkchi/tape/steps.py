@@ -11,26 +11,28 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from vkchi.autodiff.refusals import depends_on_order
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Func
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Arrays
-from vkchi.races.finder import Doubt, Found, Races, observe
+from vkchi.races.finder import Doubt, Found
 from vkchi.races.finder import check as check_race
-from vkchi.races.trials import Observed
+from vkchi.tape import facts
 from vkchi.tape.calls import Call, Gradients
 from vkchi.tape.log import State, Step
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
-from vkchi.tape.variants import Variant, replay_log_of
 
 if TYPE_CHECKING:
+    from vkchi.ir.core import Func
+    from vkchi.races.meeting import Races
+    from vkchi.races.trials import Observed
     from vkchi.tape.plan import GradientPlan
+    from vkchi.tape.replays import ReplayLog
+    from vkchi.tape.variants import Variant
 
 
 class Launch(Step):
@@ -46,9 +48,10 @@ class Launch(Step):
     def keep_results(self, snapshots: Snapshots) -> None:
         """Note what the call wrote, if it would not write the same again."""
         plan = self.call.plan
+        if not snapshots.is_limited:
+            return
         is_accepted = plan.runtime.options.accepts_races(plan.path)  # nobody has looked
-        is_fixed = self.race is None and not depends_on_order(plan.func) and not is_accepted
-        if is_fixed or not snapshots.is_limited:
+        if self.race is None and not facts.depends_on_order(plan) and not is_accepted:
             return
         written = self.call.plan.written & self.call.arrays.keys()
         self.results = State(self.call.arrays[name].whole for name in sorted(written))
@@ -81,13 +84,23 @@ class Entry(Launch):
         super().__init__(call)
         self.gradients, self.plan = gradients, plan
         self.memory = dict(call.arrays)
-        self.replay_log = replay_log_of(call, plan)
-        self.replayed = self.replay_log.make_room(call) if self.replay_log is not None else {}
+        self.replay_log, self.replayed = self._open_log(call, plan)
         self.race = race.race if isinstance(race, Doubt) else race
         self.in_run: tuple[Races, Observed] | None = None  # what tells, if only the run does
         if isinstance(race, Doubt):
+            from vkchi.races.meeting import observe  # few calls are in doubt
+
             self.in_run = observe(call, race, self.func)
             self.race = race.race if self.in_run else None
+
+    @staticmethod
+    def _open_log(call: Call, plan: GradientPlan) -> tuple[ReplayLog | None, dict[str, Storage]]:
+        if not plan.made.has_draws:
+            return None, {}
+        from vkchi.tape.replays import replay_log_of  # few kernels draw anything
+
+        log = replay_log_of(call, plan)
+        return log, log.make_room(call)
 
     @property
     def func(self) -> Func:

@@ -20,15 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.footprint import Box
+from vkchi.analysis.boxes import Box
+from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.ir.core import Func
 from vkchi.launch import Plan
 from vkchi.races.finder import Doubt, Found
 from vkchi.races.finder import refuse as refuse_race
 from vkchi.runtime import current
+from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
@@ -45,8 +46,7 @@ from vkchi.tape.calls import (
 )
 from vkchi.tape.checkpoints import Replay, Report, bytes_of
 from vkchi.tape.clobbers import Held
-from vkchi.tape.constants import flows_of, plan_where_known, stores_constants
-from vkchi.tape.gradcheck import check_inputs, check_tape
+from vkchi.tape.constants import flows_of, plan_where_known
 from vkchi.tape.log import State
 from vkchi.tape.recording import Recording
 from vkchi.tape.snapshots import UNLIMITED
@@ -105,6 +105,8 @@ class Tape(Recording):
         check_loss(self.loss)
         check_place(self.loss, self.runtime)
         if self.grad_check is not None:
+            from vkchi.tape.gradcheck import check_inputs  # few tapes are checked
+
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
             clear_all_gradients()
@@ -145,6 +147,8 @@ class Tape(Recording):
         finally:
             self.constants.forbid()
         if self.grad_check:
+            from vkchi.tape.gradcheck import check_tape
+
             check_tape(self)
 
     @contextmanager
@@ -222,7 +226,7 @@ class Tape(Recording):
         made = plan_where_known(call, gradients, self.constants.of(call, gradients.names))
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
-        race = self.find_race(call, gradients.names, made.made.func)
+        race = self.find_race(call, gradients.names, made.spec)
         self.check_race(None if isinstance(race, Doubt) else race)
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
@@ -240,18 +244,20 @@ class Tape(Recording):
 
     def note_flows(self, call: Call, made: GradientPlan, boxes: Mapping[str, Box]) -> None:
         """Note where a call put derivatives."""
-        constant = self.constants.of(call, made.made.primal.differentiable)
-        flows = flows_of(call, made.made.outflows, constant)
+        constant = self.constants.of(call, made.spec.request.differentiable)
+        flows = flows_of(call, made.spec, constant)
         self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
         self.constants.note_call(call, flows, constant)
         for array in self.escapes.note(call, flows.given, fills=flows.fills):
             self.snapshots.watch(array)
         self.note(call, flows.none._replace(escapes=flows.all.escapes), boxes)
 
-    def find_race(self, call: Call, names: frozenset[str], gradient: Func) -> Found | Doubt | None:
+    def find_race(
+        self, call: Call, names: frozenset[str], spec: GradientSpec
+    ) -> Found | Doubt | None:
         """A race in a call: any where it counts, for validation, or since it may be done again."""
         all_ = self.validation or self.snapshots.is_limited
-        return self.races.examine(call, names, gradient, all_=all_, must=self.validation)
+        return self.races.examine(call, names, spec, all_=all_, must=self.validation)
 
     def check_race(self, race: Found | None) -> None:
         """Raises DataAccessError for one that validation finds."""
@@ -315,7 +321,7 @@ class Tape(Recording):
         is_held = any(self.clobbers.holds(a) or id(a) in self.escapes.arrays for a in written)
         if not (is_held or self.clobbers.written_by(plan, args)):
             return False
-        return plan.derived.stores_constants.find(None, lambda: stores_constants(plan.func))
+        return facts.stores_constants(plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""

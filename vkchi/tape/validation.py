@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.autodiff.instrument import NOTED, Instrumented, watch
+from vkchi.autodiff.instrument import Instrumented, watch
 from vkchi.autodiff.primal import name_under
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.names import NOTED
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
 from vkchi.tape.calls import Call

@@ -11,8 +11,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import check, make, refuse
-from vkchi.analysis.footprint import Box
-from vkchi.analysis.must_write import Covered, filled_by
+from vkchi.analysis.boxes import Box, Covered, filled_by
 
 N, ROWS = 4, 3
 LOST = "the gradient flows through `y`, which has none"

@@ -13,14 +13,14 @@ import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, make
 from vkchi.devices import Device
 from vkchi.errors import DeviceError
-from vkchi.tape import plan
+from vkchi.tape import plan, questions
 
 
 @pytest.fixture
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     """Leaves so many bytes for what is saved; gives the names of the kernels made narrow since."""
     made: list[str] = []
-    real = plan.build_strip_mined
+    real = questions.build_strip_mined
 
     def build_strip_mined(gradient: Any, *args: Any) -> Any:
         made.append(gradient.primal.fn.name)
@@ -30,7 +30,7 @@ def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
         monkeypatch.setattr(Device, "free_bytes", lambda self: 2 * size_bytes)
         return made
 
-    monkeypatch.setattr(plan, "build_strip_mined", build_strip_mined)
+    monkeypatch.setattr(questions, "build_strip_mined", build_strip_mined)
     return leave
 
 

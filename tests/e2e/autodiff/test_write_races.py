@@ -13,7 +13,7 @@ import vkchi as ti
 from tests.e2e.autodiff.slopes import check, field, is_near, refuse, slope
 from vkchi.errors import DeviceError
 from vkchi.races import conflicts
-from vkchi.races import finder as races
+from vkchi.races import meeting as races
 
 STORES = r"several iterations of one loop store to the same element of `\w+`"
 READS = r"one iteration reads an element of `\w+` [^`]*"

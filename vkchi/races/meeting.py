@@ -1,0 +1,193 @@
+"""Which iterations of a kernel may meet, and which of them matter to a gradient.
+
+Owns: `Races` of a kernel: conflicts, what they matter to, and the forms of the kernel that tell
+whether they meet in a call: trials, and its own run. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vkchi.analysis.dataflow import Dependence
+from vkchi.autodiff.answers import GradientSpec
+from vkchi.autodiff.primal import Activity, name_under
+from vkchi.autodiff.reaching import Reach
+from vkchi.autodiff.refusals import is_adjoint
+from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
+from vkchi.ir.names import ADJOINT
+from vkchi.ir.ops import WRITES
+from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
+from vkchi.races.detector import Group, Style, grouped, note, slimmed
+from vkchi.races.finder import Doubt, Race, name_of
+from vkchi.races.trials import Observed, Trial
+from vkchi.tape.calls import Call
+from vkchi.tape.gradients import prepare
+from vkchi.tape.questions import live
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.launch import Plan
+
+
+def races_of(plan: Plan, spec: GradientSpec | None, names: frozenset[str], all_: bool) -> Races:
+    """What may meet in a kernel, found once per plan."""
+
+    def make() -> Races:
+        gradient = live(plan, spec).func if spec is not None else None
+        return Races(prepare(plan.func, names), names, gradient, all_=all_)
+
+    return plan.derived.races.find((spec, names, all_), make)
+
+
+# --- what matters --------------------------------------------------------------------------------
+
+
+class Matters:
+    """Which conflicts in a kernel matter to its derivatives by the arrays `names`: `gradient` is
+    what runs in reverse mode, None in forward mode."""
+
+    def __init__(self, fn: Func, names: frozenset[str], gradient: Func | None) -> None:
+        self.fn, self.active = fn, Activity(fn, names)
+        self.reach = Reach(fn)
+        self.depending: dict[frozenset[Value], set[str]] = {}
+        self.again = {
+            (op.kind == "load", op.span)
+            for op in (walk(gradient.body) if gradient is not None else ())
+            if op.kind in ("load", *WRITES) and is_again(base_of(op.args[0]), op)
+        }
+
+    def reaches(self, m: Conflict) -> frozenset[str]:
+        """The arrays that a derivative must flow to for it to matter; none if it does not."""
+        found: set[str] = set()
+        if self.is_strict(m):
+            found |= self._flow(self._readers(m))
+            if m.root in self.active.sources:
+                found.add(name_of(m.root))
+        else:
+            found |= self._flow(frozenset(op for op in m.first if op in self.active))
+        if self.is_done_again(m):
+            is_read = m.first[0].kind == "load"
+            seeds = frozenset[Value](m.first) if is_read else self._readers(m)
+            if seeds not in self.depending:
+                self.depending[seeds] = depending(self.fn, self.reach, seeds)
+            found |= self.depending[seeds] & self.active.stores.keys()
+        return frozenset(found)
+
+    def _readers(self, m: Conflict) -> frozenset[Value]:
+        """What may read what was written: it stands in one loop."""
+        return self.reach.readers(m.second[0])
+
+    def _flow(self, seeds: frozenset[Value]) -> set[str]:
+        return set(self.reach.flow(seeds)) & self.active.stores.keys() if seeds else set()
+
+    def is_strict(self, m: Conflict) -> bool:
+        """Whether derivatives hang on who wrote last, even where all write the same."""
+        if m.first[0].kind == "load" or m.root not in self.active.roots:
+            return False
+        return any(op.args[1] in self.active for op in (*m.first, *m.second))
+
+    def is_done_again(self, m: Conflict) -> bool:
+        """Whether the gradient does again what came of it."""
+        first, second = m.first[0], m.second[0]
+        if first.kind == "load":
+            return (True, first.span) in self.again
+        return any((False, op.span) in self.again for op in (first, second))
+
+
+def depending(fn: Func, reach: Reach, seeds: frozenset[Value]) -> set[str]:
+    """The arrays that something is put into which depends on these values in whatever way: that, or
+    whether, or where."""
+    writes = Dependence(fn.body, seeds, reach.readers).writes()
+    return {name_under(op) for op in writes if isinstance(base_of(op.args[0]), Param)}
+
+
+def is_again(root: Value, op: Op) -> bool:
+    """Whether an access of a gradient's does again what the kernel did: it is to the kernel's own
+    memory, or to a copy."""
+    return ADJOINT not in name_of(root) and not is_adjoint(root)
+
+
+# --- trying it -----------------------------------------------------------------------------------
+
+
+def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | None:
+    """What a call runs in place of `func`, the kernel or what keeps what it draws, to tell; None
+    if nothing meets."""
+    plan, spec = call.plan, doubt.spec
+    gradient = live(plan, spec).func if spec is not None else None
+    races = plan.derived.races_in_run.find(
+        (func, doubt.names, spec, doubt.all_),
+        lambda: Races(prepare(func, frozenset()), doubt.names, gradient, all_=doubt.all_),
+    )
+    near = races.feasible.find(call.numbers, call.arrays)
+    return (races, races.observed(call, near)) if near else None
+
+
+class Trials(NamedTuple):
+    """Those of some groups: of what decides where they come to, and of all that they do; which are
+    made when they are needed."""
+
+    groups: list[Group]
+    places: Trial
+    values: list[Trial]
+
+
+class Races:
+    """What may meet in a kernel, as derivatives by these arrays see it: all, or what matters to
+    them. `gradient` is what runs in reverse mode."""
+
+    def __init__(
+        self, fn: Func, names: frozenset[str], gradient: Func | None, *, all_: bool
+    ) -> None:
+        self.fn = fn
+        found = find_conflicts(fn)
+        matters = Matters(fn, names, gradient) if found else None
+        self.reaches: dict[Conflict, frozenset[str]] = {}
+        self.strict: set[Conflict] = set()
+        for m in found:
+            assert matters is not None
+            reaches = matters.reaches(m)
+            if reaches or all_:
+                self.reaches[m] = reaches
+                if matters.is_strict(m):
+                    self.strict.add(m)
+        self.active = matters.active if matters is not None else ()
+        self.conflicts = sorted(self.reaches, key=self._rank)
+        self.feasible = Feasible(fn, self.conflicts)
+        self.trials: dict[tuple[int, ...], Trials] = {}
+        self.forms: dict[tuple[int, ...], Observed] = {}
+        self.known: dict[tuple[Trial, Any], frozenset[int]] = {}
+
+    def _rank(self, m: Conflict) -> tuple[bool, bool]:
+        """Of several that meet in a call, the first is told."""
+        return not self.reaches[m], m.first[0].kind != "load"
+
+    def trials_of(self, call: Call, near: tuple[int, ...]) -> Trials:
+        """The trials of some conflicts."""
+        if near not in self.trials:
+            groups = grouped([self.conflicts[k] for k in near], self.strict)
+            places = Trial(call, groups, slimmed(self.fn, groups, Style(knows_values=False)))
+            self.trials[near] = Trials(groups, places, [])
+        return self.trials[near]
+
+    def values_of(self, call: Call, trials: Trials) -> Trial:
+        """The trial of all that a kernel does."""
+        if not trials.values:
+            style = Style(knows_values=True, active=self.active)
+            made = note(self.fn, trials.groups, style)
+            trials.values.append(Trial(call, trials.groups, made))
+        return trials.values[0]
+
+    def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
+        """The kernel itself, in a form that notes whether these meet."""
+        if near not in self.forms:
+            groups = grouped([self.conflicts[k] for k in near], self.strict)
+            style = Style(knows_values=True, active=self.active, reports=True)
+            self.forms[near] = Observed(call, groups, note(self.fn, groups, style))
+        return self.forms[near]
+
+    def race_of(self, group: Group, why: str = "") -> Race:
+        """What a group that met, or may have met, may change."""
+        sides = set(group.first), set(group.second)
+        those = [m for m in self.conflicts if m.first[0] in sides[0] and m.second[0] in sides[1]]
+        return Race(group, frozenset().union(*(self.reaches[m] for m in those)), why)

@@ -1,0 +1,286 @@
+"""A kernel's IR, asked: who computes what recordings want to know of it.
+
+Owns: `QUESTIONS`, the functions by the names under which `facts` asks them. Their answers are data,
+and depend on the kernel and on what is given alone; `live` gives gradients as IR, to those who need
+more than an answer. Must not know: calls but by their cases, tapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vkchi.analysis import alias
+from vkchi.analysis.boxes import Box, Shaped, filled_by, may_meet
+from vkchi.analysis.footprint import Footprint
+from vkchi.autodiff import refusals
+from vkchi.autodiff.answers import (
+    PUT_THERE,
+    Along,
+    Differentiated,
+    Flow,
+    GradientSpec,
+    Marked,
+    MarkedOp,
+    Outflow,
+    let_pass,
+    lost,
+)
+from vkchi.autodiff.buffers import size_of
+from vkchi.autodiff.instrument import mark
+from vkchi.autodiff.primal import Activity, Bits, is_smooth_array, name_under
+from vkchi.autodiff.reaching import Extents, Outflows, Reach, spans_of
+from vkchi.autodiff.replay import Draw
+from vkchi.compiler import build
+from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.names import DUAL
+from vkchi.ir.ops import READS, WRITES
+from vkchi.tape.facts import Case, Names, Types
+from vkchi.tape.gradients import (
+    CompiledGradient,
+    build_forward,
+    build_gradient,
+    build_second,
+    build_strip_mined,
+    put_in_place,
+)
+from vkchi.tape.recompute_safety import find_reading, find_settled
+from vkchi.target.artifact import Artifact
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array
+
+if TYPE_CHECKING:
+    from vkchi.launch import Plan
+    from vkchi.races.meeting import Races
+
+KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
+
+
+def numbers_in(case: Case) -> dict[str, int]:
+    """The integers of a call."""
+    return dict(case[0])
+
+
+def arrays_in(case: Case) -> dict[str, Shaped]:
+    """Its arrays."""
+    return {name: Extents(shape) for name, shape in case[1]}
+
+
+# --- what a kernel touches -----------------------------------------------------------------------
+
+
+def footprint(plan: Plan, kinds: str) -> Footprint:
+    """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
+    arrays = (p for p in plan.func.params if isinstance(p.type, Array))
+    return plan.derived.footprints.find(kinds, lambda: Footprint(plan.func, arrays, KINDS[kinds]))
+
+
+def touched(plan: Plan, kinds: str, case: Case) -> dict[str, Box]:
+    return footprint(plan, kinds).boxes(numbers_in(case), arrays_in(case))
+
+
+def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
+    found = alias.kinds_of_writes(plan.func.body.ops).items()
+    return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
+
+
+def stores_constants(plan: Plan) -> bool:
+    fn = plan.func
+    active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
+    is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
+    return is_store and not (active.stores or active.escapes)
+
+
+def depends_on_order(plan: Plan) -> bool:
+    return refusals.depends_on_order(plan.func)
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+class Live(NamedTuple):
+    """A gradient as IR: what it reads of arrays, with the contents that the kernel found, and what
+    the kernel overwrites; what it needs of what the kernel drew."""
+
+    compiled: CompiledGradient
+    needs: Footprint
+    writes: Footprint
+    draws: tuple[Draw, ...]
+
+    @property
+    def func(self) -> Func:
+        """What runs."""
+        return self.compiled.made.func
+
+    @property
+    def kernel(self) -> Func:
+        """The kernel that it is the gradient of, simplified."""
+        return self.compiled.made.primal.fn
+
+
+def live(plan: Plan, spec: GradientSpec) -> Live:
+    """A gradient, made once per plan. Raises GradientError."""
+
+    def make() -> Live:
+        build_it = build_second if spec.is_second else build_gradient
+        options, caps = plan.runtime.options, plan.runtime.device.caps
+        compiled = build_it(plan.func, spec.request, dict(spec.types), options, caps)
+        made, main = compiled.made, compiled.main
+        params = [p for p in plan.func.params if isinstance(p.type, Array)]
+        found = {name for p in params for name in (p.name, p.name + DUAL)} & main.reads
+        needed = [p for p in made.func.params if p.name in found]
+        written = [p for p in params if p in made.primal.written]
+        used = main.used | (compiled.counting.used if compiled.counting else frozenset())
+        return Live(
+            compiled,
+            Footprint(made.func, needed, KINDS["loads"]),
+            Footprint(made.primal.fn, written, WRITES),
+            tuple(d for d in compiled.draws if d.save.param.name in used),
+        )
+
+    return plan.derived.live.find(spec, make)
+
+
+def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
+    one = live(plan, spec)
+    made, active = one.compiled.made, one.compiled.made.primal.active
+    return Differentiated(
+        one.kernel.name,
+        one.compiled.main,
+        one.compiled.counting,
+        made.copies,
+        made.counting.copies if made.counting is not None else {},
+        made.adjoints,
+        tuple(size_of(save, one.kernel) for save in made.saves_used()),
+        spans_of(active.stores),
+        spans_of(active.escapes),
+        bool(one.draws),
+    )
+
+
+def needed(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
+    return live(plan, spec).needs.boxes(numbers_in(case), arrays_in(case))
+
+
+def overwritten(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
+    return live(plan, spec).writes.boxes(numbers_in(case), arrays_in(case))
+
+
+def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
+    refusals.check_reaches(live(plan, spec).compiled.made.primal, constants)
+
+
+def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
+    options, caps = plan.runtime.options, plan.runtime.device.caps
+    return build_strip_mined(live(plan, spec).compiled.made, options, caps)
+
+
+def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
+    for op, reader in reach(plan).losses(Activity(plan.func, names), names):
+        error = lost(name_under(op), reader.span, PUT_THERE, op.span, "dual")
+        let_pass(error, missing, plan.derived.warned)
+    options, caps = plan.runtime.options, plan.runtime.device.caps
+    artifact = build_forward(plan.func, names, dict(types), options, caps)
+    return Along(artifact, put_in_place(plan.func, names) is not plan.func)
+
+
+def outflow(plan: Plan, spec: GradientSpec, case: Case, constant: Names) -> Outflow:
+    outflows = live(plan, spec).compiled.made.outflows
+    return outflows.of(numbers_in(case), arrays_in(case), constant)
+
+
+def outflow_along(plan: Plan, names: Names, case: Case) -> Outflow:
+    found = plan.derived.outflows.find(names, lambda: Outflows(plan.func, names))
+    return found.of(numbers_in(case), arrays_in(case))
+
+
+def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
+    fn = live(plan, spec).kernel
+    if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
+        return None
+    return find_settled(fn, names)
+
+
+def marked(plan: Plan, spec: GradientSpec | None, names: Names, settled: Names) -> Marked:
+    fn = plan.func if spec is None else live(plan, spec).kernel
+    made = mark(fn, names, settled, find_reading(fn))
+    artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
+    shadows = {k: (p.name, p.type) for k, p in made.shadows.items() if isinstance(p.type, Array)}
+    ops = [MarkedOp(op.kind, name_under(op), op.span) for op in made.ops]
+    return Marked(artifact, shadows, tuple(ops))
+
+
+# --- where values go on --------------------------------------------------------------------------
+
+
+def reach(plan: Plan) -> Reach:
+    """Which reads of a kernel see what it writes."""
+    return plan.derived.reach.find(None, lambda: Reach(plan.func))
+
+
+def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
+    known = reach(plan)
+    if name not in known.covers.names:
+        return None
+    full = known.full(name, dict(case[1])[name])
+    found = known.covers.boxes(numbers_in(case), arrays_in(case))
+    return filled_by([c for c in found if c.name == name], box, full)
+
+
+def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case) -> Flow:
+    known, reads = reach(plan), reads_of(plan, name, box, end, case)
+    if not reads:
+        return Flow({}, {}, frozenset(), frozenset())
+    if is_bits:
+        bits, values = known.spread(reads, Bits)
+        smooth = known.flow(frozenset(known.made_of(values)))
+    else:
+        smooth, values = known.spread(reads, Activity)
+        seeds = known.taken_bits(values)
+        bits = known.spread(frozenset(seeds), Bits)[0] if seeds else {}
+    return Flow(spans_of(smooth), spans_of(bits), lasting(known, smooth), lasting(known, bits))
+
+
+def lasting(known: Reach, flow: Mapping[str, Op]) -> Names:
+    """The arrays that hold it when the call is done."""
+    return frozenset(name for name, op in flow.items() if known.stays(op))
+
+
+def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
+    """The ops of a call that may read, in a part of an array, what it holds before the call."""
+    known, read = reach(plan), touched(plan, "reads", case).get(name)
+    if name not in known.params or read is None or not may_meet(read, box):
+        return frozenset()
+    last = len(known.segments) if end is None else end
+    return frozenset(known.reads_of(known.params[name], 0, last))
+
+
+# --- races ---------------------------------------------------------------------------------------
+
+
+def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> Races:
+    """What may meet in a kernel."""
+    from vkchi.races.meeting import races_of  # which asks for `live`
+
+    return races_of(plan, spec, names, all_)
+
+
+def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
+    return bool(races_of(plan, spec, names, all_).conflicts)
+
+
+def meeting(
+    plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
+) -> tuple[int, ...]:
+    found = races_of(plan, spec, names, all_)
+    return found.feasible.find(numbers_in(case), arrays_in(case))
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        touched, kinds_of_writes, stores_constants, depends_on_order, differentiated, needed,
+        overwritten, check_reached, strip_mined, along, outflow, outflow_along, settled, marked,
+        covering, flow, may_race, meeting,
+    )
+}  # fmt: skip

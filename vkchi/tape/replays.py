@@ -1,0 +1,57 @@
+"""Calls whose gradient needs what they drew: they run in a form that records it.
+
+Owns: `ReplayLog`, made once per gradient. Must not know: tapes.
+"""
+
+from __future__ import annotations
+
+from vkchi.analysis.host_numbers import host_number
+from vkchi.analysis.loop_bounds import sums_under
+from vkchi.autodiff.buffers import size_of
+from vkchi.autodiff.refusals import gone
+from vkchi.autodiff.replay import record_draws
+from vkchi.fields.storage import Storage
+from vkchi.ir.intervals import type_range
+from vkchi.launch.executable import count_reader
+from vkchi.tape.calls import Call
+from vkchi.tape.plan import GradientPlan, Room, new_buffer
+from vkchi.tape.variants import Variant
+from vkchi.target.shader import compile_count
+from vkchi.types import Scalar
+
+
+class ReplayLog:
+    """A kernel that records what its gradient needs (`replayed`)."""
+
+    def __init__(self, call: Call, made: GradientPlan) -> None:
+        plan = call.plan
+        fn = self.func = record_draws(plan.func, made.draws)
+        self.variant = Variant(call, fn)
+        places = self.variant.executable.places
+        self.rooms = [Room(size_of(d.save, plan.func), places) for d in made.draws]
+        read = count_reader(places)
+        self.sums = [
+            (draw.op, type_range(v.type), compile_count(number.expr, read))
+            for draw in made.draws for loop in draw.save.loops for v in sums_under(loop)
+            if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
+        ]  # fmt: skip
+
+    def make_room(self, call: Call) -> dict[str, Storage]:
+        """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
+        it is not known how much."""
+        flat = self.variant.executable.bind(call.args, call.arrays).flat
+        for op, (least, most), value in self.sums:
+            if not least <= value(flat) <= most:
+                raise gone(op)
+        made = {}
+        for room in self.rooms:
+            size, shape = room.size, room.shape(flat)
+            made[size.name] = new_buffer(call.plan.runtime, size.type, shape, call.name)
+        return made
+
+
+def replay_log_of(call: Call, made: GradientPlan) -> ReplayLog:
+    """What records what a call draws, for its gradient needs it."""
+    if made.replay_log is None:
+        made.replay_log = ReplayLog(call, made)
+    return made.replay_log
