@@ -99,8 +99,8 @@ CIRCLES = {
         "interop.capsules interop.dlpack",
         "interop.cuda.arrays interop.in_place ndarray",
         "lang.differences lang.makers lang.matrix",
-        "kernel races.debug races.finder races.trials tape.calls tape.copies tape.escapes tape.log "
-        "tape.recompute_safety tape.variants",
+        "races.finder races.meeting races.trials tape.calls tape.facts tape.plan tape.questions "
+        "tape.staleness tape.variants",
         "tape.gradcheck tape.tape",
     )
 }
