@@ -805,6 +805,53 @@ def grid_update():
 
 
 @program
+def chain():
+    """Layers of one number each, a loop for each."""
+    n = 1 << 21
+    x, y = ti.ndarray(ti.f32, n), ti.ndarray(ti.f32, n)
+    values = np.random.default_rng(7).random(n, dtype=np.float32)
+    x.from_numpy(values)
+
+    @ti.kernel
+    def k(x: ti.types.ndarray(dtype=ti.f32, ndim=1), y: ti.types.ndarray(dtype=ti.f32, ndim=1)):
+        for i in x:
+            y[i] = 2 * x[i] - 1
+        for i in y:
+            y[i] = max(y[i], 0)
+        for i in y:
+            y[i] = y[i] * y[i] + x[i]
+
+    r = best(lambda: k(x, y), inner=5)
+    np.testing.assert_allclose(y.to_numpy(), np.maximum(2 * values - 1, 0) ** 2 + values, rtol=1e-5)
+    return r
+
+
+@program
+def conjugate_step():
+    """What a step of conjugate gradients does beside its product with the matrix."""
+    n = 1 << 20
+    x, r, p, q = (ti.field(ti.f32, n) for _ in range(4))
+    total = ti.field(ti.f32, ())
+    p.fill(0.5)
+    q.fill(0.25)
+    r.fill(1)
+
+    @ti.kernel
+    def k(a: ti.f32):
+        total[None] = 0
+        for i in x:
+            x[i] += a * p[i]
+        for i in r:
+            r[i] -= a * q[i]
+        for i in r:
+            total[None] += r[i] * r[i]
+
+    found = best(lambda: k(0.0), inner=5)
+    assert abs(total[None] - n) < 1e-3 * n, total[None]
+    return found
+
+
+@program
 def launch():
     s = ti.field(ti.f32, shape=16)
 

@@ -27,7 +27,7 @@ from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
-KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "split")
+KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "fusion", "split")
 
 
 SMALL: tuple[tuple[Any, str, int], ...] = (

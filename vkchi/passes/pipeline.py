@@ -89,6 +89,7 @@ ENTRIES: dict[str, Entry] = {
     "streams": Entry("streams:lower_random", needs=("random",)),
     "records": Entry("records:lower_reports", needs=REPORTS),
     "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
+    "fusion": Entry("fusion:fuse_loops", needs=("parallel",)),
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
@@ -96,6 +97,7 @@ ENTRIES: dict[str, Entry] = {
 BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
+    Step("fusion", "the spaces of loops are known; each dispatch has less to load then"),
     Step("fission", "last before the cut: more loops are more dispatches"),
 )
 
@@ -163,8 +165,8 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission", "forward",
-    "indices", "jam", "jam_sums", "licm", "neighbours", "predicate", "promote", "reduce",
-    "strength", "unroll",
+    "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "predicate", "promote",
+    "reduce", "strength", "unroll",
 })  # fmt: skip
 
 

@@ -1,0 +1,192 @@
+"""Loops that were made one do what they did one after the other."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Param, Value
+from vkchi.ir.interp import run
+from vkchi.ir.text import parse_func, print_func
+from vkchi.ir.verify import verify
+from vkchi.passes import fusion
+from vkchi.passes.fusion import fuse_loops
+from vkchi.types import Array, i32
+from vkchi.types.attributes import Attributes
+
+PROGRAMS = 5 * int(os.environ.get("VKCHI_FUZZ", "60"))
+NAMES = ("x", "y", "z")
+EXTENT = 8  # of each array; loops have 6 iterations at most
+
+
+class Program:
+    """Random loops one after the other: each writes an element per iteration, or sums up, and reads
+    what it does not write wherever it likes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.b = random.Random(seed), Builder()
+        attributes = Attributes(like="x", apart=self.rng.random() < 0.8)
+        self.arrays = {k: Param(Array.of(i32, 1), k, attributes) for k in NAMES}
+        self.arrays["x"] = Param(Array.of(i32, 1), "x", attributes._replace(like=""))
+        self.numbers: list[Value] = [Param(i32, "n")]
+        self.places: list[Value] = []
+        params = (*self.arrays.values(), *self.numbers)
+        with self.b.region() as body:
+            self.places.append(self.b.emit("local", self.b.const(1, i32)))
+            for _ in range(self.rng.randint(2, 5)):
+                self.loop()
+                for _ in range(self.rng.choice((0, 0, 1, 2))):
+                    self.between()
+            self.keep_all()
+            self.b.emit("yield")
+        self.fn = Func("fuzz", tuple(params), body)
+
+    def number(self, n: int) -> Value:
+        return self.b.const(n, i32)
+
+    def loop(self) -> None:
+        b = self.b
+        i = Param(i32, "i")
+        begin = self.rng.choice((0, 0, 0, 1))
+        last: Value = self.number(6) if self.rng.random() < 0.8 else b.emit(
+            "sub", b.emit("shape", self.arrays["y"], attr=0), self.number(2)
+        )  # fmt: skip
+        first = self.number(begin)
+        with b.region(i) as body:
+            target = self.rng.choice(NAMES)
+            for _ in range(self.rng.randint(1, 2)):
+                self.statement(i, target)
+            b.emit("yield")
+        b.parallel((first, last), body)
+
+    def statement(self, i: Value, target: str) -> None:
+        """One loop writes one array, at one place per iteration."""
+        b, rng = self.b, self.rng
+        own = self.index(i, random.Random(target).choice((0, 0, 0, 1, 2)))
+        total = b.emit("add", self.read(i, target, own), rng.choice(self.numbers))
+        choice = rng.random()
+        if choice < 0.2:
+            b.emit("atomic_add", rng.choice(self.places), total)
+        elif choice < 0.3:
+            place = b.emit("elem", self.arrays[target], own)
+            b.emit("atomic_add", place, total)
+        else:
+            b.emit("store", b.emit("elem", self.arrays[target], own), total)
+
+    def read(self, i: Value, target: str, own: Value) -> Value:
+        name = self.rng.choice(NAMES)
+        index = own if name == target else self.index(i, self.rng.choice((0, 0, 0, 0, 1, 2, 3, 4)))
+        return self.b.emit("load", self.b.emit("elem", self.arrays[name], index))
+
+    def index(self, i: Value, form: int) -> Value:
+        """Inside the array, whatever the iteration."""
+        b = self.b
+        if form == 3:
+            return self.number(2)
+        if form == 4:
+            return b.emit("floordiv", i, self.number(2))
+        if form == 2:
+            return b.emit("sub", self.number(EXTENT - 1), i)
+        return i if form == 0 else b.emit("add", i, self.number(1))
+
+    def between(self) -> None:
+        """Something that one invocation does."""
+        b, rng = self.b, self.rng
+        choice = rng.random()
+        if choice < 0.3:
+            self.numbers.append(b.emit("mul", rng.choice(self.numbers), self.number(3)))
+        elif choice < 0.5:
+            self.numbers.append(b.emit("load", rng.choice(self.places)))
+        elif choice < 0.7:
+            self.places.append(b.emit("local", rng.choice(self.numbers)))
+        else:
+            place = b.emit("elem", self.arrays[rng.choice(NAMES)], self.number(rng.randint(0, 7)))
+            if rng.random() < 0.5:
+                b.emit("store", place, rng.choice(self.numbers))
+            else:
+                self.numbers.append(b.emit("load", place))
+
+    def keep_all(self) -> None:
+        """What private places hold is a result."""
+        for k, place in enumerate(self.places[:EXTENT]):
+            to = self.b.emit("elem", self.arrays["x"], self.number(k))
+            self.b.emit("atomic_add", to, self.b.emit("load", place))
+
+
+def count_loops(fn: Func) -> int:
+    return sum(op.kind == "parallel" for op in fn.body.ops)
+
+
+def arguments(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    arrays = {k: rng.integers(-9, 10, EXTENT).astype(np.int32) for k in NAMES}
+    return {**arrays, "n": np.int32(seed % 7)}
+
+
+def test_random_loops_keep_results() -> None:
+    fused = 0
+    for seed in range(PROGRAMS):
+        fn = Program(seed).fn
+        verify(fn)
+        after = fuse_loops(fn)
+        verify(after)
+        want, got = run(fn, arguments(seed)), run(after, arguments(seed))
+        for name in NAMES:
+            text = f"seed {seed}\n{print_func(fn)}\nbecomes\n{print_func(after)}"
+            assert (want[name] == got[name]).all(), text
+        fused += count_loops(after) < count_loops(fn)
+    assert fused > PROGRAMS // 5
+
+
+def loops(*bodies: str) -> Func:
+    """A Func of loops with these bodies, in which the quotation mark is the number of the loop."""
+    head = """func @f(%x: array<f32[?]> apart, %y: array<f32[?]> like x apart, %n: i32, %m: i32) {
+  %c0 = const 0 : i32
+"""
+    parts = [
+        f"  parallel %c0, %n {{\n    ^(%i': i32)\n{body}\n    yield\n  }}\n".replace("'", str(k))
+        for k, body in enumerate(bodies)
+    ]
+    fn = parse_func(head + "".join(parts) + "  yield\n}\n")
+    verify(fn)
+    return fn
+
+
+LOAD = "    %p' = elem %x, %i' : ptr<f32 global>\n    %v' = load %p' : f32\n"
+KEEP = LOAD + "    store %p', %v'"
+SUM = """    for %c0, %m {
+      ^(%k': i32)
+      %q' = elem %x, %k' : ptr<f32 global>
+      %w' = load %q' : f32
+      %r' = elem %y, %i' : ptr<f32 global>
+      store %r', %w'
+      yield
+    }"""
+
+
+def test_loops_with_loops_stay_apart() -> None:
+    both = loops(SUM, SUM)
+    assert fuse_loops(both) is both
+
+
+def test_long_loops_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    fn = loops(KEEP, KEEP)
+    assert count_loops(fuse_loops(fn)) == 1
+    monkeypatch.setattr(fusion, "MOST_ACCESSES", 3)
+    assert fuse_loops(fn) is fn
+
+
+@pytest.mark.parametrize("op", ["%t' = random : u32", "%t' = thread_index : i32", "barrier"])
+def test_what_keeps_its_place(op: str) -> None:
+    fn = loops(KEEP, f"{LOAD}    {op}\n    store %p', %v'")
+    assert fuse_loops(fn) is fn
+
+
+def test_nothing_but_a_loop() -> None:
+    fn = loops(KEEP)
+    assert fuse_loops(fn) is fn
