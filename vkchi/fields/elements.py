@@ -270,7 +270,7 @@ class Elements:
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:
-            tape.accessed_unwatched(self, access)
+            tape.told(self, access)
 
     def ready(self) -> None:
         """Wait until the device is done with everything that was launched."""

@@ -17,7 +17,7 @@ derivative flows now. Must not know: tapes, IR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.autodiff.answers import GradientSpec
@@ -70,20 +70,12 @@ class Doubt(NamedTuple):
 
 
 class RaceFinder:
-    """Looks at the calls of a tape. What a trial found holds until somebody writes to an array
-    that decided it; `watch` asks to be told of what Python writes, without which nothing of the
-    kind is kept."""
+    """Looks at the calls of a tape. What a trial found holds as long as the arrays that decided it
+    are of the same `version`, without which nothing of the kind is kept."""
 
-    def __init__(self, watch: Callable[[Storage], None] | None = None) -> None:
-        self.watch = watch
-        self.known: dict[object, tuple[frozenset[int], list[Storage]]] = {}
-        self.decided: dict[int, set[object]] = {}  # by arrays
-
-    def note_written(self, arrays: Iterable[Storage]) -> None:
-        """Something else stands in these arrays now."""
-        for array in arrays if self.decided else ():
-            for key in self.decided.pop(id(array), ()):
-                self.known.pop(key, None)
+    def __init__(self, version: Callable[[Storage], int] | None = None) -> None:
+        self.version = version
+        self.known: dict[object, tuple[list[int], frozenset[int]]] = {}
 
     def look(
         self, call: Call, names: frozenset[str], spec: GradientSpec | None, *, all_: bool = False
@@ -135,7 +127,7 @@ class RaceFinder:
         """What a trial finds, or found before."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
-        if key is None or (deciding and self.watch is None):
+        if key is None or (deciding and self.version is None):
             return trial.run(call)
         if not deciding:
             if (trial, key) not in races.known:
@@ -143,14 +135,11 @@ class RaceFinder:
                     races.known.clear()
                 races.known[trial, key] = trial.run(call)
             return races.known[trial, key]
-        place = (trial, key, *map(id, deciding))
-        if place not in self.known:
-            self.known[place] = trial.run(call), deciding
-            for array in deciding:
-                self.decided.setdefault(id(array), set()).add(place)
-                if self.watch is not None:
-                    self.watch(array)
-        return self.known[place][0]
+        assert self.version is not None
+        place, versions = (trial, key, *map(id, deciding)), [self.version(a) for a in deciding]
+        if place not in self.known or self.known[place][0] != versions:
+            self.known[place] = versions, trial.run(call)
+        return self.known[place][1]
 
 
 def check(race: Found | None, adjoints: Mapping[str, Storage]) -> None:

@@ -10,7 +10,7 @@ arrays is taken for constants (`fills`). Must not know: how gradients are built.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.autodiff.answers import GradientSpec, Outflow, Spans
@@ -18,47 +18,35 @@ from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.tape import facts
 from vkchi.tape.calls import Call, Gradients, plan_gradient
-from vkchi.tape.escapes import Fill, covering
-from vkchi.tape.log import Index
+from vkchi.tape.escapes import covering
+from vkchi.tape.ledger import Fill, Fills, Index, Ledger
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
-class Constant(NamedTuple):
-    """An array that holds constants, provided that these fills are."""
-
-    array: Storage
-    fills: frozenset[Fill] = frozenset()
-
-
 class Constants:
-    """Which arrays do so now."""
+    """Those that accounts know of; `fills` are what Python put into arrays."""
 
-    def __init__(self) -> None:
-        self.arrays: dict[int, Constant] = {}
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.fills: list[Fill] = []
-        self.elements: dict[int, set[Index]] = {}  # that Python has put numbers into, one by one
-
-    def note_cut(self, array: Storage) -> None:
-        """Python has overwritten all of an array that held something with a derivative."""
-        if array.whole is array:
-            self.arrays[id(array)] = Constant(array)
 
     def note_fill(self, array: Storage, at: Index | None) -> None:
-        """Python has overwritten an element, or (None) all of an array that held nothing of the
-        kind: with an input, perhaps."""
-        is_input = array.whole is array and array.companion("grad") is not None
-        if not is_input or id(array) in self.arrays:
+        """Python overwrites an element, or (None) all of an array that holds nothing with a
+        derivative: with an input, perhaps."""
+        if array.whole is not array or array.companion("grad") is None:
             return
-        known = set[Index]() if at is None else self.elements.setdefault(id(array), set())
+        account = self.ledger.open(array)
+        if account.fills is not None:
+            return
         if at is not None and len(at) == len(array.shape):
-            known.add(at)
-        if at is None or len(known) == math.prod(array.shape):
+            account.puts.add(at)
+        if at is None or len(account.puts) == math.prod(array.shape):
             self.fills.append(Fill(array))
-            self.elements.pop(id(array), None)
-            self.arrays[id(array)] = Constant(array, frozenset(self.fills[-1:]))
+            account.puts.clear()
+            account.fills = frozenset(self.fills[-1:])
 
     def forbid(self) -> None:
         """The gradients of arrays, by what Python put there, that are not known."""
@@ -67,21 +55,17 @@ class Constants:
             if fill.lost and gradient is not None:
                 fill.forbid(gradient)
 
-    def drop(self, arrays: Iterable[Storage]) -> None:
-        """Something unknown may be put into these."""
-        for array in arrays:
-            self.arrays.pop(id(array.whole), None)
-            self.elements.pop(id(array.whole), None)
-
-    def of(self, call: Call, names: frozenset[str]) -> dict[str, frozenset[Fill]]:
+    def of(self, call: Call, names: frozenset[str]) -> dict[str, Fills]:
         """The arrays of a call, of those with gradients, that do, provided that some fills are
         constant."""
-        if not self.arrays:
-            return {}
-        found = {n: self.arrays.get(id(call.arrays[n])) for n in names & call.arrays.keys()}
-        return {n: unsettled(c.fills) for n, c in found.items() if c is not None}
+        found = {}
+        for name in names & call.arrays.keys():
+            account = self.ledger.find(call.arrays[name])
+            if account is not None and account.array is call.arrays[name]:
+                found[name] = account.fills
+        return {name: fills for name, fills in found.items() if fills is not None}
 
-    def note_call(self, call: Call, flows: Flows, constant: Mapping[str, frozenset[Fill]]) -> None:
+    def note_call(self, call: Call, flows: Flows, constant: Mapping[str, Fills]) -> None:
         """A call found the arrays `constant` as constants, and has put derivatives into arrays.
         What else it writes stays so, or becomes so if that is all of an array."""
         for name in call.plan.written & call.arrays.keys() - call.hosts.keys():
@@ -89,10 +73,8 @@ class Constants:
             if name in flows.all.stores or array.whole is not array:
                 continue
             if name in constant or covering(call, name) is not None:
-                fills = (
-                    flows.fills if name in flows.surely.stores else constant.get(name, frozenset())
-                )
-                self.arrays[id(array)] = Constant(array, fills)
+                fills = flows.fills if name in flows.surely.stores else constant.get(name, Fills())
+                self.ledger.open(array).fills = fills
 
 
 class Flows(NamedTuple):
@@ -103,7 +85,7 @@ class Flows(NamedTuple):
     none: Outflow
     surely: Outflow
     all: Outflow
-    fills: frozenset[Fill]
+    fills: Fills
 
     @property
     def given(self) -> Spans:
@@ -113,7 +95,7 @@ class Flows(NamedTuple):
 
 
 def plan_where_known(
-    call: Call, gradients: Gradients, constant: Mapping[str, frozenset[Fill]]
+    call: Call, gradients: Gradients, constant: Mapping[str, Fills]
 ) -> GradientPlan:
     """The gradient of a call that finds the arrays `constant` as constants, perhaps. Raises
     GradientError where another derivative gets lost in it."""
@@ -123,21 +105,21 @@ def plan_where_known(
         if not constant:
             raise
         made = plan_gradient(call, gradients, constant=frozenset(constant))
-        for fill in frozenset[Fill]().union(*constant.values()):
+        for fill in Fills().union(*constant.values()):
             fill.settle((*error.notes, ("it is read here", error.span)))
         return made
 
 
-def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, frozenset[Fill]]) -> Flows:
+def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> Flows:
     """Those of a call that found the arrays `constant` as constants, perhaps."""
     sure = [name for name, fills in constant.items() if not fills]
     none, surely, all_ = (
         facts.outflow(call.plan, spec, call.case, frozenset(names))
         for names in ((), sure, constant)
     )
-    return Flows(none, surely, all_, frozenset[Fill]().union(*constant.values()))
+    return Flows(none, surely, all_, Fills().union(*constant.values()))
 
 
-def unsettled(fills: frozenset[Fill]) -> frozenset[Fill]:
+def unsettled(fills: Fills) -> Fills:
     """Those that are not constants for sure."""
     return frozenset(fill for fill in fills if not fill.lost)

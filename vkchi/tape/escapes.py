@@ -1,7 +1,6 @@
 """Derivatives that would be lost: values put into arrays without gradient and read again.
 
-Owns: finding them, and the errors; `Fill`, numbers of Python's whose derivative may be lost. Must
-not know: tapes.
+Owns: finding them, and the errors. Must not know: tapes.
 """
 
 from __future__ import annotations
@@ -20,161 +19,67 @@ from vkchi.interop import host
 from vkchi.span import Span, is_ours, user_span
 from vkchi.tape import facts
 from vkchi.tape.calls import Call
-from vkchi.tape.log import Index
-from vkchi.tuples import NamedTuple
+from vkchi.tape.ledger import Account, Escape, Fills, Index, Ledger, box_at
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     Values = np.ndarray[Any, Any]
 
 
-Note = tuple[str, Span | None]
-
-
-class Fill:
-    """Numbers that Python puts into all of an array with a gradient inside a tape: an input of the
-    program, or a constant of it? They are an input, and the array's gradient is the derivative by
-    them, as long as it does not get lost. Where it would, in an array without gradient, they are
-    taken for constants: so a solver may begin with `x.fill(0)`. Then the array's gradient is not
-    known, and reading it is an error."""
-
-    def __init__(self, array: Storage) -> None:
-        self.array, self.span = array, user_span()
-        self.lost: tuple[Note, ...] = ()
-
-    def settle(self, lost: tuple[Note, ...]) -> None:
-        """It is a constant: the derivative by it gets lost, as these notes say."""
-        self.lost = self.lost or lost
-
-    def forbid(self, gradient: Storage) -> None:
-        """See to it that nobody takes what stands in the array's gradient for one."""
-        gradient.fill(math.nan)
-        gradient.watch = self.on_access
-
-    def on_access(self, gradient: Storage, access: Access) -> None:
-        """Python is about to access the gradient. Raises GradientError if it reads it."""
-        if access.kind == "read" or access.is_sum:
-            raise GradientError(
-                f"the gradient of {self.array!r} is not known: Python put numbers into it inside "
-                "the tape, which were taken for constants, for the derivative by them gets lost",
-                user_span(), notes=(("Python put them there", self.span), *self.lost),
-                help="put them there before the tape: then an error says what needs a gradient",
-            )  # fmt: skip
-        if access.at is None:
-            gradient.watch = None
-
-
-Key = tuple[Box, frozenset[Fill]]
-
-
-class Escape(NamedTuple):
-    """A part of an array without gradient that holds something with a derivative, or the bits of
-    such values; who put it there, and the ways that it went since, outside of kernels. Of an array
-    in host memory it is the numpy view, and all of it. With `fills`, the derivative is by what
-    Python put into arrays, and by nothing else."""
-
-    array: Any
-    name: str
-    origin: Note
-    box: Box
-    is_bits: bool = False
-    ways: tuple[Note, ...] = ()
-    fills: frozenset[Fill] = frozenset()
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it holds a constant, as is known now."""
-        return bool(self.fills) and all(fill.lost for fill in self.fills)
-
-
 class Escapes:
-    """All of a tape, or of forward mode."""
+    """All of a tape, or of forward mode: by accounts, or, of `hosts`, arrays in host memory."""
 
-    def __init__(self) -> None:
-        self.arrays: dict[int, dict[Key, Escape]] = {}
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.hosts: list[Escape] = []
-        self.reads: set[int] = set()  # arrays that Python has read
-        self.cleared: dict[int, set[Index]] = {}  # elements that Python has overwritten
 
     def note(
-        self, call: Call, escapes: Spans, *, is_bits: bool = False,
-        fills: frozenset[Fill] = frozenset(),
-    ) -> list[Storage]:  # fmt: skip
+        self, call: Call, escapes: Spans, *, is_bits: bool = False, fills: Fills = frozenset()
+    ) -> None:
         """Note arrays of a call, by parameter name, that now hold something with a derivative (by
-        `fills` only), or bits, and where that was put there. What is returned are those on the
-        device."""
-        noted = []
+        `fills` only), or bits, and where that was put there."""
         boxes = facts.touched(call.plan, "writes", call.case) if escapes else {}
         what = "bits of a value" if is_bits else "a value"
         for name, span in escapes.items():
-            origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
-            if name in call.hosts:
-                self.hosts.append(Escape(call.hosts[name], name, origin, (), is_bits, (), fills))
-            elif name in call.arrays:
-                array = call.arrays[name].whole
-                box = boxes.get(name, (None,) * len(array.shape))
-                noted.append(self.add(Escape(array, name, origin, box, is_bits, (), fills)))
-        return noted
+            if name in call.arrays:
+                origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
+                box = boxes.get(name) or box_at(call.arrays[name])
+                self.add(Escape(memory_of(call, name), name, origin, box, is_bits, (), fills))
 
-    def add(self, escape: Escape) -> Storage:
-        """Note one of an array on the device, which is returned."""
-        array: Storage = escape.array
-        self.arrays.setdefault(id(array), {})[escape.box, escape.fills] = escape
-        self.cleared.pop(id(array), None)
-        return array
+    def add(self, escape: Escape) -> None:
+        """Note one."""
+        if not isinstance(escape.array, Storage):
+            self.hosts.append(escape._replace(box=()))
+            return
+        account = self.ledger.open(escape.array)
+        account.escapes[escape.box, escape.fills] = escape
+        account.puts.clear()
 
-    def pass_on(self, found: Iterable[Escape], target: Storage | Values, way: str) -> list[Storage]:
+    def pass_on(self, found: Iterable[Escape], target: Storage | Values, way: str) -> None:
         """Note that what Python computed from some arrays, losing the derivatives that they hold,
-        is now in another. What is returned are those on the device."""
+        is now in another."""
         step = (way, user_span())
-        noted = []
+        box = box_at(target) if isinstance(target, Storage) else ()
         for escape in found:
-            moved = escape._replace(array=target, ways=(*escape.ways, step))
-            if isinstance(target, Storage):
-                array = target.whole
-                box = (None,) * len(array.shape)
-                noted.append(self.add(moved._replace(array=array, box=box)))
-            else:
-                self.hosts.append(moved._replace(box=()))
-        return noted
+            self.add(escape._replace(array=target, box=box, ways=(*escape.ways, step)))
 
     def of(self, array: Storage | Values) -> list[Escape]:
         """What is known of an array, on the device or in host memory."""
         if isinstance(array, Storage):
-            found = list(self.arrays.get(id(array.whole), {}).values())
+            account = self.ledger.find(array)
+            found = list(account.escapes.values()) if account is not None else []
         else:
             found = [t for t in self.hosts if host.may_overlap(t.array, array)]
         return [t for t in found if not t.is_settled]
 
-    def note_access(self, array: Storage, access: Access) -> None:
-        """Python is about to access an array. What it writes is constant, unless it has read the
-        array before."""
-        found, key = self.arrays.get(id(array)), id(array)
-        if found is None or access.is_sum:
-            return
-        if access.kind == "read":
-            self.reads.add(key)
-        elif access.kind == "fill" or (access.at is None and key not in self.reads):
-            del self.arrays[key]
-        elif access.at is not None and key not in self.reads and len(access.at) == len(array.shape):
-            cleared = self.cleared.setdefault(key, set())
-            cleared.add(access.at)
-            shape = array.shape
-            for place in [k for k in found if is_cleared(k[0], shape, cleared)]:
-                del found[place]
-
-    def find(self, call: Call, name: str) -> list[Escape]:
-        """What is known of an array of a call."""
-        return self.of(call.hosts.get(name, call.arrays[name]))
-
     def check(
         self, call: Call, names: frozenset[str], need: str, others: Iterable[tuple[str, Escape]]
-    ) -> list[Storage]:
+    ) -> None:
         """Raises GradientError if a call reads a derivative out of an array that has no place for
         it and puts it into one of the arrays `names`, which have. What it overwrites is forgotten,
-        and what it puts elsewhere is noted, and returned. Derivatives by what Python put somewhere
-        may get lost: that is a constant from then on. `others` are known elsewhere, by names."""
-        found = [*((n, t) for n in call.arrays for t in self.find(call, n)), *others]
+        and what it puts elsewhere is noted. Derivatives by what Python put somewhere may get lost:
+        that is a constant from then on. `others` are known elsewhere, by names."""
+        found = [*((n, t) for n in call.arrays for t in self.of(memory_of(call, n))), *others]
         flows = [(n, t, flow_of(call, n, t.box, is_bits=t.is_bits)) for n, t in found]
         for name, escape, flow in flows:
             for target in sorted(names & flow.values.keys()):
@@ -187,21 +92,37 @@ class Escapes:
         for name, escape in found:
             if covering(call, name, escape.box) is not None:
                 self.remove(call, name, escape)
-        noted = []
         for _, escape, flow in flows:
             if not escape.is_settled:
                 values, bits = flow.left
-                noted += self.note(call, values, fills=escape.fills)
-                noted += self.note(call, bits, is_bits=True, fills=escape.fills)
-        return noted
+                self.note(call, values, fills=escape.fills)
+                self.note(call, bits, is_bits=True, fills=escape.fills)
 
     def remove(self, call: Call, name: str, escape: Escape) -> None:
         """Part of an array is overwritten."""
         view = call.hosts.get(name)
         if view is None:
-            self.arrays[id(escape.array)].pop((escape.box, escape.fills), None)
+            self.ledger.open(escape.array).escapes.pop((escape.box, escape.fills), None)
         elif host.is_same_view(view, escape.array):
             self.hosts = [t for t in self.hosts if t is not escape]
+
+
+def memory_of(call: Call, name: str) -> Storage | Values:
+    """Where a call's array lies: on the device, or in host memory."""
+    found: Storage | Values = call.hosts.get(name, call.arrays[name].whole)
+    return found
+
+
+def overwrite_escapes(account: Account, access: Access) -> None:
+    """Python is about to write a constant to an array: it does so for all that is known, unless it
+    has read the array before."""
+    array, found = account.array, account.escapes
+    if access.kind == "fill" or (access.at is None and not account.reads):
+        found.clear()
+    elif access.at is not None and not account.reads and len(access.at) == len(array.shape):
+        account.puts.add(access.at)
+        for place in [k for k in found if is_cleared(k[0], array.shape, account.puts)]:
+            del found[place]
 
 
 def settle(escape: Escape, read: Span | None) -> None:

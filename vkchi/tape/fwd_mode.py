@@ -21,7 +21,8 @@ from vkchi.runtime import current
 from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
 from vkchi.tape.calls import clear, describe_call
-from vkchi.tape.log import Index, blank
+from vkchi.tape.ledger import Index
+from vkchi.tape.log import blank
 from vkchi.tape.recording import Recording
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
@@ -84,7 +85,7 @@ class FwdMode(Recording):
         race = self.races.look(call, frozenset(duals), None)
         check_any(race, duals)
         result = found.run(call, args, duals)
-        self.protect(plan.written, call.arrays, {})
+        self.protect(f"{name}()", plan.written, call.arrays, {})
         self.note(call, facts.outflow_along(plan, frozenset(duals), call.case), {})
         return result
 

@@ -23,7 +23,8 @@ from vkchi.tape import facts
 from vkchi.tape.along import plan_forward
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.calls import Call, Gradients, describe_call, plan_gradient
-from vkchi.tape.log import Cut, Index, blank
+from vkchi.tape.ledger import Index
+from vkchi.tape.log import Cut, blank
 from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
 from vkchi.tape.steps import Entry
@@ -130,7 +131,7 @@ class Recorder(Recording):
         boxes = self.save(call, entry, made)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
-        self.protect(written, entry.memory, boxes)
+        self.protect(f"{name}()", written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run(call, args, duals)
         self.entries.append(entry)

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from vkchi.fields.storage import Storage
 from vkchi.tape.copies import move, put_back
-
-Index = tuple[int, ...]
+from vkchi.tape.ledger import Index
 
 
 class Step:

@@ -22,27 +22,17 @@ from vkchi.launch import Plan
 from vkchi.span import Span, user_span
 from vkchi.tape import facts
 from vkchi.tape.calls import describe_call, numbers_of
-from vkchi.tuples import NamedTuple
-
-
-class Written(NamedTuple):
-    """When a part of an array was overwritten, and by whom; `time` is how many calls with gradients
-    of their own had ended by then."""
-
-    time: int
-    who: str
+from vkchi.tape.ledger import Account, Ledger, Written, box_at
 
 
 class MutationLog:
     """What was written when. `since` is the time after the call whose gradient runs now."""
 
-    def __init__(self) -> None:
-        self.time = 0
-        self.writes: dict[int, dict[Box, Written]] = {}  # by array, the last one to a part
-        self.arrays: dict[int, Storage] = {}  # so that their ids stay theirs
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger, self.time = ledger, 0
         self.since: int | None = None
         self.reader = ""
-        self.restored: set[int] = set()
+        self.restored: set[Account] = set()
 
     def end_call(self) -> int:
         """A call with a gradient of its own ended; the time now."""
@@ -51,12 +41,13 @@ class MutationLog:
 
     def note(self, array: Storage, box: Box, who: str) -> None:
         """A part of an array is overwritten."""
-        array = array.whole
+        if not self.time:
+            return
+        account = self.ledger.open(array)
         if self.since is not None:
-            self.restored.add(id(array))
-        elif self.time and array not in array.runtime.gradients:
-            self.arrays[id(array)] = array
-            self.writes.setdefault(id(array), {})[box] = Written(self.time, who)
+            self.restored.add(account)
+        elif account.array not in array.runtime.gradients:
+            account.writes[box] = Written(self.time, who)
 
     @contextmanager
     def reading(self, since: int, reader: str) -> Iterator[None]:
@@ -73,10 +64,10 @@ class MutationLog:
     ) -> None:  # fmt: skip
         """Raises GradientError if a part that is read now was overwritten since: where `span_of`
         says; where it does not know, by the line where Python stands."""
-        key = id(array.whole)
-        if self.since is None or key in self.restored:
+        account = self.ledger.find(array)
+        if self.since is None or account is None or account in self.restored:
             return
-        for part, written in self.writes.get(key, {}).items():
+        for part, written in account.writes.items():
             if written.time >= self.since and may_meet(part, box):
                 raise GradientError(
                     f"the gradient of {self.reader}() reads {name}, which {written.who} has "
@@ -85,18 +76,15 @@ class MutationLog:
                     "it again before it reads it",
                 )  # fmt: skip
 
-    def note_launch(
+    def check_launch(
         self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
     ) -> dict[str, Box]:
-        """A kernel that is not recorded reads and writes parts of arrays; those it writes."""
+        """A kernel that is not recorded reads parts of arrays; what parts it writes."""
         case = facts.case_of(numbers_of(plan, args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
         renewed = partial(is_renewed, name, plan, args)
         self.check_all(partial(first_load, plan), read, arrays, renewed)
-        boxes = facts.touched(plan, "writes", case)
-        for key in boxes.keys() & arrays.keys():
-            self.note(arrays[key], boxes[key], f"{name}()")
-        return boxes
+        return facts.touched(plan, "writes", case)
 
     def check_all(
         self,
@@ -119,8 +107,7 @@ class MutationLog:
 
     def note_access(self, array: Storage, access: Access) -> None:
         """Python reads or writes."""
-        axes = len(array.shape)
-        box: Box = (None,) * axes if access.at is None else tuple((k, k) for k in access.at[:axes])
+        box = box_at(array, access.at)
         if access.kind == "read":
             self.check(repr(array), array, box)
         else:

@@ -22,15 +22,16 @@ from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.calls import Call, arrays_of
-from vkchi.tape.clobbers import Clobbers, Held
+from vkchi.tape.clobbers import Clobbers, overwrite_held
 from vkchi.tape.constants import Constants
 from vkchi.tape.copies import copy_floats, copy_in_order, copy_tensor
-from vkchi.tape.escapes import Escape, Escapes
+from vkchi.tape.escapes import Escapes, overwrite_escapes
 from vkchi.tape.hosted import Copied, Function, Hosted
-from vkchi.tape.log import Cut, Index, Step
+from vkchi.tape.ledger import Account, Escape, Holder, Index, Ledger, Wanted
+from vkchi.tape.log import Cut, Step
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.seen import Seen
-from vkchi.tape.snapshots import Holder, Snapshots, Wanted
+from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.steps import Custom, drop_copies
 from vkchi.types import shape_of
 
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
 
 class Recording(Block):
     """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
-    Entered by `with`, it sees what happens in the block. `entries` are the steps recorded; `custom`
-    is the call that is recorded as a whole now, `skipped` the function that is running and is not
-    differentiated, `written` what was; `solving` are vectors that gradients of solvers work in."""
+    Entered by `with`, it sees what happens in the block: `launch` and `told` are the ways by which
+    it does. `entries` are the steps recorded; `custom` is the call that is recorded as a whole now,
+    `skipped` the function that is running and is not differentiated; `solving` are vectors that
+    gradients of solvers work in."""
 
     title: str  # what users call it
     kind = "grad"
@@ -54,16 +56,16 @@ class Recording(Block):
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread = runtime, get_ident()
         self.entries: list[Step] = []
-        self.escapes, self.clobbers, self.constants = Escapes(), Clobbers(), Constants()
-        self.mutation_log, self.hosted = MutationLog(), Hosted()
+        ledger = self.ledger = Ledger(self.told)
+        self.escapes, self.clobbers = Escapes(ledger), Clobbers(ledger)
+        self.constants, self.mutation_log = Constants(ledger), MutationLog(ledger)
+        self.snapshots = Snapshots(budget_bytes, ledger)
+        self.races = RaceFinder(lambda array: ledger.open(array).version)
+        self.seen, self.hosted = Seen(runtime), Hosted()
         self.solving: dict[Any, tuple[Any, ...]] = {}
-        self.written: dict[int, Storage] = {}
         self.custom: Custom | None = None
         self.skipped: str | None = None
         self.state = "new"
-        self.snapshots = Snapshots(budget_bytes, self.accessed)
-        self.races = RaceFinder(self.snapshots.watch)
-        self.seen = Seen(runtime)
 
     def enter(self) -> None:
         """See everything from now on."""
@@ -80,6 +82,7 @@ class Recording(Block):
         self.state = "done"
         if self.runtime.recording is self:
             self.runtime.recording = None
+        self.ledger.close()
         self.snapshots.close()
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
@@ -102,8 +105,7 @@ class Recording(Block):
     def check(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
         that have one."""
-        for array in self.escapes.check(call, names, self.kind, self.under(call)):
-            self.snapshots.watch(array)
+        self.escapes.check(call, names, self.kind, self.under(call))
         self.clobbers.check_call(call, names)
 
     def under(self, call: Call) -> list[tuple[str, Escape]]:
@@ -113,7 +115,8 @@ class Recording(Block):
         views = call.hosts.items() if self.runtime.exported else ()
         for name, view in ((k, v) for k, v in views if k not in call.constants):
             for array in self.seen.find_under(view):
-                held = None if id(array) in self.constants.arrays else self.clobbers.holds(array)
+                account = self.ledger.open(array)
+                held = account.holds() if account.fills is None else None
                 origins = [t.origin for t in self.escapes.of(array)]
                 origins += [held.origin] if held is not None else []
                 found += [(name, Escape(view, name, origin, ())) for origin in origins]
@@ -122,10 +125,9 @@ class Recording(Block):
     def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
         """Note where a call put derivatives: into which arrays, and parts of those with a place for
         them."""
-        noted = self.escapes.note(call, flow.escapes)
-        noted += self.escapes.note(call, flow.bits, is_bits=True)
-        for array in noted + self.clobbers.note_call(call, flow.stores, boxes):
-            self.snapshots.watch(array)
+        self.escapes.note(call, flow.escapes)
+        self.escapes.note(call, flow.bits, is_bits=True)
+        self.clobbers.note_call(call, flow.stores, boxes)
         for view in (
             call.hosts[name]
             for name in call.plan.written & call.hosts.keys()
@@ -145,70 +147,64 @@ class Recording(Block):
         return made.writes(call)
 
     def protect(
-        self, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
+        self, who: str, written: set[str], arrays: Mapping[str, Storage], boxes: Mapping[str, Box]
     ) -> None:
-        """Save what a launch is about to overwrite, in these parts, as long as the memory
+        """A launch is about to overwrite these parts of arrays: save them, as long as the memory
         suffices."""
         was_over = self.snapshots.is_over
-        changed = {id(a): a for a in (arrays[name].whole for name in written & arrays.keys())}
-        self.written |= changed
-        for array in changed.values():
-            array.overwritten += 1
-        self.races.note_written(changed.values())
-        self.snapshots.protect(written, arrays, boxes)
+        for array in arrays.values():
+            self.ledger.open(array).is_used = True
+        for name in sorted(written & arrays.keys()):
+            account = self.ledger.open(arrays[name])
+            account.is_written = True
+            account.change(is_whole=True)
+            account.forget_constants()
+            if name in boxes:
+                self.mutation_log.note(account.array, boxes[name], who)
+            self.snapshots.save(account.array, boxes.get(name))
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
-    def accessed(self, array: Storage, access: Access) -> None:
+    def told(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.mutation_log.note_access(array, access)
-        if access.kind != "read":
-            self.races.note_written((array.whole,))
-        is_own = self.is_paused and not self.skipped  # a function that has a gradient of its own
-        if access.kind != "read" and (is_own or access.at is None):
-            array.whole.overwritten += 1  # single elements that were read are refused anyway
-        if self.state == "recording" and not is_own:
-            self.escapes.note_access(array, access)
-            if self.clobbers.note_access(array, access):
-                self.cut(array, access.at)
-            self.note_fill(array, access)
+        account = self.ledger.find(array) if self.custom is None else self.ledger.open(array)
+        is_ours = self.state == "recording" and (not self.is_paused or self.skipped is not None)
+        if access.kind == "read":
+            if account is not None:
+                account.note_read(access.at, has_own=not is_ours)
             return
-        if access.kind != "read":
-            self.constants.drop((array,))
-        self.escapes.note_access(array, access)
-        custom = self.custom
-        if custom is not None and access.kind != "read" and array.companion("grad") is not None:
-            name, who = repr(array), f"{custom.function.__name__}()"
-            box = (None,) * len(array.shape)
-            self.clobbers.hold(Held(array.whole, name, who, user_span(), box))
-
-    def accessed_unwatched(self, array: Storage, access: Access) -> None:
-        """A function with a gradient of its own may write to arrays that no kernel has met, and its
-        gradient read what Python wrote to them since."""
-        if access.kind != "read" and self.mutation_log.time:
-            self.mutation_log.note_access(array, access)
-            self.snapshots.watch(array)
-        if self.is_paused and access.kind != "read":
-            self.constants.drop((array,))
-        elif self.state == "recording":
-            self.note_fill(array, access)
-        if self.custom is not None and access.kind != "read":
-            self.snapshots.watch(array)
-            self.snapshots.on_access(array, access)
-
-    def note_fill(self, array: Storage, access: Access) -> None:
-        """Note what Python is about to put into an array that holds nothing with a derivative."""
-        is_new = access.kind != "read" and not access.is_sum and not self.is_paused
-        if is_new and self.clobbers.holds(array) is None:
+        if account is not None:
+            account.change(is_whole=access.at is None or not is_ours)
+            if array is account.array and not access.is_sum:
+                overwrite_escapes(account, access)
+            if not is_ours:
+                self.written_inside(account, array)
+            elif overwrite_held(account, array, access):
+                self.cut(array, access.at)
+            if account.is_used:
+                self.snapshots.save_all(account.array)
+        if self.is_following and not access.is_sum and self.clobbers.holds(array) is None:
             self.constants.note_fill(array, access.at)
+
+    def written_inside(self, account: Account, array: Storage) -> None:
+        """Python is about to write to an array while gradients run, or in a function that has one
+        of its own, which knows of that."""
+        account.forget_constants()
+        if self.custom is not None:
+            account.is_used = True
+            if array.companion("grad") is not None:
+                who = f"{self.custom.function.__name__}()"
+                self.clobbers.hold(account.array, repr(array), who, user_span())
 
     def cut(self, array: Storage, at: Index | None) -> None:
         """Record that Python wrote a constant."""
         gradient = array.companion("grad")
         assert gradient is not None
         self.entries.append(Cut((gradient,), at))
-        if at is None:
-            self.constants.note_cut(array)
+        account = self.ledger.open(array)
+        if at is None and account.array is array:
+            account.fills = frozenset()
 
     # --- what Python computes and copies ---------------------------------------------------------
 
@@ -231,22 +227,19 @@ class Recording(Block):
         something unknown."""
         self.clobbers.check_arrays(x for x in inputs if isinstance(x, Storage))
         if isinstance(output, Storage):
-            self.protect({"output"}, {"output": output}, {})
-            box = (None,) * len(output.shape)
-            self.clobbers.hold(Held(output, repr(output), function.who, user_span(), box))
-            self.snapshots.watch(output)
+            self.protect(function.who, {"output"}, {"output": output}, {})
+            self.clobbers.hold(output, repr(output), function.who, user_span())
         self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
         step = self.hosted.make_step(function, inputs, found, result, output)
         self.entries += [*self.snapshots.take_rewritten(), step]
         self.snapshots.count(step.size_bytes)
 
-    def hold_result(self, held: Held) -> None:
+    def hold_result(self, array: Storage, who: str) -> None:
         """Note that a function with a gradient of its own gave these values."""
-        self.constants.drop((held.array,))
-        self.clobbers.forget(held.array)
-        self.clobbers.hold(held)
-        self.snapshots.watch(held.array)
-        self.seen.take((held.array,))
+        self.ledger.open(array).forget_constants()
+        self.clobbers.forget(array)
+        self.clobbers.hold(array, repr(array), who, user_span())
+        self.seen.take((array.whole,))
 
     def holding(self, array: Storage | Values) -> list[Escape]:
         """What an array holds that has a derivative: matrices and tensors too."""
@@ -273,8 +266,7 @@ class Recording(Block):
         if self.is_following:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
-            for array in self.escapes.pass_on(found, output, way):
-                self.snapshots.watch(array)
+            self.escapes.pass_on(found, output, way)
 
     def note_shown(self, inputs: Sequence[Storage | Values], output: Values, way: str) -> None:
         """The user gets a numpy array that the tape has recorded: other uses of it lose the
@@ -290,7 +282,6 @@ class Recording(Block):
             self.let_go([values], array, "Python put it into an array here")
             return
         self.clobbers.forget(array)
-        self.constants.drop((array,))
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.seen.expect(array, host.cast(values, array.dtype))
@@ -306,8 +297,7 @@ class Recording(Block):
             return True
         target.from_numpy(host.array_of_torch(tensor))
         lost = Escape(target, "", ("a tensor that requires a gradient was copied", None), ())
-        for array in self.escapes.pass_on([lost], target, "it was put into an array here"):
-            self.snapshots.watch(array)
+        self.escapes.pass_on([lost], target, "it was put into an array here")
         return True
 
     def refill(self, target: Ndarray, source: Storage) -> bool:

@@ -45,8 +45,8 @@ from vkchi.tape.calls import (
     make_grads,
 )
 from vkchi.tape.checkpoints import Replay, Report, bytes_of
-from vkchi.tape.clobbers import Held
-from vkchi.tape.constants import flows_of, plan_where_known
+from vkchi.tape.constants import flows_of, plan_where_known, unsettled
+from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import Recording
 from vkchi.tape.snapshots import UNLIMITED
@@ -156,8 +156,9 @@ class Tape(Recording):
         """While gradients run: what stands in those of arrays that the tape wrote, and of torch
         tensors, which nobody has cleared, would flow on, though it belongs to other losses. It is
         put aside, and added again. Gradients of arrays that are only read are just added to."""
-        written = [] if self.clear_gradients else self.written.values()
-        found = (a.companion("grad") for a in written if a is not self.loss)
+        known = [] if self.clear_gradients else self.ledger.accounts.values()
+        written = (a.array for a in known if a.is_written and a.array is not self.loss)
+        found = (array.companion("grad") for array in written)
         arrays = State(gradient for gradient in found if gradient is not None)
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
         tensors = [(t, t.grad) for t in given if t.grad is not None]
@@ -223,7 +224,8 @@ class Tape(Recording):
         check_leaves(call)
         make_grads(call)
         gradients = Gradients(call)
-        made = plan_where_known(call, gradients, self.constants.of(call, gradients.names))
+        constant = self.constants.of(call, gradients.names)
+        made = plan_where_known(call, gradients, constant)
         made.reserve(call.args, call.arrays)
         self.check(call, gradients.names)
         race = self.find_race(call, gradients.names, made.spec)
@@ -231,25 +233,24 @@ class Tape(Recording):
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
         boxes = self.save(call, entry, made)
-        self.protect(plan.written, call.arrays, boxes)
+        self.protect(f"{name}()", plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.flags if self.validation else None)
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)
-        for key, box in boxes.items() if self.mutation_log.time else ():
-            self.mutation_log.note(call.arrays[key], box, f"{name}()")
-        self.note_flows(call, made, boxes)
+        self.note_flows(call, made, constant, boxes)
         return result
 
-    def note_flows(self, call: Call, made: GradientPlan, boxes: Mapping[str, Box]) -> None:
-        """Note where a call put derivatives."""
-        constant = self.constants.of(call, made.spec.request.differentiable)
+    def note_flows(
+        self, call: Call, made: GradientPlan, constant: Mapping[str, Fills],
+        boxes: Mapping[str, Box],
+    ) -> None:  # fmt: skip
+        """Note where a call put derivatives, which found some arrays as constants."""
+        constant = {name: unsettled(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, constant)
-        self.constants.drop(call.arrays[name] for name in call.plan.written & call.arrays.keys())
         self.constants.note_call(call, flows, constant)
-        for array in self.escapes.note(call, flows.given, fills=flows.fills):
-            self.snapshots.watch(array)
+        self.escapes.note(call, flows.given, fills=flows.fills)
         self.note(call, flows.none._replace(escapes=flows.all.escapes), boxes)
 
     def find_race(
@@ -268,11 +269,8 @@ class Tape(Recording):
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
         step = self.note_step(name, plan, args)
         arrays = step.call.arrays if step is not None else arrays_of(plan, args)
-        boxes = self.mutation_log.note_launch(name, plan, args, arrays)
-        for array in arrays.values():
-            self.snapshots.watch(array.whole)
-        self.protect(plan.written, arrays, boxes)
-        self.constants.drop(arrays[name] for name in plan.written & arrays.keys())
+        boxes = self.mutation_log.check_launch(name, plan, args, arrays)
+        self.protect(f"{name}()", plan.written, arrays, boxes)
         who = self.skipped
         with self.clobbers.skipping(plan, args, arrays, who) if who else nullcontext():
             result = plan.launch(args)
@@ -293,13 +291,11 @@ class Tape(Recording):
         """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
         who, span = f"{custom.function.__name__}()", plan.func.span
         for name in plan.written & arrays.keys():
-            array = arrays[name].whole
-            if array.companion("grad") is not None:
-                box = boxes.get(name) or (None,) * len(array.shape)
-                self.clobbers.hold(Held(array, name, who, span, box))
+            if arrays[name].companion("grad") is not None:
+                self.clobbers.hold(arrays[name], name, who, span, boxes.get(name))
         for p, arg in leaves_of(plan, args):
             if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
-                self.clobbers.hold(Held(self.loss, p.name, who, span, ()), arg)
+                self.clobbers.hold(arg, p.name, who, span)
 
     def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
         """A kernel of a function that is recorded as a whole, which may have to do it again in
@@ -317,8 +313,8 @@ class Tape(Recording):
         """Whether a kernel that is not to be differentiated writes constants over something with a
         derivative: then it has a gradient all the same, which says just that."""
         arrays = arrays_of(plan, args)
-        written = [arrays[name].whole for name in plan.written & arrays.keys()]
-        is_held = any(self.clobbers.holds(a) or id(a) in self.escapes.arrays for a in written)
+        found = (self.ledger.find(arrays[name]) for name in plan.written & arrays.keys())
+        is_held = any(a is not None and (a.held or a.escapes) for a in found)
         if not (is_held or self.clobbers.written_by(plan, args)):
             return False
         return facts.stores_constants(plan)

@@ -449,3 +449,25 @@ def test_indices_divided_by_those_of_a_loop_that_may_not_run(n: int) -> None:
     for i in range(5, n):
         expected[[30 // i, 7 % i]] = 0.0
     np.testing.assert_array_equal(x.grad.to_numpy(), expected)
+
+
+def test_python_that_read_a_component_has_read_the_array() -> None:
+    y = ti.Vector.field(2, ti.f32, 4)
+    x, loss = make()
+
+    @ti.kernel
+    def put():
+        for i in y:
+            y[i] = ti.Vector([2 * x[i], 1.0])
+
+    @ti.kernel
+    def use():
+        for i in y:
+            loss[None] += y[i][0] * x[i]
+
+    def change() -> None:
+        first = y.get_scalar_field(0).to_numpy()
+        y.from_numpy(np.stack([first, first], 1))
+
+    refuse(LOST, loss, put, change, use)
+    check(x, loss, put, lambda: y.from_numpy(np.ones((4, 2), np.float32)), use, gradient=1.0)
