@@ -48,6 +48,10 @@ class LoadedPlan(Plan):
     """A saved kernel on a device: there is no IR of it."""
 
     @property
+    def has_func(self) -> bool:
+        return False
+
+    @property
     def origin(self) -> tuple[str, Span | None]:
         return f"{self.executable.artifact.name}()", None
 

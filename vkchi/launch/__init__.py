@@ -103,6 +103,11 @@ class Plan:
         return self._read_func()
 
     @property
+    def has_func(self) -> bool:
+        """Whether the IR is there: not of a kernel from a saved module."""
+        return True
+
+    @property
     def origin(self) -> tuple[str, Span | None]:
         """What the kernel is called, and where it stands in the user's files."""
         return f"{self.func.name}()", self.func.span

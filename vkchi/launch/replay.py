@@ -20,8 +20,10 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, InternalError
+from vkchi.fields.storage import Storage
 from vkchi.launch.argument_memory import ArgumentMemory
 from vkchi.launch.executable import slot_format
+from vkchi.launch.merging import Merged, merge_launches
 from vkchi.signature.bound import Bound
 from vkchi.target.shader import SEED, mentions
 from vkchi.vk.sequence import Command, Sequence
@@ -41,15 +43,21 @@ Patch = tuple[Callable[..., None], Any, int, int]
 
 
 class Launch:
-    """One launch of a plain plan, with its arguments. `commands` is what it records. Raises
-    ArgumentError where the arguments do not fit."""
+    """One launch of a plain plan, with its arguments. `commands` is what it records, `arrays` what
+    it works on, until it is part of a replay. Raises ArgumentError where arguments do not fit."""
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan = name, plan
         self._bound = self._bind(args)
+        self.arrays: dict[str, Storage] = {**plan.fields(args), **self._bound.arrays}
         self._patches: dict[int, tuple[int, list[Patch] | None]] = {}
         self._seeds: list[list[Patch]] | None = None
         self.commands = self._prepare()
+
+    @property
+    def numbers(self) -> list[Any]:
+        """The flat list that argument blocks are packed from."""
+        return self._bound.flat
 
     def reseed(self, seeds: Callable[[], int]) -> None:
         """Other random numbers: a seed for each of the kernel's dispatches, as a launch takes."""
@@ -159,6 +167,13 @@ class Replay:
     def __init__(self, launches: SequenceOf[Launch]) -> None:
         self.launches = launches
         self._runtime = launches[0].plan.runtime
+        merged = merge_launches(launches)
+        for one in launches:
+            one.arrays = {}  # a replay keeps nothing alive that plans do not
+        self._units = [unit for unit, _ in merged]
+        self._merged = {
+            one: unit for unit, those in merged if isinstance(unit, Merged) for one in those
+        }
         self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
         self._drawing = [one for one in launches if one.plan.draws]
         self._sequences: dict[int, Sequence] = {}
@@ -169,7 +184,7 @@ class Replay:
     @property
     def commands(self) -> list[Command]:
         """The dispatches of all launches."""
-        return [command for one in self.launches for command in one.commands]
+        return [command for unit in self._units for command in unit.commands]
 
     @property
     def draws(self) -> bool:
@@ -188,15 +203,18 @@ class Replay:
         known: dict[tuple[str, Any], list[Any]] = {}
         for launch, k in places:
             one = self.launches[launch]
-            parameter, before = one.plan.parameters[k], one.commands
+            unit = self._merged.get(one, one)
+            parameter, before = one.plan.parameters[k], unit.commands
             key = parameter.kind, parameter.type
             numbers = known.get(key)
             if numbers is None:
                 numbers = known[key] = one.numbers_of(k, value)
             one.change(k, numbers)
-            if one.commands is not before:
+            if isinstance(unit, Merged):
+                unit.refresh()
+            if unit.commands is not before:
                 self._memory = None
-                if footprints(one.commands) != footprints(before):
+                if footprints(unit.commands) != footprints(before):
                     self._last = None
 
     def _forget_numbers(self) -> None:
@@ -210,7 +228,7 @@ class Replay:
         """Record all dispatches, several times over: many by one command. Raises
         KernelRuntimeError where a field is gone, DeviceError."""
         self.check_alive()
-        count = sum([len(one.commands) for one in self.launches])
+        count = sum([len(unit.commands) for unit in self._units])
         if not count:
             return
         at_once = 1 if self._drawing else max(1, MOST_AT_ONCE // count)
@@ -242,6 +260,6 @@ class Replay:
         commands = self.commands
         if self._rerecorded < MOST_RERECORDED * len({c.pipeline for c in commands}):
             return None
-        pipelines = [one.in_memory(k) for one in self.launches for k in range(len(one.commands))]
+        pipelines = [unit.in_memory(k) for unit in self._units for k in range(len(unit.commands))]
         self._memory = ArgumentMemory(self._runtime.device, commands, pipelines)
         return self._memory

@@ -34,6 +34,9 @@ from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.axis_order import find_order
+from vkchi.passes.dce import remove_dead
+from vkchi.passes.memo import Memo
+from vkchi.passes.simplify import simplify
 from vkchi.tuples import NamedTuple
 
 MOST_ACCESSES = 64  # loads and stores of a loop; the time of drivers' compilers grows faster
@@ -70,6 +73,14 @@ def fuse_loops(fn: Func) -> Func:
         ops.append(last)
     ops += [*behind, end]
     return fn if ops == fn.body.ops else Func(fn.name, fn.params, Region((), ops), fn.span)
+
+
+def is_one_loop(fn: Func) -> bool:
+    """Whether a kernel comes to be one loop, with nothing beside it that takes a dispatch."""
+    found = fuse_loops(remove_dead(simplify(fn, Memo())))
+    beside = [op for op in found.body.ops if op.kind != "parallel"]
+    is_single = len(found.body.ops) - len(beside) == 1
+    return is_single and not has_kind(Region((), beside), WRITES | ORDERED)
 
 
 class Spaces:
