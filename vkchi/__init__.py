@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vkchi.graph.record import record
     from vkchi.gui.gui import GUI
     from vkchi.interop.cuda.pool import torch_memory
+    from vkchi.interop.from_dlpack import from_dlpack
     from vkchi.kernel import data_oriented, func, kernel, pyfunc, real_func
     from vkchi.lang import math, simt
     from vkchi.lang.argpack import ArgPack
@@ -105,12 +106,21 @@ if TYPE_CHECKING:
     from vkchi.launch.crosscheck import verify
     from vkchi.launch.elsewhere import device
     from vkchi.linalg.builder import sparse_matrix_builder
+    from vkchi.logs import (
+        CRITICAL,
+        DEBUG,
+        ERROR,
+        INFO,
+        TRACE,
+        WARN,
+        is_logging_effective,
+        set_logging_level,
+    )
     from vkchi.ndarray import (
         MatrixNdarray,
         Ndarray,
         ScalarNdarray,
         VectorNdarray,
-        from_dlpack,
         matrix_ndarray,
         ndarray,
         vector_ndarray,
@@ -118,12 +128,6 @@ if TYPE_CHECKING:
     from vkchi.operators.torch_op import torch_op
     from vkchi.reports import profiler
     from vkchi.runtime import (
-        CRITICAL,
-        DEBUG,
-        ERROR,
-        INFO,
-        TRACE,
-        WARN,
         amdgpu,
         arm64,
         cpu,
@@ -133,11 +137,9 @@ if TYPE_CHECKING:
         gles,
         gpu,
         init,
-        is_logging_effective,
         metal,
         opengl,
         reset,
-        set_logging_level,
         sync,
         vulkan,
         x64,

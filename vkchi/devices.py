@@ -36,6 +36,7 @@ from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import handing_over
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Parting, WeakGroup
+from vkchi.logs import logger
 from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
 from vkchi.target.handles import Payload
 from vkchi.target.shader import Shader
@@ -141,8 +142,6 @@ def choose_device(
     if not wanted and not fallback:
         raise DeviceError(f"no {kind} device here; there {list_names(infos)}")
     if not wanted:
-        from vkchi.runtime import logger  # a warning is rare
-
         logger().warning("no %s device here: using %s", kind, usable[0].name)
     return (wanted or usable)[0].index
 

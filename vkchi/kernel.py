@@ -109,7 +109,7 @@ class Kernel:
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Add to the gradients of what a call with these arguments reads, from those of what it
         writes. Raises GradientError where there is no right gradient."""
-        from vkchi.tape.calls import run_gradient  # most programs have no gradients
+        from vkchi.tape.by_itself import run_gradient  # most programs have no gradients
 
         tape = current().tape
         if tape is not None and tape.kind == "record":

@@ -18,9 +18,11 @@ PUBLIC = {
         TaichiRuntimeError=KernelRuntimeError TaichiRuntimeTypeError=ArgumentError
         TaichiSyntaxError=KernelSyntaxError TaichiTypeError=KernelTypeError
     """,
+    "logs": """
+        is_logging_effective set_logging_level TRACE DEBUG INFO WARN ERROR CRITICAL
+    """,
     "runtime": """
-        init is_logging_effective reset set_logging_level sync
-        TRACE DEBUG INFO WARN ERROR CRITICAL
+        init reset sync
         amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl vulkan x64 x86_64
     """,
     "launch.elsewhere": "device",
@@ -36,8 +38,7 @@ PUBLIC = {
     "fields.snode": "SNode",
     "fields.structs": "StructField",
     "ndarray": """
-        MatrixNdarray Ndarray ScalarNdarray VectorNdarray from_dlpack matrix_ndarray ndarray
-        vector_ndarray
+        MatrixNdarray Ndarray ScalarNdarray VectorNdarray matrix_ndarray ndarray vector_ndarray
     """,
     "texture": "Texture",
     "kernel": "data_oriented func kernel pyfunc real_func",
@@ -71,6 +72,7 @@ PUBLIC = {
     "linalg.builder": "sparse_matrix_builder",
     "operators.torch_op": "torch_op",
     "interop.cuda.pool": "torch_memory",
+    "interop.from_dlpack": "from_dlpack",
     "compat.core": "extension is_extension_supported",
 }
 
@@ -100,6 +102,7 @@ HOOKS = {
     "struct ndarray": "fields.structs.struct_ndarray",
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
+    "answer to a question": "tape.answering.answer",
     "find a name": "compat.aliases.find",
 }
 

@@ -13,10 +13,10 @@ from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
-from vkchi.interop import dlpack, host
+from vkchi.interop import host
 from vkchi.runtime import current
 from vkchi.tuples import NamedTuple
-from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, scalar_of_dtype, shape_of
+from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, shape_of
 from vkchi.types.attributes import ArrayArgument, Attributes, alignment_of
 from vkchi.types.structs import StructType
 
@@ -171,38 +171,4 @@ def matrix_ndarray(
     """An array of `n` by `m` matrices."""
     made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
     assert isinstance(made, MatrixNdarray)
-    return made
-
-
-def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
-    """An ndarray of the numbers of a tensor of another library (anything with `__dlpack__`), of its
-    shape and dtype, on the current device: in the tensor's memory, which is kept, where the device
-    can use that (docs/interop.md) and `copy` is not True; else a copy.
-
-    Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
-    neither in host memory nor in CUDA's that the device shares, and for dtypes that kernels have no
-    type for.
-    """
-    if not isinstance(source, dlpack.Exporter):
-        raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
-    if host.lies_in_cuda(source):
-        from vkchi.interop.cuda.arrays import cuda_arrays  # which is made of ndarrays
-
-        return cuda_arrays(current()).take_over(source, copy=copy)
-    values = dlpack.view_of_capsule(source)
-    dtype = scalar_of_dtype(values.dtype)
-    if dtype is None:
-        raise ArgumentError(f"kernels have no type for DLPack's {values.dtype}")
-    from vkchi.interop.in_place import host_arrays  # which is made of ndarrays
-
-    taken = None if copy else host_arrays(current()).take_over(values)
-    if taken is not None:
-        return taken
-    if copy is False:
-        raise BufferError(
-            "this tensor is copied: its memory cannot be used in place. Make the array here "
-            "(ti.ndarray) and give it to the other library, which copies nothing"
-        )
-    made = ScalarNdarray(current(), dtype, values.shape)
-    made.put_unnoticed(values)
     return made

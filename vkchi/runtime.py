@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,19 +21,18 @@ from vkchi import env
 from vkchi.cache.version import noted_version
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
 from vkchi.interrupts.weak import WeakGroup
+from vkchi.logs import note, set_logging_level
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
 from vkchi.target.options import Options, Shelf
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
-    import logging
-
     from vkchi.devices import Device
     from vkchi.fields.builder import GlobalRoot
     from vkchi.launch.executable import Executable
     from vkchi.reports.delivery import Reports
-    from vkchi.reports.profiler import KernelProfiler
+    from vkchi.reports.timings import KernelProfiler
     from vkchi.span import Span
     from vkchi.types import Array
     from vkchi.types.hints import ScalarDType
@@ -161,7 +159,6 @@ class Slot:
     others: ClassVar[list[Runtime]] = []  # of devices besides that of `init`
     opening: ClassVar[threading.RLock] = threading.RLock()
     told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
-    log_level: int | None = None  # what was set before `logging` was loaded
 
 
 def _renew_lock() -> None:
@@ -299,9 +296,9 @@ def init(
     deferred = config.get("host_arrays") == "deferred"
     install(Runtime(opened, options, Config(config), deferred=deferred))
     if config.get("kernel_profiler"):
-        from vkchi.reports.profiler import start  # few programs ask for it
+        from vkchi.reports.timings import measure  # few programs ask for it
 
-        start(current())
+        current().profiler = measure(opened)
     note("vkchi runs on %s", opened.info.name)
     tell_idle(config)
 
@@ -360,46 +357,6 @@ def tell_idle(config: dict[str, Any]) -> None:
     if new:
         Slot.told.update(new)
         note("these options of ti.init change nothing here: %s", ", ".join(new))
-
-
-# Taichi's levels as numbers of the standard library's `logging`.
-LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
-TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
-
-
-def logger() -> logging.Logger:
-    """Where vkchi logs: `logging.getLogger("vkchi")`."""
-    import logging  # not before it is needed: programs that log nothing do without
-
-    found = logging.getLogger("vkchi")
-    level, Slot.log_level = Slot.log_level, None
-    if level is not None and found.level == logging.NOTSET:
-        found.setLevel(level)
-    return found
-
-
-def is_logging_effective(level: str) -> bool:
-    """Whether lines of a level are logged: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    return logger().isEnabledFor(_log_level(level))
-
-
-def set_logging_level(level: str) -> None:
-    """Log lines of a level and worse only: ti.TRACE to ti.CRITICAL. Raises ArgumentError."""
-    Slot.log_level = number = _log_level(level)
-    if "logging" in sys.modules:
-        logger().setLevel(number)
-
-
-def _log_level(name: str) -> int:
-    if name not in LOG_LEVELS:
-        raise ArgumentError(f"no log level is called {name!r}; there are {', '.join(LOG_LEVELS)}")
-    return LOG_LEVELS[name]
-
-
-def note(text: str, *facts: object) -> None:
-    """Log a line of level `info`. Where nobody has loaded `logging` (3 ms), nobody listens."""
-    if "logging" in sys.modules:
-        logger().info(text, *facts)
 
 
 def _arches(arch: Any) -> list[Arch | Arches]:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 import vkchi
-from tests.unit.test_layers import MODULES, read_imports
-from vkchi.analysis.dataflow import closure
 
 ROOT = Path(vkchi.__file__).parent
 WRITTEN = {"names", "__init__", "lang/math"}
@@ -88,45 +86,3 @@ def test_few_modules_stand_at_the_top() -> None:
     """Beside `__init__` and `__main__`."""
     top = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
     assert len(top) <= 16, sorted(top)
-
-
-# Modules that import each other in a circle, if only inside functions: of one row of the layers.
-CIRCLES = {
-    frozenset(words.split())
-    for words in (
-        "types types.structs",
-        "devices reports.profiler runtime",
-        "interop.capsules interop.dlpack",
-        "interop.cuda.arrays interop.in_place ndarray",
-        "lang.differences lang.makers lang.matrix",
-        "races.finder races.meeting races.trials tape.calls tape.facts tape.plan tape.questions "
-        "tape.staleness tape.variants",
-        "tape.gradcheck tape.tape",
-    )
-}
-
-
-def imports() -> dict[str, set[str]]:
-    """Which modules of ours each imports, anywhere in it."""
-    graph: dict[str, set[str]] = {}
-    for module, path in MODULES.items():
-        ours = [i.name for i in read_imports(module, path) if i.name.startswith("vkchi.")]
-        names = {name.removeprefix("vkchi.") for name in ours}
-        graph[module] = (names & MODULES.keys()) - {module}
-    return graph
-
-
-def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """The greatest groups of nodes of which each leads to all others."""
-    reach = {
-        node: closure(graph[node], lambda n: graph[n]) for node in graph
-    }  # fmt: skip
-    return {
-        frozenset(other for other in reach[node] if node in reach[other])
-        for node in graph
-        if node in reach[node]
-    }
-
-
-def test_circles_of_imports_are_few() -> None:
-    assert circles(imports()) <= CIRCLES

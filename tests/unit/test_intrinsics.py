@@ -25,7 +25,6 @@ from vkchi.lang import (
     complex,
     decompose,
     elementwise,
-    makers,
     matrix,
     random,
     simt,
@@ -40,7 +39,7 @@ from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f16, f32, f64, i8, i16, i32, i64, u1, u8, u32, u64
 
 VEC2, VEC3, MAT2 = types.vector(2, f32), types.vector(3, f32), types.matrix(2, 2, f32)
-LANG = (atomics, complex, decompose, elementwise, makers, matrix, random, static, transforms, tm)
+LANG = (atomics, complex, decompose, elementwise, matrix, random, static, transforms, tm)
 # Known to the frontend's statements, not to the call table.
 STATEMENTS = {static.loop_config}
 
@@ -344,10 +343,10 @@ def test_constructors() -> None:
     assert built(matrix.Vector, [1, 2.5]) == (VEC2, [1, 2.5])
     assert built(matrix.Vector, [1, 2]) == (types.vector(2, i32), [1, 2])
     assert built(matrix.Matrix, [[1, 2], [3, 4]]) == (types.matrix(2, 2, i32), [[1, 2], [3, 4]])
-    assert built(makers.rows, [[1, 2], [3, 4.0]]) == (MAT2, [[1, 2], [3, 4]])
-    assert built(makers.cols, [[1, 2], [3, 4.0]]) == (MAT2, [[1, 3], [2, 4]])
-    assert built(makers.unit, 3, (i32, 1)) == (types.vector(3, i32), [0, 1, 0])
-    assert built(makers.diag, 2, (f32, 5)) == (MAT2, [[5, 0], [0, 5]])
+    assert built(matrix.rows, [[1, 2], [3, 4.0]]) == (MAT2, [[1, 2], [3, 4]])
+    assert built(matrix.cols, [[1, 2], [3, 4.0]]) == (MAT2, [[1, 3], [2, 4]])
+    assert built(matrix.unit, 3, (i32, 1)) == (types.vector(3, i32), [0, 1, 0])
+    assert built(matrix.diag, 2, (f32, 5)) == (MAT2, [[5, 0], [0, 5]])
 
 
 def test_a_constant_vector_is_one_op() -> None:
@@ -511,7 +510,7 @@ ERRORS: list[tuple[Any, type[CompilationError], str, str]] = [
     (lambda cx, v, m: cx.call_of(static.static, v), KernelTypeError, "known while compiling", ""),
     (lambda cx, v, m: cx.call_of(static.static_assert, False, "no"), CompilationError, ": no", ""),
     (lambda cx, v, m: cx.call_of(simt.block.SharedArray, v, f32), KernelTypeError, "shape", ""),
-    (lambda cx, v, m: cx.call_of(makers.zero, f32, v), KernelTypeError, "n must", ""),
+    (lambda cx, v, m: cx.call_of(matrix.zero, f32, v), KernelTypeError, "n must", ""),
     (lambda cx, v, m: cx.call_of(elementwise.cast, v, "f32"), CompilationError, "number type", ""),
     (lambda cx, v, m: cx.call_of(tm.length, cx.param(f32, 1)), KernelTypeError, "a norm is", ""),
     (lambda cx, v, m: cx.call_of(len, cx.param(f32, 1)), KernelTypeError, "no `len`", ""),

@@ -12,7 +12,7 @@ import pytest
 
 from vkchi import types
 from vkchi.errors import KernelIndexError, KernelSyntaxError, KernelTypeError
-from vkchi.lang import atomics, decompose, elementwise, makers, random, simt, static
+from vkchi.lang import atomics, decompose, elementwise, matrix, random, simt, static
 from vkchi.lang import math as tm
 from vkchi.lang.element import element
 from vkchi.lang.matrix import Matrix, Vector
@@ -322,4 +322,4 @@ def test_ndrange() -> None:
 def test_static() -> None:
     assert static.static(3) == 3 and static.static(1, 2) == [1, 2]
     assert static.static_assert(True) is None
-    assert makers.zero is Matrix.zero is Vector.zero
+    assert matrix.zero is Matrix.zero is Vector.zero

@@ -1,4 +1,5 @@
-"""The layer table of docs/design.md, part 1, against the imports that every module makes."""
+"""The layer table of docs/design.md, part 1, against the imports that every module makes; and that
+no modules import each other in a circle, also not inside functions."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from vkchi.analysis.dataflow import closure
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "vkchi"
@@ -24,7 +27,7 @@ class Row(NamedTuple):
 # A unit is a module, or a package with all that is in it; the longest name that fits decides.
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
-L0 = ("errors span tuples hooks env interrupts compiling progress compat.unsupported",)
+L0 = ("errors span tuples hooks env logs interrupts compiling progress compat.unsupported",)
 L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
@@ -188,6 +191,35 @@ def test_imports_follow_the_layer_table() -> None:
 
 def test_every_module_is_in_the_table() -> None:
     assert [module for module in MODULES if unit_of(module) is None] == []
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The greatest groups of nodes of which each leads to all others."""
+    reach = {node: closure(graph[node], lambda n: graph[n]) for node in graph}
+    return {
+        frozenset(other for other in reach[node] if node in reach[other])
+        for node in graph
+        if node in reach[node]
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Wherever imports stand: one inside a function may spare a process something, and breaks no
+    circle. What two modules want of each other belongs into one of them, or into a third below."""
+    graph = {
+        module: {
+            name
+            for found in read_imports(module, path)
+            if (name := found.name.removeprefix("vkchi.")) in MODULES and name != module
+        }
+        for module, path in MODULES.items()
+    }
+    assert circles(graph) == set()
+
+
+def test_circles_are_found() -> None:
+    graph: dict[str, set[str]] = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
+    assert circles(graph) == {frozenset("bc")}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

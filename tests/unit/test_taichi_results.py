@@ -16,7 +16,7 @@ from tests.unit.lowering import Building
 from vkchi import types
 from vkchi.frontend.trace import Handle
 from vkchi.ir.core import Value
-from vkchi.lang import atomics, elementwise, makers, matrix
+from vkchi.lang import atomics, elementwise, matrix
 from vkchi.lang import math as tm
 from vkchi.types import f16, f32, f64, i8, i32, i64, u1, u8, u32, u64
 
@@ -53,7 +53,7 @@ def namespace(cx: Building) -> dict[str, Any]:
     ti = SimpleNamespace(**{**vars(types), **vars(elementwise), **vars(atomics)})
     ti.Vector, ti.Matrix = known(matrix.Vector), known(matrix.Matrix)
     for name in ("zero", "one", "identity", "diag", "unit", "rows", "cols"):
-        maker = known(getattr(makers, name))
+        maker = known(getattr(matrix, name))
         setattr(ti.Vector, name, maker)
         setattr(ti.Matrix, name, maker)
     for name in types.SCALARS:

@@ -6,11 +6,11 @@ know: what entries mean, the command line.
 
 from __future__ import annotations
 
-import fnmatch
 import io
 import tarfile
 from collections.abc import Sequence
 
+from vkchi.cache.lookup import by_name
 from vkchi.cache.store import Damaged, Store, is_key, pack_entry, read_entry, unpack_entry
 
 
@@ -19,10 +19,7 @@ def pack(store: Store, path: str, names: Sequence[str]) -> int:
     OSError."""
     count = 0
     with tarfile.open(path, "w:gz") as archive:
-        for entry in store.entries():
-            name = str(entry.header.get("name", ""))
-            if not any(fnmatch.fnmatchcase(name, one) for one in names):
-                continue
+        for entry in by_name(store, *names):
             try:
                 data = pack_entry(*read_entry(store.path_of(entry.key)))
             except (OSError, Damaged):

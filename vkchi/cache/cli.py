@@ -1,8 +1,7 @@
 """`vkchi cache`: what the cache of compiled kernels holds, and why something is not in it.
 
 Owns: the verbs and how they show entries. Exit status: 0, 1 where something is damaged or not
-found, 2 for a wrong command line. Must not know: the compiler; only `show` and `verify` read
-entries whole, and load what that needs.
+found, 2 for a wrong command line. Must not know: the compiler, which entry is meant (`lookup`).
 
     $ vkchi cache ls --sort hits
     $ vkchi cache why program.py:step
@@ -11,44 +10,30 @@ entries whole, and load what that needs.
 from __future__ import annotations
 
 import difflib
-import fnmatch
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from vkchi.cache import archives, listing
+from vkchi.cache import archives, listing, lookup
 from vkchi.cache.folder import find_folder
 from vkchi.cache.listing import SHORT, in_time, in_units
-from vkchi.cache.store import (
-    USUAL,
-    Damaged,
-    Entry,
-    Limits,
-    Store,
-    read_entry,
-)
+from vkchi.cache.lookup import ANSWERS, SPIRV_VAL, WITHOUT_TEXT, Missing
+from vkchi.cache.store import USUAL, Entry, Limits, Store
 
 if TYPE_CHECKING:
     from vkchi.cache.linked import Linked, Part
-    from vkchi.target.artifact import Artifact
 
 WIDE = 1000  # columns, where nobody looks: lines are not broken
 ROOM = 150  # columns that hold three texts side by side
-SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
 NOT_FOUND = 1
 COLOURS = ("--color", "--no-color")
-ANSWERS = "answers"
-# Entries without IR of their own, and what they hold.
-WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found out of a kernel"}
 app = typer.Typer(help="Compiled kernels that last.", no_args_is_help=True, add_completion=False)
 
 
@@ -64,6 +49,9 @@ def main(argv: Sequence[str]) -> int:
     words = sorted(argv, key=lambda word: word not in COLOURS)  # these may stand behind it too
     try:
         app(args=words, prog_name="vkchi cache")
+    except Missing as e:
+        say(str(e))
+        return NOT_FOUND
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     return 0
@@ -102,33 +90,22 @@ def show(
     isa: Annotated[bool, typer.Option(help="Show the driver's machine code.")] = False,
 ) -> None:
     """Show an entry: what it is of, its key's parts, the driver's word, source, IR and SPIR-V."""
-    found = entry_of(key)
-    body = read_body(found)
+    found = lookup.by_key(Shown.store, key)
+    body = lookup.body_of(Shown.store, found)
     for name, value in found.header.items():
         if name not in ("parts", "key", "driver"):
             say(f"{name:12} {value}")
     say(f"{'key':12} {found.key}")
     say(f"{'hits':12} {found.hits}")
-    for name, value in parts_of(found).items():
+    for name, value in lookup.parts_of(found).items():
         say(f"  {name} = {value}")
     if found.header.get("kind") == ANSWERS:
-        tell_answers(found, body)
+        for line in lookup.answers_of(found, body):
+            say(line)
     if found.header.get("kind") in WITHOUT_TEXT:
         return
     tell_driver(found, body, device, with_code=isa)
-    show_texts(linked_of(found, body))
-
-
-def tell_answers(entry: Entry, body: bytes) -> None:
-    """What was found out of a kernel. Ends the command where it is malformed."""
-    from vkchi.cache.answers import lines_of
-
-    try:
-        for line in lines_of(body):
-            say(line)
-    except ValueError as e:
-        say(f"{entry.key[:SHORT]} cannot be read: {e}")
-        raise typer.Exit(NOT_FOUND) from None
+    show_texts(lookup.linked_of(found, body))
 
 
 def show_texts(linked: Linked) -> None:
@@ -162,7 +139,7 @@ def tell_driver(entry: Entry, body: bytes, device: str, *, with_code: bool) -> N
     from vkchi.cache.told import ask
     from vkchi.errors import VkchiError
 
-    made = artifact_of(entry, body)
+    made = lookup.artifact_of(entry, body)
     try:
         told = ask(Shown.store, entry.key, entry.header, made, device)
     except VkchiError as e:
@@ -195,15 +172,17 @@ def report(
         measured = reports.read_trace(timings) if timings else {}
     except (OSError, ValueError) as e:
         raise typer.BadParameter(f"{timings}: {e}", param_hint="--timings") from None
-    found, details = newest_of(name), []
+    found, details = lookup.newest(Shown.store, name), []
     for entry in found[:most]:
-        with suppress(typer.Exit):  # which said why; the others are shown
-            body = read_body(entry)
+        try:
+            body = lookup.body_of(Shown.store, entry)
             if device:
                 tell_driver(entry, body, device, with_code=False)
-            details.append((entry, linked_of(entry, body)))
+            details.append((entry, lookup.linked_of(entry, body)))
+        except Missing as e:  # the others are shown
+            say(str(e))
     if device:  # what drivers told is in the entries
-        again = {entry.key: entry for entry in newest_of(name)}
+        again = {entry.key: entry for entry in lookup.newest(Shown.store, name)}
         found = [again.get(entry.key, entry) for entry in found]
     title = f"Compiled kernels in {Shown.store.root}"
     text = reports.page(found, details, measured, title)
@@ -213,21 +192,13 @@ def report(
     raise typer.Exit(NOT_FOUND if len(details) < len(found[:most]) else 0)
 
 
-def newest_of(name: str) -> list[Entry]:
-    """The entries of kernels of a name, the newest first."""
-    found = [e for e in Shown.store.entries() if e.header.get("kind") not in WITHOUT_TEXT]
-    found = [e for e in found if fnmatch.fnmatchcase(e.header.get("name", ""), name)]
-    return sorted(found, key=lambda e: (-e.written, e.key))
-
-
 @contextmanager
 def writing(path: str) -> Iterator[None]:
     """A block that writes a file. Ends the command where that cannot be."""
     try:
         yield
     except OSError as e:
-        say(f"{path} cannot be written: {e.strerror}")
-        raise typer.Exit(NOT_FOUND) from None
+        raise Missing(f"{path} cannot be written: {e.strerror}") from None
 
 
 @app.command()
@@ -238,11 +209,11 @@ def why(
     """Say which parts of the keys of two entries differ: of one that was found, and one that was
     not. Of a kernel: of its newest entry and of each before it."""
     if other:
-        tell_difference(entry_of(what), entry_of(other))
+        tell_difference(lookup.by_key(Shown.store, what), lookup.by_key(Shown.store, other))
         return
     if not what.rpartition(":")[0]:
         raise typer.BadParameter("two keys, or FILE.py:kernel")
-    newest, *older = entries_at(what)
+    newest, *older = lookup.by_kernel(Shown.store, what)
     say(f"{newest.key[:SHORT]} of {in_time(time.time() - newest.written)} ago, {newest.hits} hits")
     if not older:
         say("it is the only entry of that kernel: nothing was there before")
@@ -254,11 +225,11 @@ def why(
 def diff(key: str, other: str) -> None:
     """Compare the IR of two entries, line by line."""
     texts = []
-    for entry in (entry_of(key), entry_of(other)):
+    for entry in (lookup.by_key(Shown.store, k) for k in (key, other)):
         if entry.header.get("kind") in WITHOUT_TEXT:
-            say(f"{entry.key[:SHORT]} holds {WITHOUT_TEXT[entry.header['kind']]}, and no IR")
-            raise typer.Exit(NOT_FOUND)
-        made = artifact_of(entry, read_body(entry))
+            held = WITHOUT_TEXT[entry.header["kind"]]
+            raise Missing(f"{entry.key[:SHORT]} holds {held}, and no IR")
+        made = lookup.artifact_of(entry, lookup.body_of(Shown.store, entry))
         texts.append((entry.key[:SHORT], made.ir.text.splitlines() if made.ir else []))
     (a, old), (b, new) = texts
     for line in difflib.unified_diff(old, new, a, b, lineterm=""):
@@ -289,7 +260,7 @@ def verify() -> None:
     damaged = 0
     keys = Shown.store.keys()
     for key in keys:
-        fault = fault_in(key, validates=validates)
+        fault = lookup.fault_in(Shown.store, key, validates=validates)
         if fault:
             damaged += 1
             say(f"{key[:SHORT]}  {fault}")
@@ -341,13 +312,12 @@ def unpack(file: str) -> None:
     try:
         taken, refused = archives.unpack(Shown.store, file)
     except (OSError, tarfile.TarError, EOFError) as e:
-        say(f"{file} cannot be read: {e}")
-        raise typer.Exit(NOT_FOUND) from None
+        raise Missing(f"{file} cannot be read: {e}") from None
     say(f"{taken} entries taken, {refused} refused")
     raise typer.Exit(NOT_FOUND if refused else 0)
 
 
-# --- entries -------------------------------------------------------------------------------------
+# --- saying --------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
@@ -355,127 +325,14 @@ def say(text: str) -> None:
     Shown.console.print(text, markup=False, soft_wrap=True)
 
 
-def entry_of(key: str) -> Entry:
-    """The entry whose key begins so. Ends the command where that is none, or not one alone."""
-    keys = Shown.store.keys() if key else []
-    found = [k for k in keys if k.startswith(key)]
-    if len(found) != 1:
-        say(f"{len(found) or 'no'} entries have a key that begins with {key!r}")
-        raise typer.Exit(NOT_FOUND)
-    try:
-        return Shown.store.entry(found[0])
-    except (OSError, Damaged) as e:
-        say(f"{key}: {e}")
-        raise typer.Exit(NOT_FOUND) from None
-
-
-def entries_at(what: str) -> list[Entry]:
-    """The entries of `FILE.py:kernel`, the newest first. Ends the command where there is none."""
-    file, _, name = what.rpartition(":")
-    found = [
-        e
-        for e in Shown.store.entries()
-        if e.header.get("kind") == "kernel"
-        and str(e.header.get("name", "")).rpartition(".")[2] == name.rpartition(".")[2]
-        and is_file(str(e.header.get("place", "")).rpartition(":")[0], file)
-    ]
-    if not found:
-        say(
-            f"the cache has no kernel {name} of {file}: see `vkchi cache ls`; a kernel that "
-            "depends on what has no digest (docs/cache.md) has only its shaders there"
-        )
-        raise typer.Exit(NOT_FOUND)
-    return sorted(found, key=lambda e: -e.written)
-
-
-def is_file(path: str, wanted: str) -> bool:
-    """Whether a path is the file that is meant: the whole of it, or its last parts."""
-    return path == os.path.abspath(wanted) or path.endswith(os.sep + wanted.lstrip("./"))
-
-
-def read_body(entry: Entry) -> bytes:
-    """An entry's body. Ends the command where it is damaged."""
-    try:
-        return read_entry(Shown.store.path_of(entry.key))[1]
-    except (OSError, Damaged) as e:
-        say(f"{entry.key[:SHORT]} is damaged: {e}")
-        raise typer.Exit(NOT_FOUND) from None
-
-
-def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
-    """The artifacts of an entry; of pipelines none: those are the driver's. Raises Malformed."""
-    if header.get("kind") not in WITHOUT_TEXT:
-        return [artifact_in(body)]
-    if header["kind"] != ANSWERS:
-        return []
-    from vkchi.cache.answers import artifacts_in
-
-    return artifacts_in(body)
-
-
-def artifact_in(body: bytes) -> Artifact:
-    """The artifact of a body. Raises Malformed."""
-    from vkchi.cache.linked import open_body
-
-    return open_body(body)[0]
-
-
-def artifact_of(entry: Entry, body: bytes) -> Artifact:
-    """The same. Ends the command where it is malformed."""
-    try:
-        return artifact_in(body)
-    except ValueError as e:
-        say(f"{entry.key[:SHORT]} cannot be read: {e}")
-        raise typer.Exit(NOT_FOUND) from None
-
-
-def linked_of(entry: Entry, body: bytes) -> Linked:
-    """What an entry holds, linked. Ends the command where it is malformed."""
-    from vkchi.cache.codec import Malformed
-    from vkchi.cache.linked import link
-
-    try:
-        return link(entry.header, body)
-    except (Malformed, ValueError, LookupError) as e:
-        say(f"{entry.key[:SHORT]} cannot be read: {e}")
-        raise typer.Exit(NOT_FOUND) from None
-
-
-def fault_in(key: str, *, validates: bool) -> str:
-    """What is wrong with an entry; empty if nothing."""
-    from vkchi.cache.codec import Malformed
-
-    try:
-        header, body = read_entry(Shown.store.path_of(key))
-        if header.get("key") != key:
-            return "it is another entry under its name"
-        made = artifacts_in(header, body)
-    except (OSError, Damaged, Malformed) as e:
-        return str(e)
-    for dispatch in (d for one in made for d in one.dispatches if validates):
-        words = dispatch.shader.words
-        done = subprocess.run(SPIRV_VAL, input=words, capture_output=True, check=False)
-        if done.returncode:
-            return f"spirv-val: {(done.stdout + done.stderr).decode(errors='replace').strip()}"
-    return ""
-
-
-def parts_of(entry: Entry) -> dict[str, str]:
-    """What the key is made of."""
-    found = entry.header.get("parts", {})
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-
-
 def tell_difference(old: Entry, new: Entry) -> None:
     """Say which parts of two keys differ."""
-    a, b = parts_of(old), parts_of(new)
     age = in_time(time.time() - old.written)
     say(f"{old.key[:SHORT]} of {age} ago, and {new.key[:SHORT]}:")
-    differing = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    for name in differing:
-        before, after = a.get(name, "(not there)"), b.get(name, "(not there)")
+    found = list(lookup.differing(old, new))
+    for name, before, after in found:
         say(f"  {name}: {before[:60]} -> {after[:60]}")
-    if not differing:
+    if not found:
         say("  nothing differs")
 
 

@@ -13,17 +13,8 @@ from functools import partial
 from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
-from vkchi.runtime import (
-    ARCHES,
-    GPUS,
-    HOST_ARCH,
-    LOG_LEVELS,
-    Arch,
-    current,
-    current_config,
-    logger,
-    sync,
-)
+from vkchi.logs import LOG_LEVELS, logger
+from vkchi.runtime import ARCHES, GPUS, HOST_ARCH, Arch, current, current_config, sync
 from vkchi.target.config import Config
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32

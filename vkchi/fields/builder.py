@@ -14,7 +14,8 @@ from vkchi.errors import KernelRuntimeError, Unsupported
 from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import WeakGroup
-from vkchi.runtime import Runtime, current, logger
+from vkchi.logs import logger
+from vkchi.runtime import Runtime, current
 
 
 class GlobalRoot(RootNode):

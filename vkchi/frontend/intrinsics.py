@@ -33,7 +33,7 @@ from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
-from vkchi.lang import atomics, complex, indices, makers, math, matrix, static, transforms
+from vkchi.lang import atomics, complex, indices, math, matrix, static, transforms
 from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
@@ -146,14 +146,14 @@ def _grouped(cx: Context, x: Any) -> grouped:
 _HANDLERS: dict[object, Handler] = {
     matrix.Matrix: make_matrix,
     matrix.Vector: make_matrix,
-    makers.pack: make_matrix,
-    makers.zero: make_zero,
-    makers.one: make_one,
-    makers.identity: make_identity,
-    makers.diag: make_diag,
-    makers.unit: make_unit,
-    makers.rows: make_rows,
-    makers.cols: make_cols,
+    matrix.pack: make_matrix,
+    matrix.zero: make_zero,
+    matrix.one: make_one,
+    matrix.identity: make_identity,
+    matrix.diag: make_diag,
+    matrix.unit: make_unit,
+    matrix.rows: make_rows,
+    matrix.cols: make_cols,
     static.static: _static,
     static.static_print: _static_print,
     static.static_assert: _static_assert,

@@ -23,7 +23,7 @@ from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang import texture as formulas
 from vkchi.lang.function import Function, kernel_function
-from vkchi.lang.makers import pack
+from vkchi.lang.matrix import pack
 from vkchi.types import Scalar, Tensor, f32, i32, scalar_of, shape_of, with_shape
 from vkchi.types.formats import rw_texture, texel_of, texture
 

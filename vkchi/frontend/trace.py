@@ -21,8 +21,7 @@ from vkchi.frontend.operands import components
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
 from vkchi.lang.function import Traced
-from vkchi.lang.makers import pack
-from vkchi.lang.matrix import Matrix
+from vkchi.lang.matrix import Matrix, pack
 from vkchi.types import Following, Type, shape_of
 
 

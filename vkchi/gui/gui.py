@@ -25,7 +25,7 @@ from vkchi.gui.image import colour_map, cook, draw_text, stretch
 from vkchi.gui.shapes import Floats, Resolution
 from vkchi.gui.widgets import Button, Label, Panel, Slider
 from vkchi.gui.window import Window
-from vkchi.runtime import logger
+from vkchi.logs import logger
 from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
 

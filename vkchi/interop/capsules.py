@@ -1,11 +1,11 @@
-"""DLPack capsules of memory that the host does not reach.
+"""DLPack capsules: of numpy arrays, and of memory that the host does not reach.
 
-Owns: what such a capsule says. Must not know: whose memory it is, what keeps it.
+Owns: what a capsule says. Must not know: whose memory it is, what keeps it, what is refused.
 
-They are numpy's, as all of vkchi's are: their deleters are C code that takes the GIL, keeps what
-exception there may be, and does nothing after the interpreter's end. Numpy is shown an array at an
-address that is not the host's, which it never looks at; and in the capsule that it makes, the
-device is set to the one where the address leads.
+All are numpy's: their deleters are C code that takes the GIL, keeps what exception there may be,
+and does nothing after the interpreter's end. Of memory that the host does not reach, numpy is shown
+an array at an address that is not the host's, which it never looks at; and in the capsule that it
+makes, the device is set to the one where the address leads.
 Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
 
     make_capsule(Place(address, (2, 3), (12, 4), np.dtype("f4"), (2, 0)), keeper, (1, 0))
@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from vkchi.interop.dlpack import capsule
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -61,9 +60,16 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
+def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> object:
+    """The capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
+        return values.__dlpack__(max_version=max_version)
+    return values.__dlpack__()
+
+
 def make_capsule(place: Place, keeper: object, max_version: tuple[int, int] | None) -> object:
     """A capsule of memory that `keeper` keeps."""
-    made = capsule(np.asarray(Shown(place, keeper)), None, max_version, None)
+    made = capsule_of(np.asarray(Shown(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])
     head.device_type, head.device_id = place.device

@@ -1,7 +1,7 @@
 """DLPack: arrays of the device seen by other libraries in place, and theirs taken over.
 
-Owns: what is exported as which device, what is copied, what is refused. Capsules are numpy's: its
-deleter is C, takes the GIL, and does nothing after the interpreter's end. Must not know: kernels.
+Owns: what is exported as which device, what is copied, what is refused. Must not know: kernels,
+what stands in a capsule (`capsules`).
 
 Memory that the host reaches (software drivers, integrated GPUs) is exported as memory of the CPU,
 without a copy: who holds the tensor keeps the memory alive, after `ti.reset()` too. Memory that
@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from vkchi.errors import ArgumentError, DeviceError
+from vkchi.interop.capsules import Place, capsule_of, make_capsule
 from vkchi.types.lazy_numpy import is_number_of_numpy, np
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def capsule(
     if stream is not None:
         raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
     check_device(dl_device)
-    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
-        return values.__dlpack__(max_version=max_version)
-    return values.__dlpack__()
+    return capsule_of(values, max_version)
 
 
 def check_device(dl_device: tuple[int, int] | None) -> None:
@@ -88,8 +87,6 @@ def cuda_capsule(
 ) -> object:  # fmt: skip
     """The capsule of an array like another one, so many bytes behind the beginning of a buffer that
     CUDA sees, for a stream as DLPack numbers them. Raises BufferError."""
-    from vkchi.interop.capsules import Place, make_capsule  # which makes numpy's, as `capsule` does
-
     if stream == 0:
         raise BufferError("stream=0 may mean any stream: DLPack wants 1, 2 or a stream's handle")
     device = cuda_device(runtime)

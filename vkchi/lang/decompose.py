@@ -31,8 +31,7 @@ from vkchi.lang.jacobi import (
     sort3,
 )
 from vkchi.lang.linear import read_rows, shape_of, shape_text
-from vkchi.lang.makers import pack
-from vkchi.lang.matrix import Matrix
+from vkchi.lang.matrix import Matrix, pack
 from vkchi.lang.slopes import (
     Triple,
     eig_with_slopes,

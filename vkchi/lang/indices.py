@@ -10,7 +10,7 @@ from typing import Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.lang.function import composite
-from vkchi.lang.makers import pack
+from vkchi.lang.matrix import pack
 
 
 @composite

@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.lang.elementwise import abs, max, select, sqrt
 from vkchi.lang.loop import repeat
-from vkchi.lang.makers import pack
+from vkchi.lang.matrix import pack
 from vkchi.tuples import NamedTuple
 
 # Convergence is quadratic; random and degenerate matrices take 4 to 7.

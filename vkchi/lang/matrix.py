@@ -25,8 +25,9 @@ from vkchi.errors import (
 )
 from vkchi.hooks import Hook, open_names
 from vkchi.lang import linear
+from vkchi.lang.algebra import Algebra
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
-from vkchi.lang.function import Function
+from vkchi.lang.function import Function, python_function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, later, np
@@ -75,7 +76,7 @@ def scalar_type(dt: Any) -> Scalar | None:
     return t
 
 
-class Matrix:
+class Matrix(Algebra):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators take another one of the same shape, a list, a numpy array or a number; `@`
@@ -103,32 +104,6 @@ class Matrix:
     def pack(self, values: Numbers) -> Any:
         """A new vector or matrix of a list or of rows."""
         return wrap_array(np.array(values))
-
-    # --- shape -------------------------------------------------------------------------------
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n,) of a vector, (n, m) of a matrix."""
-        return tuple(self.entries.shape)
-
-    @property
-    def n(self) -> int:
-        """Rows, or the length of a vector."""
-        return self.shape[0]
-
-    @property
-    def m(self) -> int:
-        """Columns; 1 for a vector."""
-        return self.shape[1] if len(self.shape) == 2 else 1
-
-    @property
-    def ndim(self) -> int:
-        """1 for a vector, 2 for a matrix."""
-        return len(self.shape)
-
-    def get_shape(self) -> tuple[int, ...]:
-        """The same as `shape`."""
-        return self.shape
 
     def __len__(self) -> int:
         return self.n
@@ -221,6 +196,12 @@ class Matrix:
     def __abs__(self) -> Any:
         return evaluate(np.abs, self)
 
+    def __ne__(self, other: object) -> Any:
+        found = self._apply(np.not_equal, self, other)
+        if isinstance(found, Matrix):
+            found.__class__ = VectorDifferences if found.ndim == 1 else Differences
+        return found
+
     # Comparison gives a vector of truth values, so identity is what sets and dicts go by.
     __hash__ = object.__hash__
 
@@ -243,19 +224,7 @@ class Matrix:
             return self._apply(ufunc, *inputs)
         return evaluate(ufunc, *inputs)
 
-    # --- methods that kernels have too ---------------------------------------------------------
-
-    def norm(self, eps: float = 0) -> float:
-        """sqrt(sum of squares + eps)."""
-        return linear.norm(self, eps)
-
-    def norm_sqr(self) -> float:
-        """Sum of the squared components."""
-        return linear.norm_sqr(self)
-
-    def norm_inv(self, eps: float = 0) -> float:
-        """1 / norm(eps)."""
-        return linear.norm_inv(self, eps)
+    # --- methods that kernels have too, besides those of `Algebra` -------------------------------
 
     def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
@@ -282,39 +251,9 @@ class Matrix:
             raise KernelTypeError(NO_TRANSPOSE, help="write a.outer_product(b)")
         return wrap_array(self.entries.T.copy())
 
-    def trace(self) -> float:
-        """Sum of the diagonal."""
-        return linear.trace(self)
-
-    def determinant(self) -> float:
-        """Determinant of a square matrix up to 4 by 4."""
-        return linear.determinant(self)
-
     def inverse(self) -> Matrix:
         """Inverse of a square matrix up to 4 by 4."""
         return linear.inverse(self)
-
-    # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
-
-    def sum(self, axis: int | None = None, out: None = None) -> Any:
-        """Sum of all components."""
-        return wrap_array(self.entries.sum(axis))
-
-    def max(self, axis: int | None = None, out: None = None) -> Any:
-        """The largest component."""
-        return wrap_array(self.entries.max(axis))
-
-    def min(self, axis: int | None = None, out: None = None) -> Any:
-        """The smallest component."""
-        return wrap_array(self.entries.min(axis))
-
-    def any(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether some component is not zero."""
-        return wrap_array(self.entries.any(axis))
-
-    def all(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether no component is zero."""
-        return wrap_array(self.entries.all(axis))
 
     def cast(self, dtype: ScalarDType) -> Matrix:
         """Its numbers converted to `dtype`."""
@@ -325,16 +264,6 @@ class Matrix:
         for key in np.ndindex(*self.shape):
             self[key] = val
 
-    # --- conversions -------------------------------------------------------------------------
-
-    def to_numpy(self) -> NDArray[Any]:
-        """A copy as a numpy array."""
-        return np.array(self.entries)
-
-    def to_list(self) -> list[Any]:
-        """A list of Python numbers, or of rows of them."""
-        return self.entries.tolist()
-
     def __repr__(self) -> str:
         return str(self.entries)
 
@@ -344,7 +273,7 @@ class Matrix:
     def __reduce__(self) -> Any:
         return (type_of(self.entries), (self.to_numpy(), self.dt))
 
-    # --- makers (filled in by `makers`) -------------------------------------------------------
+    # --- makers (their functions stand below) ------------------------------------------------
 
     zero: Function
     one: Function
@@ -389,6 +318,22 @@ class Vector(Matrix):
     ) -> VectorNdarray:
         """An array of vectors of `n` numbers."""
         return Factories.vector_ndarray(n, dtype, shape, **options)
+
+
+class Differences(Matrix):
+    """What `v != w` gives: truth values, of which one is enough. Those of other kinds are true
+    where all are, as in the asserts of kernels."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries.any())
+
+
+class VectorDifferences(Differences, Vector):
+    """Those of vectors."""
+
+    __slots__ = ()
 
 
 def type_of(entries: Any) -> type[Matrix]:
@@ -452,13 +397,63 @@ for _name, _f in _COMPARISONS.items():
     setattr(Matrix, f"__{_name}__", _operator(later(_f), False))
 
 
-def _unequal(self: Matrix, other: Any) -> Any:
-    from vkchi.lang.differences import unequal  # which has subclasses of Matrix
-
-    return unequal(self, other)
+# --- makers --------------------------------------------------------------------------------------
 
 
-Matrix.__ne__ = _unequal  # type: ignore[assignment,method-assign]
+def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:
+    t = scalar_type(dt)
+    shape = (n,) if m is None else (n, m)
+    return Matrix(np.full(shape, value).tolist(), t)
+
+
+@python_function
+def zero(dt: Any, n: int, m: int | None = None) -> Any:
+    """A vector of `n` zeros, or an `n` by `m` matrix of them."""
+    return _filled(0, dt, n, m)
+
+
+@python_function
+def one(dt: Any, n: int, m: int | None = None) -> Any:
+    """A vector of `n` ones, or an `n` by `m` matrix of them."""
+    return _filled(1, dt, n, m)
+
+
+@python_function
+def identity(dt: Any, n: int) -> Any:
+    """The `n` by `n` identity matrix."""
+    return Matrix(np.identity(n, int), dt)
+
+
+@python_function
+def diag(dim: int, val: Any) -> Any:
+    """The `dim` by `dim` matrix with `val` on its diagonal and zeros elsewhere."""
+    return wrap_array(np.identity(dim, int) * val)
+
+
+@python_function
+def unit(n: int, i: int, dt: Any = None) -> Any:
+    """The `i`-th unit vector of length `n`; integers unless `dt` says otherwise."""
+    return Vector([int(k == i) for k in range(n)], dt)
+
+
+@python_function
+def rows(rows: Any) -> Any:
+    """The matrix of these rows, vectors or lists."""
+    return Matrix(list(rows))
+
+
+@python_function
+def cols(cols: Any) -> Any:
+    """The matrix of these columns, vectors or lists."""
+    return Matrix(list(cols)).transpose()
+
+
+@python_function
+def pack(values: Any) -> Any:
+    """A vector of a list of numbers, or a matrix of a list of rows, of their common type."""
+    return Matrix(values)
+
+
+for _maker in (zero, one, identity, diag, unit, rows, cols):
+    setattr(Matrix, _maker.__name__, _maker)
 open_names(globals())
-
-import vkchi.lang.makers  # noqa: E402, F401  members that are made of what stands above

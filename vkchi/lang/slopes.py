@@ -25,7 +25,7 @@ from vkchi.lang.elementwise import abs, max, select
 from vkchi.lang.function import Function, Traced
 from vkchi.lang.jacobi import Precision
 from vkchi.lang.linear import shape_of
-from vkchi.lang.makers import pack
+from vkchi.lang.matrix import pack
 
 Triple = tuple[Any, Any, Any]
 

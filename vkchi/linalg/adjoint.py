@@ -22,7 +22,8 @@ from vkchi.kernel import BoundKernel, Kernel, launch
 from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
-from vkchi.tape.calls import arrays_of, run_gradient
+from vkchi.tape.by_itself import run_gradient
+from vkchi.tape.calls import arrays_of
 from vkchi.tape.custom import Recorded
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np

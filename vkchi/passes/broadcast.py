@@ -44,6 +44,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, Rebuilder
 from vkchi.passes.cost_model import is_processor, subgroup_width
+from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
@@ -233,33 +234,16 @@ class Form:
     def build(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
         """Append both ways; the results."""
         b = self.b
-        (old,) = axes_of(loop)
-        whole, tiles, rest = self.count(old.begin, old.end, args)
+        tiles, rest = cut(b, args[0], args[1], self.width)
         can = self.agree()
-        if whole is not None:
-            can = b.emit("and", can, whole)
+        if constant_int(tiles) is None:
+            can = b.emit("and", can, b.emit("gt", tiles, b.const(0, scalar_of(tiles.type))))
         with b.region() as then:
             found = self.tiled(loop, args, tiles)
             b.emit("yield", *(self.plain(loop, (rest, args[1], *found)) if rest else found))
         with b.region() as orelse:
             b.emit("yield", *self.plain(loop, args))
         return b.if_(can, then, orelse).results
-
-    def count(
-        self, begin: Value, end: Value, args: Sequence[Value]
-    ) -> tuple[Value | None, Value, Value | None]:
-        """Whether there is a whole tile, if that is not known; how many there are; where the rest
-        begins, if there may be one."""
-        b, t = self.b, scalar_of(begin.type)
-        first, last = constant_int(begin), constant_int(end)
-        width = b.const(self.width, t)
-        if first is not None and last is not None:
-            tiles, left = divmod(last - first, self.width)
-            return None, b.const(tiles, t), b.const(last - left, t) if left else None
-        length = b.emit("sub", args[1], args[0])
-        whole = b.emit("and", b.emit("lt", args[0], args[1]), b.emit("ge", length, width))
-        number = b.emit("floordiv", length, width)
-        return whole, number, b.emit("add", args[0], b.emit("mul", number, width))
 
     def agree(self) -> Value:
         """Whether a subgroup is complete here, and the same in all that is asked."""

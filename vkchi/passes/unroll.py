@@ -10,8 +10,7 @@ them become vectors later. What a round computes, and the order of sums, stay. P
 loads in flight anyway.
 
 Only innermost loops are unrolled that load, and do nothing but compute besides, also in private
-places: no other writes, branches or waiting. Their length may be anything: it is counted as u32,
-which holds that of every range.
+places: no other writes, branches or waiting. Their length may be anything.
 
 Owns: this form, and when it is worth it. Must not know: what loops are for.
 
@@ -30,8 +29,9 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.ir.rebuild import Cloner, Rebuilder
 from vkchi.passes.cost_model import is_processor
+from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
-from vkchi.types import Scalar, Tensor, i32, scalar_of, u32
+from vkchi.types import Scalar, Tensor, i32, scalar_of
 
 ROUNDS = 4  # at once
 MOST_OPS = 32  # of a body, which is written five times
@@ -106,27 +106,14 @@ class Rounds:
     def build(self, args: Sequence[Value]) -> Sequence[Value]:
         """Append it, and the rest of its rounds if there may be one; the results."""
         b = self.b
-        begin, end = constant_int(args[0]), constant_int(args[1])
-        if begin is not None and end is not None:
-            groups: Value = b.const((end - begin) // ROUNDS, i32)
-            has_rest = (end - begin) % ROUNDS != 0
-        else:
-            groups, has_rest = self.count(args[0], args[1]), True
+        groups, rest = cut(b, args[0], args[1], ROUNDS)
         found = self.at_once(args[0], groups, args[2:])
-        if not has_rest:
+        if rest is None:
             return found
-        rest = b.emit("add", args[0], b.emit("mul", groups, b.const(ROUNDS, i32)))
         index, *carried = [Param(p.type, p.name) for p in self.body.params]
         with b.region(index, *carried) as region:
             b.emit("yield", *self.round(index, carried))
         return b.for_(rest, args[1], found, region).results
-
-    def count(self, begin: Value, end: Value) -> Value:
-        """Append how many times some rounds fit into a range."""
-        b = self.b
-        length = b.emit("bitcast", b.emit("sub", end, begin), type=u32)
-        length = b.emit("select", b.emit("lt", begin, end), length, b.const(0, u32))
-        return b.emit("bitcast", b.emit("floordiv", length, b.const(ROUNDS, u32)), type=i32)
 
     def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
         """Append the loop over groups of rounds; its results."""

@@ -23,33 +23,15 @@ from typing import TYPE_CHECKING
 from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
+from vkchi.races.race import Doubt, Found, Race, name_of
 from vkchi.tape import facts
 from vkchi.tape.calls import Call
-from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.races.detector import Group
     from vkchi.races.meeting import Races, Trials
     from vkchi.races.trials import Trial
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
-
-
-class Race(NamedTuple):
-    """A group that met, and the names of the arrays that a derivative must flow to for it to
-    matter; `why` it is not known whether it met, if it is not."""
-
-    group: Group
-    reaches: frozenset[str]
-    why: str = ""
-
-
-Found = tuple[Race, ...]  # what met in a call, what matters first; not empty
-
-
-def name_of(root: object) -> str:
-    """The name of memory, if it has one."""
-    return getattr(root, "name", "") or ""
 
 
 # --- trying it -----------------------------------------------------------------------------------
@@ -57,16 +39,6 @@ def name_of(root: object) -> str:
 
 NO_MEMORY = "there is no memory to try it"
 DRAWN = "random numbers or counters decide it"
-
-
-class Doubt(NamedTuple):
-    """That only the run of a call can tell whether iterations meet that matter to derivatives by
-    these arrays, in this gradient, or (`all_`) to anything; what may meet."""
-
-    names: frozenset[str]
-    spec: GradientSpec | None
-    all_: bool
-    race: Found
 
 
 class RaceFinder:

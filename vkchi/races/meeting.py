@@ -6,6 +6,7 @@ whether they meet in a call: trials, and its own run. Must not know: tapes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.dataflow import Dependence
@@ -18,18 +19,19 @@ from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
 from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
 from vkchi.races.detector import Group, Style, grouped, note, slimmed
-from vkchi.races.finder import Doubt, Race, name_of
+from vkchi.races.race import Doubt, Race, name_of
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call
+from vkchi.tape.facts import Case, Names
 from vkchi.tape.gradients import prepare
-from vkchi.tape.questions import live
+from vkchi.tape.questions import arrays_in, live, numbers_in
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 
-def races_of(plan: Plan, spec: GradientSpec | None, names: frozenset[str], all_: bool) -> Races:
+def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> Races:
     """What may meet in a kernel, found once per plan."""
 
     def make() -> Races:
@@ -37,6 +39,22 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: frozenset[str], all_:
         return Races(prepare(plan.func, names), names, gradient, all_=all_)
 
     return plan.derived.races.find((spec, names, all_), make)
+
+
+def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
+    """Whether anything may meet."""
+    return bool(races_of(plan, spec, names, all_).conflicts)
+
+
+def meeting(
+    plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
+) -> tuple[int, ...]:
+    """The conflicts in which something may meet in such a call."""
+    found = races_of(plan, spec, names, all_)
+    return found.feasible.find(numbers_in(case), arrays_in(case))
+
+
+ANSWERING: tuple[Callable[..., Any], ...] = (may_race, meeting)  # what `tape.facts` asks
 
 
 # --- what matters --------------------------------------------------------------------------------

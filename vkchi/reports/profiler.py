@@ -1,7 +1,7 @@
 """`ti.profiler`: what kernels took on the device, and what their compiling took.
 
-Owns: the sums, the tables printed, the file of a trace. Must not know: how times are measured
-(`vk.timing`). Source: Taichi's profiler, https://docs.taichi-lang.org/docs/profiler.
+Owns: the tables printed, the file of a trace. Must not know: how times are measured (`timings`).
+Source: Taichi's profiler, https://docs.taichi-lang.org/docs/profiler.
 
     ti.init(kernel_profiler=True)
     step()
@@ -20,11 +20,11 @@ from typing import Any
 
 from vkchi.compat.unsupported import refuse
 from vkchi.errors import ArgumentError
-from vkchi.runtime import Runtime, current, logger
+from vkchi.logs import logger
+from vkchi.reports.timings import KernelProfiler, Total
+from vkchi.runtime import current
 from vkchi.tuples import NamedTuple
-from vkchi.vk.timing import Timed, Timer
 
-MOST_TRACED = 100_000  # dispatches whose own times are kept; sums are of all
 OFF = "kernels are not measured: use ti.init(kernel_profiler=True)"
 
 
@@ -35,63 +35,6 @@ class KernelProfilerQueryResult(NamedTuple):
     min: float
     max: float
     avg: float
-
-
-class Total:
-    """The sum of the dispatches of one name; seconds."""
-
-    __slots__ = ("count", "least", "most", "seconds")
-
-    def __init__(self) -> None:
-        self.count, self.seconds, self.least, self.most = 0, 0.0, float("inf"), 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one more."""
-        self.count += 1
-        self.seconds += seconds
-        self.least, self.most = min(self.least, seconds), max(self.most, seconds)
-
-
-class KernelProfiler:
-    """The measurement of all dispatches of a runtime, from its beginning on."""
-
-    is_left = False
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.device = runtime.device
-        self.timer: Timer | None = None
-        self.clear()
-        self.device.start_timing(self)
-
-    def clear(self) -> None:
-        """Forget what was measured."""
-        self.totals: dict[str, Total] = {}
-        self.trace: list[Timed] = []
-
-    def collect(self) -> None:
-        """Take what the timer measured; the device is idle."""
-        found = self.timer.collect() if self.timer is not None else []
-        for timed in found:
-            self.totals.setdefault(timed.name, Total()).add(timed.seconds)
-        self.trace += found[: MOST_TRACED - len(self.trace)]
-
-    def update(self) -> None:
-        """Wait for what was launched, and take it in."""
-        self.device.wait()
-        self.collect()
-
-    @property
-    def seconds(self) -> float:
-        """All that was measured."""
-        return sum(total.seconds for total in self.totals.values())
-
-
-def start(runtime: Runtime) -> None:
-    """Measure all that a runtime launches from now on; a line in the log where that cannot be."""
-    if not runtime.device.can_time:
-        logger().warning("%s cannot measure time: no kernel_profiler", runtime.device.name)
-        return
-    runtime.profiler = KernelProfiler(runtime)
 
 
 def _profiler() -> KernelProfiler | None:

@@ -1,18 +1,16 @@
 """Kernel calls as differentiation sees them: what they work on, and the gradient of one.
 
-Owns: `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan,
-`kernel.grad(...)`. Must not know: tapes.
+Owns: `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan. Must not know:
+tapes, who calls.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box, is_inside, may_meet
-from vkchi.autodiff.answers import Differentiated, GradientSpec, MarkedOp, Request
-from vkchi.errors import GradientError, GradientWarning
+from vkchi.autodiff.answers import GradientSpec, Request
+from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.names import ADJOINT
@@ -20,7 +18,6 @@ from vkchi.launch import Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
-from vkchi.tape import facts
 from vkchi.tape.facts import Case, case_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
@@ -287,114 +284,3 @@ def check_aliases(call: Call) -> None:
                 help="pass it once, or copy one of them",
             )  # fmt: skip
         seen[key] = name
-
-
-class Found(NamedTuple):
-    """The gradient that fits the memory as it is now, what it reads of that, and the arrays of
-    which it reads only what it has put there itself."""
-
-    plan: GradientPlan
-    needs: dict[str, Box]
-    renewed: set[str]
-
-
-def fit_gradient(call: Call, gradients: Gradients) -> Found:
-    """The call's gradient, with the memory as the kernel left it. Raises GradientError if it needs
-    something that the kernel has overwritten."""
-    made = plan_gradient(call, gradients)
-    if not made.made.stores:
-        facts.check_reached(call.plan, made.spec, call.constants)
-    check_slopes(call, made.made)
-    if made.draws:  # only a tape records them
-        from vkchi.autodiff.refusals import gone  # which reads IR
-
-        raise gone(made.draws[0].op)
-    needs, writes = made.needs(call), made.writes(call)
-    both = {k: writes[k] for k in needs if k in writes and may_meet(needs[k], writes[k])}
-    if not both:
-        return Found(made, needs, set())
-    from vkchi.tape.staleness import find_stale
-
-    settled = facts.settled(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
-    if settled is None:
-        name = min(both)
-        first = made.live.writes.accesses[name].elements[0]
-        raise overwritten(call, made, MarkedOp(first.kind, name, first.span))
-    stale = find_stale(call, made.spec, both, settled)
-    if stale is not None:
-        raise overwritten(call, made, stale)
-    if settled:
-        made = plan_gradient(call, gradients, settled)
-        needs = made.needs(call)
-    reads = facts.touched(call.plan, "loads", call.case)
-    again = reads.keys() & both.keys() - settled
-    renewed = {k for k in again if is_inside(reads[k], both[k])}
-    return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
-
-
-def check_slopes(call: Call, made: Differentiated) -> None:
-    """What says that a gradient does nothing, for no result has one: an error where one is a host
-    array, else a warning, as other kernels of a list may have results with gradients."""
-    lost = {} if made.stores else made.escapes
-    name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
-    if name is None:
-        return
-    span = lost[name]
-    does_nothing = f"`{name}`, which the kernel writes here, has no gradient"
-    if name in call.hosts:
-        raise GradientError(
-            f"{call.name}.grad() would do nothing: {does_nothing}", span,
-            help=f"set {name}.grad before, in the backward of a torch.autograd.Function to "
-            "what that is given; numpy arrays have none",
-        )  # fmt: skip
-    if span is not None:
-        text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
-        warnings.warn_explicit(
-            text, GradientWarning, span.file, span.line, registry=call.plan.derived.warned
-        )
-
-
-def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
-    """The error for a gradient that needs what is gone; `op` is what the kernel did with it."""
-    what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
-    return GradientError(
-        f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
-        "it",
-        made.live.writes.span_of(op.array), notes=((what, op.span),),
-        help="call the kernel inside `with ti.ad.Tape(...)`, which keeps it",
-    )  # fmt: skip
-
-
-def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
-
-    Raises GradientError where it needs what the kernel itself overwrites, and where it would do
-    nothing for want of gradients.
-    """
-    from vkchi.races.finder import RaceFinder  # most programs have no gradients
-    from vkchi.races.finder import check as check_race
-
-    check_numbers(name, plan, args)
-    call = describe_call(name, plan, args)
-    check_tensors(call)
-    gradients = Gradients(call)
-    made, needs, renewed = fit_gradient(call, gradients)
-    history = getattr(plan.runtime.tape, "mutation_log", None)
-    if history is not None and history.since is not None:
-        history.check_all(made.span_of, needs, call.arrays, renewed.__contains__)
-    memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
-    race = RaceFinder().look(call, gradients.names, made.spec)
-    gradients.fetch()
-    check_race(race, gradients.arrays)
-    check_depth(call)
-    made.launch(call.args, memory, gradients.arrays)
-    gradients.bring_back()
-
-
-def check_depth(call: Call) -> None:
-    """Raises KernelAssertionError where a real function of the call goes too deep: values are
-    missing there, which only the kernel itself says, not its gradient."""
-    from vkchi.tape.variants import Variant  # which few kernels need
-
-    if any(site.kind == "depth" for site in call.plan.sites.values()):
-        Variant(call, call.plan.executable.artifact).rehearse(call, {})

@@ -1,6 +1,6 @@
-"""Copies of whole arrays: as kernels that tapes record like any other, or unnoticed.
+"""Copies of whole arrays as kernels, which tapes record like any other.
 
-Owns: the kernels. Must not know: tapes.
+Owns: the kernels. Must not know: tapes, copies that none notices (`movers`).
 """
 
 # No postponed annotations here: they are the kernels' types.
@@ -8,13 +8,10 @@ import functools
 from typing import Any
 
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.bounded import remember
-from vkchi.interrupts.locks import restoring
 from vkchi.kernel import func, kernel
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.static import static
-from vkchi.launch.executable import Executable
 from vkchi.ndarray import Ndarray
 from vkchi.types import i32, ndarray, template
 
@@ -106,38 +103,3 @@ def copy_in_order(target: Ndarray, source: Storage) -> None:
 def type_for(array: Storage) -> Any:
     """How kernels take an array."""
     return NDARRAY if isinstance(array, Ndarray) else FIELD
-
-
-def put_back(array: Storage, copy: Storage) -> None:
-    """Make an array hold what its copy holds; a tape does not notice."""
-    if array.is_own:
-        array.device.copy(copy.buffer, array.buffer, array.size_bytes)
-    else:  # other arrays' numbers lie between
-        move(array, copy, adds=False)
-
-
-def move(array: Storage, copy: Storage, *, adds: bool) -> None:
-    """Copy or add, on the device."""
-    with restoring(array.runtime.lock), array.runtime.lock:
-        executable = mover(array, adds=adds)
-        executable.launch(executable.bind((), {"target": array, "source": copy}))
-
-
-def mover(array: Storage, *, adds: bool) -> Executable:
-    """What copies or adds arrays of this type and layout; made once."""
-    runtime, t = array.runtime, array.array_type
-    found = runtime.movers.get((t, adds))
-    if found is None:
-        from vkchi.autodiff.memory import copy_array  # few arrays have others' numbers between
-        from vkchi.compiler import build
-        from vkchi.ir.builder import Builder
-        from vkchi.ir.core import Func, Param
-
-        b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
-        with b.region() as body:
-            copy_array(b, source, target, adds=adds)
-            b.emit("yield")
-        fn = Func("move", (target, source), body)
-        found = Executable(runtime, build(fn, runtime.options, runtime.device.caps))
-        remember(runtime.movers, (t, adds), found, MOST_KERNELS)
-    return found

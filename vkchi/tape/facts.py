@@ -1,7 +1,7 @@
 """What recordings ask of a kernel's IR, as functions whose answers are data.
 
 Owns: the questions. Each is asked once, for a signature, and by other processes of the cache
-(`cache.answers`); who computes an answer reads IR, and stands in `QUESTIONS` of `tape.questions`
+(`cache.answers`); who computes an answer reads IR, and stands in `QUESTIONS` of `tape.answering`
 under the function's name. Answers depend on nothing but the kernel and what is given here. Must not
 know: IR.
 
@@ -23,6 +23,7 @@ from vkchi.autodiff.answers import (
     Outflow,
 )
 from vkchi.compiling import compiling
+from vkchi.hooks import Hook
 from vkchi.types import Array
 
 if TYPE_CHECKING:
@@ -40,14 +41,18 @@ def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
     return tuple(numbers.items()), shapes
 
 
+class Answering:
+    """Who reads IR: of the layer above, and not loaded where an answer is known."""
+
+    answer = Hook("answer to a question")
+
+
 def ask(plan: Plan, question: str, *about: Any, is_lasting: bool = True) -> Any:
     """The answer to a question. Raises what finding it raises."""
 
     def answer() -> Any:
-        from vkchi.tape.questions import QUESTIONS  # not where the answer is known
-
         with compiling(plan.derived.title):
-            return QUESTIONS[question](plan, *about)
+            return Answering.answer(question, plan, *about)
 
     return plan.derived.answers.find((question, *about), answer, is_lasting=is_lasting)
 

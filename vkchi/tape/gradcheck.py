@@ -1,7 +1,6 @@
-"""Gradients compared with differences.
+"""`ti.ad.gradcheck`: gradients compared with differences.
 
-Owns: `gradcheck`, and the check that a tape makes when asked to. Must not know: how gradients are
-built.
+Owns: the function that users call. Must not know: how differences are taken (`differences`).
 
     ti.ad.gradcheck(run, loss, [x])
 """
@@ -9,24 +8,13 @@ built.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
-from vkchi.progress import track
 from vkchi.runtime import current
-from vkchi.tape.arguments import check_alone, check_array, check_run, set_loss
-from vkchi.tape.log import State
-from vkchi.tape.steps import launches_in
-from vkchi.types.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from vkchi.tape.tape import Tape
-
-# Differences of f32 carry rounding errors that the step cannot make small.
-STEP = {"f64": 1e-5, "f32": 1e-2, "f16": 5e-2}
-TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
+from vkchi.tape.arguments import check_alone, check_run
+from vkchi.tape.differences import check_inputs, compare, differences
+from vkchi.tape.tape import Tape
 
 
 def gradcheck(
@@ -43,8 +31,6 @@ def gradcheck(
     inputs: fields or ndarrays with gradients, or one. Contents are left as they were. Raises
     GradientError naming the first element that differs.
     """
-    from vkchi.tape.tape import Tape
-
     check_alone(current(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)
     inputs = [inputs] if isinstance(inputs, Storage) else inputs
@@ -56,75 +42,3 @@ def gradcheck(
     for x, before, found in zip(inputs, saved, gradients, strict=True):
         x.from_numpy(before)
         compare(x, found, differences(run, loss, x, step), tolerance)
-
-
-def check_tape(tape: Tape) -> None:
-    """The same for a tape that has run; `grad_check` are the inputs. Raises KernelRuntimeError for
-    calls that write torch tensors, which are not done again in these."""
-    assert tape.grad_check is not None
-    for launch in launches_in(tape.entries):
-        for name in sorted(launch.call.tensors.keys() & launch.call.plan.written):
-            raise KernelRuntimeError(
-                f"Tape(grad_check=...) does not go through torch tensors, as `{name}` of "
-                f"{launch.call.name}(): use ti.ad.gradcheck(run, loss, inputs), which calls the "
-                "kernels again"
-            )
-    end = State(tape.snapshots.start.arrays)
-    for x in tape.grad_check:
-        slopes = differences(tape.run_again, tape.loss, x, None, tape.snapshots.start.repeat)
-        end.repeat()
-        compare(x, x.grad.to_numpy(), slopes, None)
-
-
-def check_inputs(who: str, inputs: Any) -> None:
-    """Raises ArgumentError for what are not several arrays with gradients."""
-    if not isinstance(inputs, list | tuple):
-        raise ArgumentError(f"{who} must be a list of fields or ndarrays, not {inputs!r}")
-    for k, x in enumerate(inputs):
-        check_array(f"{who}[{k}]", x)
-
-
-def differences(
-    run: Callable[[], Any],
-    loss: Any,
-    x: Storage,
-    step: float | None,
-    restore: Callable[[], None] = lambda: None,
-) -> np.ndarray[Any, Any]:
-    """Central differences of the loss by every number in x. `restore` comes before every run."""
-    h = step or STEP[x.dtype.name]
-    restore()
-    before = x.to_numpy()
-    slopes = np.zeros(before.shape, np.float64)
-    for place in track(np.ndindex(before.shape), "differences", before.size):
-        ends = []
-        for sign in (1, -1):
-            moved = before.copy()
-            moved[place] += sign * h
-            restore()
-            x.from_numpy(moved)
-            set_loss(loss, 0.0)
-            with host.unrecorded():
-                run()
-            ends.append((float(moved[place]), float(host.numbers_of(loss).reshape(-1)[0])))
-        slopes[place] = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
-    x.from_numpy(before)
-    return slopes
-
-
-def compare(
-    x: Storage, found: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], tolerance: float | None
-) -> None:
-    """Raises GradientError at the first element whose gradient is not the slope."""
-    limit = tolerance or TOLERANCE[x.dtype.name]
-    scale = max(1.0, float(np.abs(slopes).max(initial=0.0)))
-    wrong = ~np.isclose(found, slopes, rtol=limit, atol=limit * scale)
-    if wrong.any():
-        place = tuple(int(k) for k in np.argwhere(wrong)[0])
-        rest = place[len(x.shape) :]  # of a component
-        index = tuple(k + first for k, first in zip(place, x.origin, strict=False)) + rest
-        raise GradientError(
-            f"the gradient of {x!r} at {index} is {found[place]:.6g}, and differences give "
-            f"{slopes[place]:.6g}: they may where the kernels use ti.stop_grad, casts to integers "
-            "or gradients of their own, or where the loss is not smooth"
-        )

@@ -16,8 +16,8 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.names import DUAL
 from vkchi.launch import Plan
-from vkchi.races.finder import Found
 from vkchi.races.finder import check as check_race
+from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current
 from vkchi.tape import facts
 from vkchi.tape.along import plan_forward

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vkchi.fields.storage import Storage
-from vkchi.tape.copies import move, put_back
 from vkchi.tape.ledger import Index
+from vkchi.tape.movers import move, put_back
 
 
 class Step:

@@ -1,8 +1,8 @@
 """A kernel's IR, asked: who computes what recordings want to know of it.
 
-Owns: `QUESTIONS`, the functions by the names under which `facts` asks them. Their answers are data,
-and depend on the kernel and on what is given alone; `live` gives gradients as IR, to those who need
-more than an answer. Must not know: calls but by their cases, tapes.
+Owns: `ANSWERING`, the functions that `facts` asks by their names. Their answers are data, and depend
+on the kernel and on what is given alone; `live` gives gradients as IR, to those who need more than
+an answer. Must not know: calls but by their cases, tapes, races.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
-    from vkchi.races.meeting import Races
 
 KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
@@ -255,32 +254,8 @@ def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> fr
     return frozenset(known.reads_of(known.params[name], 0, last))
 
 
-# --- races ---------------------------------------------------------------------------------------
-
-
-def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> Races:
-    """What may meet in a kernel."""
-    from vkchi.races.meeting import races_of  # which asks for `live`
-
-    return races_of(plan, spec, names, all_)
-
-
-def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
-    return bool(races_of(plan, spec, names, all_).conflicts)
-
-
-def meeting(
-    plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
-) -> tuple[int, ...]:
-    found = races_of(plan, spec, names, all_)
-    return found.feasible.find(numbers_in(case), arrays_in(case))
-
-
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
+ANSWERING: tuple[Callable[..., Any], ...] = (
         touched, kinds_of_writes, stores_constants, depends_on_order, differentiated, needed,
         overwritten, check_reached, strip_mined, along, outflow, outflow_along, settled, marked,
-        covering, flow, may_race, meeting,
-    )
-}  # fmt: skip
+        covering, flow,
+)  # fmt: skip

@@ -18,8 +18,8 @@ from vkchi.lang.argpack import ArgPack
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Arrays
-from vkchi.races.finder import Doubt, Found
 from vkchi.races.finder import check as check_race
+from vkchi.races.race import Doubt, Found
 from vkchi.tape import facts
 from vkchi.tape.calls import Call, Gradients
 from vkchi.tape.log import State, Step

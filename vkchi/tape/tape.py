@@ -26,8 +26,8 @@ from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeErr
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
-from vkchi.races.finder import Doubt, Found
 from vkchi.races.finder import refuse as refuse_race
+from vkchi.races.race import Doubt, Found
 from vkchi.runtime import current
 from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
@@ -105,7 +105,7 @@ class Tape(Recording):
         check_loss(self.loss)
         check_place(self.loss, self.runtime)
         if self.grad_check is not None:
-            from vkchi.tape.gradcheck import check_inputs  # few tapes are checked
+            from vkchi.tape.differences import check_inputs  # few tapes are checked
 
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
@@ -147,7 +147,7 @@ class Tape(Recording):
         finally:
             self.constants.forbid()
         if self.grad_check:
-            from vkchi.tape.gradcheck import check_tape
+            from vkchi.tape.differences import check_tape
 
             check_tape(self)
 

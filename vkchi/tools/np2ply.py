@@ -16,7 +16,7 @@ from typing import Any
 
 from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
-from vkchi.runtime import logger
+from vkchi.logs import logger
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 

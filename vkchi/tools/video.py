@@ -16,7 +16,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.interop import host
-from vkchi.runtime import logger
+from vkchi.logs import logger
 from vkchi.tools.image import import_pillow, imwrite
 from vkchi.types.lazy_numpy import np
 

@@ -1,363 +1,64 @@
-"""Interned types, promotion, and the annotations users write (`ti.types`).
+"""`ti.types`: types, and the annotations users write.
 
-Owns: scalar, tensor, array and pointer types (compared with `is`), Taichi's promotion rules, the
-annotation objects `ndarray` and `template`. Gives out the names of `layout` too.
-Must not know: ops, devices, values.
+Owns: the annotation objects `ndarray`, `template` and `ref`, the makers of types. Gives out the
+names of `core` and of `layout` too. Must not know: ops, devices, values.
 
     >>> vector(3, f32) is Tensor.of(f32, (3,))
     True
-    >>> promote(i32, f32)
-    f32
 """
 
 from __future__ import annotations
 
-import math
-from functools import cache
 from typing import Any
 
-from vkchi.hooks import Hook, open_names
-from vkchi.interrupts.weak import WeakTable
+from vkchi.hooks import open_names
+from vkchi.types.core import SCALARS as SCALARS
+from vkchi.types.core import Array as Array
+from vkchi.types.core import Defaults as Defaults
+from vkchi.types.core import Following as Following
+from vkchi.types.core import Ptr as Ptr
+from vkchi.types.core import Scalar as Scalar
+from vkchi.types.core import Tensor as Tensor
+from vkchi.types.core import Type as Type
+from vkchi.types.core import cell_of as cell_of
+from vkchi.types.core import cook as cook
+from vkchi.types.core import f16 as f16
+from vkchi.types.core import f32 as f32
+from vkchi.types.core import f64 as f64
+from vkchi.types.core import float16 as float16
+from vkchi.types.core import float32 as float32
+from vkchi.types.core import float64 as float64
+from vkchi.types.core import i8 as i8
+from vkchi.types.core import i16 as i16
+from vkchi.types.core import i32 as i32
+from vkchi.types.core import i64 as i64
+from vkchi.types.core import int8 as int8
+from vkchi.types.core import int16 as int16
+from vkchi.types.core import int32 as int32
+from vkchi.types.core import int64 as int64
+from vkchi.types.core import promote as promote
+from vkchi.types.core import scalar_named as scalar_named
+from vkchi.types.core import scalar_of as scalar_of
+from vkchi.types.core import scalar_of_dtype as scalar_of_dtype
+from vkchi.types.core import shape_of as shape_of
+from vkchi.types.core import stored_scalar as stored_scalar
+from vkchi.types.core import u1 as u1
+from vkchi.types.core import u8 as u8
+from vkchi.types.core import u16 as u16
+from vkchi.types.core import u32 as u32
+from vkchi.types.core import u64 as u64
+from vkchi.types.core import uint1 as uint1
+from vkchi.types.core import uint8 as uint8
+from vkchi.types.core import uint16 as uint16
+from vkchi.types.core import uint32 as uint32
+from vkchi.types.core import uint64 as uint64
+from vkchi.types.core import with_scalar as with_scalar
+from vkchi.types.core import with_shape as with_shape
 from vkchi.types.layout import WIDE_FROM as WIDE_FROM
 from vkchi.types.layout import AxisTerm as AxisTerm
 from vkchi.types.layout import Layout as Layout
-from vkchi.types.layout import layout_text as layout_text
 from vkchi.types.layout import row_major as row_major
-from vkchi.types.lazy_numpy import is_numpy_loaded, np
-
-
-class Type:
-    """Base of all types. Instances are interned, as long as anyone holds them: equal types are the
-    same object."""
-
-    __slots__ = ("__weakref__", "_text")
-    _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
-    _text: str
-    _make: Any
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Python scope: make a value of this type (`ti.f32(3)`, `vec3(1, 2, 3)`)."""
-        return self._make(self, *args, **kwargs)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"{type(self).__name__} does not say how it is pickled")
-
-    def __deepcopy__(self, memo: Any) -> Type:
-        return self
-
-
-class Scalar(Type):
-    """A number: `kind` is i, u, f or b (the one-bit truth value), `bits` its width."""
-
-    __slots__ = ("bits", "dtype", "kind", "name", "numpy_name")
-    _make = Hook("scalar")
-    name: str
-    kind: str
-    bits: int
-    dtype: np.dtype[Any]
-    numpy_name: str
-
-    def __getattr__(self, name: str) -> Any:
-        """The numpy dtype, which is made when it is first asked for."""
-        if name != "dtype":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.dtype = np.dtype(self.numpy_name)
-        return self.dtype
-
-    def __reduce__(self) -> Any:
-        return (scalar_named, (self.name,))
-
-    def to_string(self) -> str:
-        """Its name, as Taichi's programs ask for it."""
-        return self.name
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes in memory; a u1 takes one byte, as numpy's bool."""
-        return max(1, self.bits // 8)
-
-
-def _make_scalar(name: str, numpy_name: str) -> Scalar:
-    t = Scalar()
-    t._text = t.name = name
-    t.kind = "b" if name == "u1" else name[0]
-    t.bits, t.numpy_name = int(name[1:]), numpy_name
-    return t
-
-
-i8, i16, i32, i64 = (_make_scalar(f"i{n}", f"i{n // 8}") for n in (8, 16, 32, 64))
-u8, u16, u32, u64 = (_make_scalar(f"u{n}", f"u{n // 8}") for n in (8, 16, 32, 64))
-f16, f32, f64 = (_make_scalar(f"f{n}", f"f{n // 8}") for n in (16, 32, 64))
-u1 = _make_scalar("u1", "?")
-int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
-float16, float32, float64, uint1 = f16, f32, f64, u1
-
-SCALARS: dict[str, Scalar] = {
-    t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1)
-}
-
-
-def scalar_named(name: str) -> Scalar:
-    """The scalar type called `name`. Raises KeyError."""
-    return SCALARS[name]
-
-
-def scalar_of_dtype(dtype: Any) -> Scalar | None:
-    """The scalar type of a numpy dtype, or None if kernels have no such type."""
-    return _by_dtype().get(np.dtype(dtype).newbyteorder("="))
-
-
-@cache
-def _by_dtype() -> dict[np.dtype[Any], Scalar]:
-    return {t.dtype: t for t in SCALARS.values()}
-
-
-class Tensor(Type):
-    """A whole vector (`shape` of one) or matrix (`shape` of two) of scalars, as one value."""
-
-    __slots__ = ("elem", "shape", "size")
-    _make, _field, _ndarray = Hook("tensor"), Hook("field"), Hook("ndarray")
-    elem: Scalar
-    shape: tuple[int, ...]
-    size: int
-
-    @classmethod
-    def of(cls, elem: Scalar, shape: tuple[int, ...]) -> Tensor:
-        key = (cls, elem, shape)
-        found = cls._interned.get(key)
-        if found is None:
-            t = cls()
-            t.elem, t.shape, t.size = elem, shape, math.prod(shape)
-            t._text = f"{elem}<{'x'.join(map(str, shape))}>"
-            found = cls._interned.setdefault(key, t)
-        return found  # type: ignore[return-value]
-
-    def __reduce__(self) -> Any:
-        return (Tensor.of, (self.elem, self.shape))
-
-    def field(self, *args: Any, **options: Any) -> Any:
-        """A field of such vectors or matrices; arguments are those of `ti.field`."""
-        return self._field(self, *args, **options)
-
-    def ndarray(self, *args: Any, **options: Any) -> Any:
-        """An ndarray of such vectors or matrices; arguments are those of `ti.ndarray`."""
-        return self._ndarray(self, *args, **options)
-
-    @property
-    def n(self) -> int:
-        """Rows of a matrix, length of a vector."""
-        return self.shape[0]
-
-    @property
-    def m(self) -> int:
-        """Columns of a matrix, 1 for a vector."""
-        return self.shape[1] if len(self.shape) == 2 else 1
-
-    @property
-    def ndim(self) -> int:
-        """1 for vectors, 2 for matrices."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> Scalar:
-        """The type of its numbers."""
-        return self.elem
-
-    def get_shape(self) -> tuple[int, ...]:
-        """The same as `shape`."""
-        return self.shape
-
-
-class Array(Type):
-    """Memory reached by indices: a field, an ndarray argument, a shared array.
-
-    `elem` is the value type of one element; `shape` is static (fields, shared arrays) or None
-    (ndarrays: known at launch, row-major, components innermost); `layout` is None for row-major.
-    `stored` is the scalar in memory, which differs from elem's scalar for u1 only. What is known of
-    the array that a launch gives are attributes of its parameter (`types.attributes`).
-    """
-
-    __slots__ = ("elem", "layout", "ndim", "shape", "space", "stored")
-    elem: Scalar | Tensor
-    ndim: int
-    shape: tuple[int, ...] | None
-    layout: Layout | None
-    space: str
-    stored: Scalar
-
-    @classmethod
-    def of(
-        cls,
-        elem: Scalar | Tensor,
-        ndim: int,
-        shape: tuple[int, ...] | None = None,
-        layout: Layout | None = None,
-        space: str = "global",
-        stored: Scalar | None = None,
-    ) -> Array:
-        stored = stored or stored_scalar(elem)
-        shape = () if ndim == 0 else shape  # nothing to learn at launch
-        key = (cls, elem, ndim, shape, layout, space, stored)
-        found = cls._interned.get(key)
-        if found is None:
-            t = cls()
-            t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
-            t.stored = stored
-            dims = "?" * ndim if shape is None else ",".join(map(str, shape))
-            extra = "" if layout is None else f" @{layout_text(layout)}"
-            where = "" if space == "global" else f" {space}"
-            kept = "" if stored is stored_scalar(elem) else f" as {stored}"
-            t._text = f"array<{elem}[{dims}]{kept}{where}{extra}>"
-            found = cls._interned.setdefault(key, t)
-        return found  # type: ignore[return-value]
-
-    def __reduce__(self) -> Any:
-        return (Array.of, (self.elem, self.ndim, self.shape, self.layout, self.space, self.stored))
-
-    @property
-    def scalars_per_element(self) -> int:
-        return self.elem.size if isinstance(self.elem, Tensor) else 1
-
-
-class Ptr(Type):
-    """The place of one element or component; made by `elem`, `member` and `local` ops only."""
-
-    __slots__ = ("elem", "space")
-    elem: Scalar | Tensor
-    space: str
-
-    @classmethod
-    def of(cls, elem: Scalar | Tensor, space: str) -> Ptr:
-        key = (cls, elem, space)
-        found = cls._interned.get(key)
-        if found is None:
-            t = cls()
-            t.elem, t.space, t._text = elem, space, f"ptr<{elem} {space}>"
-            found = cls._interned.setdefault(key, t)
-        return found  # type: ignore[return-value]
-
-
-def cell_of(t: Scalar | Tensor) -> Array:
-    """The type of an array of no axes that holds one value: what kernels return, and keep between
-    dispatches. Truth values stand there in 32 bits, which every device stores."""
-    count = t.size if isinstance(t, Tensor) else 1
-    stored = u32 if scalar_of(t) is u1 else None
-    return Array.of(t, 0, (), row_major((), count), stored=stored)
-
-
-def scalar_of(t: Type) -> Scalar:
-    """The scalar a value of type t is made of. Raises TypeError for arrays and pointers."""
-    if isinstance(t, Scalar):
-        return t
-    if isinstance(t, Tensor):
-        return t.elem
-    raise TypeError(f"{t} is not a number or tensor of numbers")
-
-
-def shape_of(t: Type) -> tuple[int, ...]:
-    """() for a scalar, the shape of a tensor."""
-    return t.shape if isinstance(t, Tensor) else ()
-
-
-def with_shape(elem: Scalar, shape: tuple[int, ...]) -> Scalar | Tensor:
-    """The type of `shape` many `elem`; a scalar for ()."""
-    return Tensor.of(elem, shape) if shape else elem
-
-
-def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
-    """t with its scalar replaced by `elem`."""
-    return with_shape(elem, shape_of(t))
-
-
-def stored_scalar(t: Type) -> Scalar:
-    """The scalar that stands in memory for t: u8 for u1, else its own."""
-    elem = scalar_of(t)
-    return u8 if elem is u1 else elem
-
-
-# --- promotion -------------------------------------------------------------------------------
-
-
-def promote(a: Scalar, b: Scalar) -> Scalar:
-    """The common type of two operands. Source: Taichi's documentation, "Implicit type casting in
-    binary operations": a float beats an integer, more bits beat fewer, unsigned beats signed."""
-    return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
-
-
-class Defaults:
-    """What `float` and `int` mean. Set by `init` and `reset`, which own it."""
-
-    fp: Scalar = f32
-    ip: Scalar = i32
-
-
-def cook(dtype: Any) -> Any:
-    """A user's dtype spelled as Python or numpy type, as one of ours; other things pass through."""
-    if dtype is float:
-        return Defaults.fp
-    if dtype is int:
-        return Defaults.ip
-    if dtype is bool:
-        return u1
-    if isinstance(dtype, Following):
-        return dtype.type
-    return scalar_of_dtype(dtype) if is_numpy_loaded() and is_dtype(dtype) else dtype
-
-
-def is_dtype(dtype: Any) -> bool:
-    """Whether something is a number type of numpy's."""
-    is_class = isinstance(dtype, type) and issubclass(dtype, np.generic)
-    return is_class or isinstance(dtype, np.dtype)
-
-
-class Following:
-    """A vector or matrix type whose scalar follows `init`: `ti.math.vec3`, `ivec2`, `mat4`.
-
-    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. Not
-    a Type: `cook` gives the one that it stands for now.
-    """
-
-    __slots__ = ("kind", "name", "shape")
-
-    def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
-        self.name, self.kind, self.shape = name, kind, shape
-
-    def resolve(self, fp: Scalar, ip: Scalar) -> Tensor:
-        """The type under these defaults."""
-        return Tensor.of({"f": fp, "i": ip, "u": SCALARS[f"u{ip.bits}"]}[self.kind], self.shape)
-
-    @property
-    def type(self) -> Tensor:
-        """The type it stands for now."""
-        return self.resolve(Defaults.fp, Defaults.ip)
-
-    def field(self, *args: Any, **options: Any) -> Any:
-        """A field of the type it stands for now."""
-        return self.type.field(*args, **options)
-
-    def ndarray(self, *args: Any, **options: Any) -> Any:
-        """An ndarray of the type it stands for now."""
-        return self.type.ndarray(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.type, name)
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def __reduce__(self) -> Any:
-        return (Following, (self.name, self.kind, self.shape))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.type(*args, **kwargs)
-
-
-# --- what users write ------------------------------------------------------------------------
+from vkchi.types.structs import ArgPackType, StructType
 
 
 def vector(n: int | None = None, dtype: Any = None) -> Tensor:
@@ -383,17 +84,13 @@ def _number(dtype: Any, who: str) -> Scalar:
     return t
 
 
-def struct(**members: Any) -> Any:
+def struct(**members: Any) -> StructType:
     """The type of structs with these members. Source: Taichi's `ti.types.struct`."""
-    from vkchi.types.structs import StructType
-
     return StructType(members)
 
 
-def argpack(**members: Any) -> Any:
+def argpack(**members: Any) -> ArgPackType:
     """The type of packs of kernel arguments with these members, by annotation."""
-    from vkchi.types.structs import ArgPackType
-
     return ArgPackType(members)
 
 

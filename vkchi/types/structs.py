@@ -17,7 +17,7 @@ from typing import Any
 
 from vkchi.errors import KernelValueError
 from vkchi.hooks import Hook
-from vkchi.types import Defaults, Following, Scalar, Tensor, Type, cook
+from vkchi.types.core import Defaults, Following, Scalar, Tensor, Type, cook
 
 METHODS_KEY = "__struct_methods"
 

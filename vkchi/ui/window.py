@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelRuntimeError, ToolError
 from vkchi.fields.storage import Storage
 from vkchi.gui import notebook
-from vkchi.runtime import logger
+from vkchi.logs import logger
 from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
 from vkchi.ui.canvas import Canvas

@@ -1,0 +1,115 @@
+"""What vectors and matrices that Python holds say of themselves: shape, norms, sums.
+
+Owns: the methods that ask for numbers and give numbers; how these are computed is `linear`'s to
+say. Must not know: how values are made, and what operators do (`matrix`).
+
+    >>> Vector([3.0, 4.0]).norm()
+    5.0
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vkchi.lang import linear
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Algebra:
+    """Numbers in one or two axes."""
+
+    __slots__ = ()
+
+    @property
+    def entries(self) -> NDArray[Any]:
+        """The numbers as a numpy array; writing to it changes the value."""
+        raise NotImplementedError
+
+    def wrap(self, result: object) -> Any:
+        """A numpy result as a Python number, Vector or Matrix."""
+        raise NotImplementedError
+
+    # --- shape -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix."""
+        return tuple(self.entries.shape)
+
+    @property
+    def n(self) -> int:
+        """Rows, or the length of a vector."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Columns; 1 for a vector."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    def ndim(self) -> int:
+        """1 for a vector, 2 for a matrix."""
+        return len(self.shape)
+
+    def get_shape(self) -> tuple[int, ...]:
+        """The same as `shape`."""
+        return self.shape
+
+    # --- norms and determinants ---------------------------------------------------------------
+
+    def norm(self, eps: float = 0) -> float:
+        """sqrt(sum of squares + eps)."""
+        return linear.norm(self, eps)
+
+    def norm_sqr(self) -> float:
+        """Sum of the squared components."""
+        return linear.norm_sqr(self)
+
+    def norm_inv(self, eps: float = 0) -> float:
+        """1 / norm(eps)."""
+        return linear.norm_inv(self, eps)
+
+    def trace(self) -> float:
+        """Sum of the diagonal."""
+        return linear.trace(self)
+
+    def determinant(self) -> float:
+        """Determinant of a square matrix up to 4 by 4."""
+        return linear.determinant(self)
+
+    # --- sums ----------------------------------------------------------------------------------
+
+    # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
+
+    def sum(self, axis: int | None = None, out: None = None) -> Any:
+        """Sum of all components."""
+        return self.wrap(self.entries.sum(axis))
+
+    def max(self, axis: int | None = None, out: None = None) -> Any:
+        """The largest component."""
+        return self.wrap(self.entries.max(axis))
+
+    def min(self, axis: int | None = None, out: None = None) -> Any:
+        """The smallest component."""
+        return self.wrap(self.entries.min(axis))
+
+    def any(self, axis: int | None = None, out: None = None) -> Any:
+        """Whether some component is not zero."""
+        return self.wrap(self.entries.any(axis))
+
+    def all(self, axis: int | None = None, out: None = None) -> Any:
+        """Whether no component is zero."""
+        return self.wrap(self.entries.all(axis))
+
+    # --- conversions -------------------------------------------------------------------------
+
+    def to_numpy(self) -> NDArray[Any]:
+        """A copy as a numpy array."""
+        return np.array(self.entries)
+
+    def to_list(self) -> list[Any]:
+        """A list of Python numbers, or of rows of them."""
+        return self.entries.tolist()

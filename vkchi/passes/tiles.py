@@ -1,0 +1,42 @@
+"""Serial loops cut into tiles: so many rounds that are done together, and the rest.
+
+Owns: how many tiles a range has, and where the rest begins. Must not know: what is done with them.
+
+    >>> cut(b, begin, end, 4)       # of 0..n: n / 4 tiles, and what begins at n / 4 * 4
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Value
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, scalar_named, scalar_of
+
+
+class Tiles(NamedTuple):
+    """How many whole tiles there are, and the first round behind them; None where there is none."""
+
+    number: Value
+    rest: Value | None
+
+
+def cut(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
+    """Append how a range of rounds is cut into tiles of two or more. Its length may be anything: it
+    is counted unsigned, which holds that of every range."""
+    t = scalar_of(begin.type)
+    first, last = constant_int(begin), constant_int(end)
+    if first is not None and last is not None:
+        number, left = divmod(max(last - first, 0), size)
+        rest = b.const(first + number * size, t) if left else None
+        return Tiles(b.const(number, t), rest)
+    u = scalar_named(f"u{t.bits}")
+    length = b.emit("select", b.emit("lt", begin, end), as_type(b, b.emit("sub", end, begin), u),
+                    b.const(0, u))  # fmt: skip
+    counted = as_type(b, b.emit("floordiv", length, b.const(size, u)), t)
+    return Tiles(counted, b.emit("add", begin, b.emit("mul", counted, b.const(size, t))))
+
+
+def as_type(b: Builder, v: Value, t: Scalar) -> Value:
+    """The bits of an integer as another one."""
+    return v if v.type is t else b.emit("bitcast", v, type=t)
