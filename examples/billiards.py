@@ -27,7 +27,7 @@ def rack() -> np.ndarray:
     return np.array(places, np.float32)
 
 
-class Billiards:
+class Billiards(learning.Problem):
     """Places and velocities by time step; `shot` is where the cue ball begins and how it goes."""
 
     def __init__(self, steps: int = 192) -> None:
@@ -80,15 +80,12 @@ class Billiards:
             self.advance(t)
         self.measure()
 
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.run()
+    def descend(self) -> None:
         slope = self.shot.grad.to_numpy()
         length = (
             self.loss[None] / (slope**2).sum()
         )  # as far as the loss would reach 0, were it linear
         self.shot.from_numpy(self.shot.to_numpy() - min(length, MOST / abs(slope).max()) * slope)
-        return self.loss[None]
 
     def step(self) -> None:
         self.t = (self.t + 3) % self.steps

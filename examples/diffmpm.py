@@ -27,11 +27,11 @@ VOLUME, RATE = (0.25 / SIDE) ** 2, 3.0
 TARGET = (0.75, 0.4)
 
 
-class Body:
+class Body(learning.Simulation):
     """The particles (x, v, affine velocity c, deformation f), the grid, the throw and its loss."""
 
     def __init__(self, steps: int = 120) -> None:
-        self.steps, self.t = steps, 0
+        self.steps = steps
         n, grad = SIDE * SIDE, {"needs_grad": True}
         self.x, self.v = (ti.Vector.field(2, ti.f32, n, **grad) for _ in range(2))
         self.c, self.f = (ti.Matrix.field(2, 2, ti.f32, n, **grad) for _ in range(2))
@@ -125,32 +125,15 @@ class Body:
 
         self.clear, self.move_grid = clear, move_grid
 
-    def run(self, steps: int) -> None:
-        """The flight, and how far from the target its middle ends."""
-        self.start()
-        for _ in range(steps):
-            self.advance()
-        self.measure()
-
-    def advance(self) -> None:
+    def advance(self, t: int) -> None:
         """A time step."""
         self.clear()
         self.scatter()
         self.move_grid()
         self.gather()
 
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.run(self.steps)
+    def descend(self) -> None:
         self.throw[None] = self.throw.to_numpy() - RATE * self.throw.grad.to_numpy()
-        return self.loss[None]
-
-    def step(self) -> None:
-        for _ in range(3):
-            if self.t == 0:
-                self.start()
-            self.advance()
-            self.t = (self.t + 1) % self.steps
 
     def draw(self, gui: ti.GUI) -> None:
         gui.circle(TARGET, 0x9FE0A8, 9)
@@ -161,17 +144,17 @@ def show_memory(body: Body, most: int) -> None:
     """The table, and that checkpoints change no gradient."""
     print(f"{'steps':>6} {'all saved':>22} {'with 1 MiB at most':>42}")
     body.throw[None] = [0.5, 0.5]
-    for steps in (most // 4, most // 2, most):
+    for body.steps in (most // 4, most // 2, most):
         found, cells = [], []
         for memory in (None, "1MiB"):
             begin = time.perf_counter()
             with ti.ad.Tape(body.loss, memory=memory) as tape:
-                body.run(steps)
+                body.run()
             found.append(body.throw.grad.to_numpy())
             seconds, report = time.perf_counter() - begin, tape.report
             size = f"{report.saved_bytes / 2**20:6.2f} MiB {seconds:6.2f} s"
             cells.append(size if memory is None else f"{size}, {report.repeated} calls again")
-        print(f"{steps:6d} {cells[0]:>22} {cells[1]:>42}")
+        print(f"{body.steps:6d} {cells[0]:>22} {cells[1]:>42}")
         if not np.allclose(found[0], found[1], rtol=1e-3):
             raise SystemExit(f"checkpoints changed the gradient: {found}")
 

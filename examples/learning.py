@@ -1,7 +1,7 @@
 """What the differentiable examples share: rounds of descent until a loss is reached, then a film.
 
-A problem is a simulation (`step()`, `draw(gui)`, see viewer.py) that also has `learn()`: one round,
-which gives its loss.
+A `Problem` says how its loss comes about (`run()`), and what steps down the gradient (`descent`); a
+`Simulation` is one in time steps. Both are shown as others are (`step()`, `draw(gui)`: viewer.py).
 
     learning.run(Billiards, "billiards", res=512, rounds=60, goal=1e-3)
 
@@ -15,6 +15,7 @@ import time
 import numpy as np
 import viewer
 
+import vkchi as ti
 from vkchi.progress import track
 
 
@@ -37,6 +38,41 @@ class Adam:
             field.from_numpy((field.to_numpy() - self.rate * way / size).astype(slope.dtype))
 
 
+class Problem:
+    """What learns: `run()` leads from what is learned to the field `loss`, `descent` back."""
+
+    def learn(self) -> float:
+        """A round; its loss."""
+        with ti.ad.Tape(self.loss):
+            self.run()
+        self.descend()
+        return self.loss[None]
+
+    def descend(self) -> None:
+        """A step down the gradient."""
+        self.descent.step()
+
+
+class Simulation(Problem):
+    """`start()`, `steps` times `advance(t)`, then `measure()`. What was learned is shown `at_once`
+    steps in a frame, over `shown` times as many steps: it may go on for longer than it learned."""
+
+    t, at_once, shown = 0, 3, 1
+
+    def run(self) -> None:
+        self.start()
+        for t in range(self.steps):
+            self.advance(t)
+        self.measure()
+
+    def step(self) -> None:
+        for _ in range(self.at_once):
+            if self.t == 0:
+                self.start()
+            self.advance(self.t)
+            self.t = (self.t + 1) % (self.shown * self.steps)
+
+
 def descend(problem, rounds: int, goal: float, title: str = "descending") -> list[float]:
     """Rounds until the loss is at most `goal`, at most so many; the losses."""
     losses = []
@@ -55,6 +91,9 @@ def run(make, title: str, res, rounds: int, goal: float, background: int = 0x0) 
         problem, begin = make(), time.perf_counter()
         losses = descend(problem, options.rounds, goal, title)
         seconds = time.perf_counter() - begin
+        if not losses:  # --rounds 0: it shows what it does untaught
+            problem.run()
+            return problem
         print(f"{title}: loss {losses[0]:.3g} -> {losses[-1]:.3g} in {len(losses)} rounds, "
               f"{seconds:.1f} s; wanted: {goal:g}")  # fmt: skip
         if losses[-1] > goal and options.rounds >= rounds:

@@ -26,12 +26,12 @@ WANTED = (0.68, 0.24)  # where the middle of the liquid is to be
 NODES = list(itertools.product(range(3), repeat=2))
 
 
-class Liquid:
+class Liquid(learning.Simulation):
     """The particles (x, v, affine velocity c, volume by first volume j); `push` [SPANS] is the
     acceleration of the tank, in units of MOST, before tanh."""
 
     def __init__(self, steps: int = 96, side: int = 24) -> None:
-        self.steps, self.t, n = steps, 0, side * side // 2
+        self.steps, n = steps, side * side // 2
         grad = {"needs_grad": True}
         self.x, self.v = (ti.Vector.field(2, ti.f32, n, **grad) for _ in range(2))
         self.c = ti.Matrix.field(2, 2, ti.f32, n, **grad)
@@ -136,22 +136,6 @@ class Liquid:
         self.scatter()
         self.move_grid(min(t * SPANS // self.steps, SPANS - 1))
         self.gather()
-
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.start()
-            for t in range(self.steps):
-                self.advance(t)
-            self.measure()
-        self.descent.step()
-        return self.loss[None]
-
-    def step(self) -> None:
-        for _ in range(3):
-            if self.t == 0:
-                self.start()
-            self.advance(self.t)
-            self.t = (self.t + 1) % self.steps
 
     def draw(self, gui: ti.GUI) -> None:
         wall = WALL * DX

@@ -33,7 +33,7 @@ def build_robot() -> tuple[np.ndarray, np.ndarray]:
     return places.astype(np.float32), np.array(pairs, np.int32)
 
 
-class Robot:
+class Robot(learning.Problem):
     """State by time step, x[t, i] and v[t, i], and the network; its weights are learned."""
 
     def __init__(self, steps: int = 300) -> None:
@@ -148,15 +148,12 @@ class Robot:
             self.advance(t)
         self.measure()
 
-    def learn(self) -> float:
-        """A round: a step of length RATE down the gradient of all weights together."""
-        with ti.ad.Tape(self.loss):
-            self.run()
+    def descend(self) -> None:
+        """A step of length RATE down the gradient of all weights together."""
         slopes = [w.grad.to_numpy() for w in self.weights]
         norm = np.sqrt(sum(float((g * g).sum()) for g in slopes)) + 1e-6
         for w, slope in zip(self.weights, slopes, strict=True):
             w.from_numpy(w.to_numpy() - RATE / norm * slope)
-        return self.loss[None]
 
     def step(self) -> None:
         if self.t == 0:

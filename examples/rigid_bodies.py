@@ -25,12 +25,14 @@ CORNERS = ((-1, -1), (-1, 1), (1, -1), (1, 1))
 HIPS = (-0.17, -0.06, 0.06, 0.17)
 
 
-class Robot:
+class Robot(learning.Simulation):
     """Places x, angles a, velocities v and w of the bodies; springs from point `ends[s, 0]` of body
     `bodies[s, 0]` to those of `bodies[s, 1]`, in the bodies' own axes."""
 
+    at_once, shown = 5, 4
+
     def __init__(self, steps: int = 200) -> None:
-        self.steps, self.t, n = steps, 0, 1 + len(HIPS)
+        self.steps, n = steps, 1 + len(HIPS)
         grad = {"needs_grad": True}
         self.x, self.v, self.push = (ti.Vector.field(2, ti.f32, n, **grad) for _ in range(3))
         self.a, self.w, self.twist = (ti.field(ti.f32, n, **grad) for _ in range(3))
@@ -151,22 +153,6 @@ class Robot:
         self.clear()
         self.pull(t)
         self.move()
-
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.start()
-            for t in range(self.steps):
-                self.advance(t)
-            self.measure()
-        self.descent.step()
-        return self.loss[None]
-
-    def step(self) -> None:
-        for _ in range(5):
-            if self.t == 0:
-                self.start()
-            self.advance(self.t)
-            self.t = (self.t + 1) % (4 * self.steps)
 
     def draw(self, gui: ti.GUI) -> None:
         viewer.fill_box(gui, (0, 0), (1, GROUND), 0x5B6770)

@@ -28,7 +28,7 @@ def smooth(shape: np.ndarray) -> np.ndarray:
     return found
 
 
-class Smoke:
+class Smoke(learning.Problem):
     """The flow v and the smoke, each with a copy to step to, on a torus; `wind` is looked for."""
 
     def __init__(self, n: int = 32, steps: int = 16, sweeps: int = 6) -> None:
@@ -131,14 +131,11 @@ class Smoke:
         self.carry_smoke()
         self.keep()
 
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.start()
-            for _ in range(self.steps):
-                self.advance()
-            self.compare()
-        self.descent.step()
-        return self.loss[None]
+    def run(self) -> None:
+        self.start()
+        for _ in range(self.steps):
+            self.advance()
+        self.compare()
 
     def step(self) -> None:
         if self.t % (2 * self.steps) == 0:

@@ -43,15 +43,17 @@ def body(dim: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
     return places[~is_free], muscle[~is_free].astype(np.int32)
 
 
-class Robot:
+class Robot(learning.Simulation):
     """The particles (x, v, affine velocity c, deformation f), and the grid; `weights` [muscles,
     phases] is what is learned. In `dim` dimensions; the second axis points up."""
+
+    at_once = shown = 4
 
     def __init__(
         self, dim: int = 2, cells: int = 24, steps: int = 120, spacing: float = 0.02
     ) -> None:
         places, muscles = body(dim, spacing)
-        self.dim, self.cells, self.steps, self.t, n = dim, cells, steps, 0, len(places)
+        self.dim, self.cells, self.steps, n = dim, cells, steps, len(places)
         self.dt, self.volume = 0.06 / cells, spacing**dim
         grad, grid = {"needs_grad": True}, (cells,) * dim
         self.x, self.v = (ti.Vector.field(dim, ti.f32, n, **grad) for _ in range(2))
@@ -167,22 +169,6 @@ class Robot:
         self.scatter(t)
         self.move_grid()
         self.gather()
-
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.start()
-            for t in range(self.steps):
-                self.advance(t)
-            self.measure()
-        self.descent.step()
-        return self.loss[None]
-
-    def step(self) -> None:
-        for _ in range(4):
-            if self.t == 0:
-                self.start()
-            self.advance(self.t)
-            self.t = (self.t + 1) % (4 * self.steps)  # it walks on for longer than it learned
 
     def draw(self, gui: ti.GUI) -> None:
         at, muscles = self.x.to_numpy(), self.muscles.to_numpy()

@@ -27,7 +27,7 @@ def cloud(n: int) -> np.ndarray:
     return (1.5 * ring + 4.0 * ball).astype(np.float32)
 
 
-class Volume:
+class Volume(learning.Problem):
     """`density` is looked for; `photographs` are of the cloud, [VIEWS, n, n]."""
 
     def __init__(self, n: int = 24) -> None:
@@ -88,13 +88,13 @@ class Volume:
 
         self.render, self.compare, self.clip = render, compare, clip
 
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.render(0.0)
-            self.compare()
-        self.descent.step()
+    def run(self) -> None:
+        self.render(0.0)
+        self.compare()
+
+    def descend(self) -> None:
+        super().descend()
         self.clip()
-        return self.loss[None]
 
     def step(self) -> None:
         self.angle += 0.05

@@ -18,7 +18,7 @@ import vkchi as ti
 STIFFNESS, FADE, DEPTH = 0.2, 0.995, 30.0
 
 
-class Pool:
+class Pool(learning.Problem):
     """Heights [steps, n, n]; `start` is what is looked for, `wanted` the picture."""
 
     def __init__(self, n: int = 48, steps: int = 24) -> None:
@@ -88,13 +88,7 @@ class Pool:
         for t in range(2, self.steps):
             self.advance(t)
         self.look(self.steps - 1)
-
-    def learn(self) -> float:
-        with ti.ad.Tape(self.loss):
-            self.run()
-            self.compare()
-        self.descent.step()
-        return self.loss[None]
+        self.compare()
 
     def step(self) -> None:
         self.look(self.t)

@@ -20,7 +20,7 @@ DT, DX, SPEED, DAMPING, RATE, INERTIA = 3e-4, 1 / 128, 10.0, 0.08, 0.06, 0.8
 EVERY = 8  # steps from one picture to the next
 
 
-class Membrane:
+class Membrane(learning.Problem):
     """Heights p[t, i, j]; `start` is what is looked for, `target` holds the pictures."""
 
     def __init__(self, size: int = 64, steps: int = 64) -> None:
@@ -57,36 +57,39 @@ class Membrane:
                 loss[None] += (p[t, i, j] - target[t, i, j]) ** 2
 
         @ti.kernel
-        def descend(rate: ti.f32, inertia: ti.f32):
+        def roll(rate: ti.f32, inertia: ti.f32):
             for i, j in start:
                 momentum[i, j] = inertia * momentum[i, j] + start.grad[i, j]
                 start[i, j] -= rate * momentum[i, j]
 
-        self.begin, self.advance, self.compare, self.descend = begin, advance, compare, descend
+        self.begin, self.advance, self.compare, self.roll = begin, advance, compare, roll
         self.photograph(bump(n))
 
     def photograph(self, truth: np.ndarray) -> None:
         """Take the pictures, of a membrane that began like this; then it is flat."""
         self.truth = truth
         self.start.from_numpy(truth)
-        self.run()
+        self.swing()
         self.target.from_numpy(self.p.to_numpy())
         self.start.fill(0)
 
-    def run(self) -> None:
+    def swing(self) -> None:
         """All time steps."""
         self.begin()
         for t in range(2, self.steps):
             self.advance(t)
 
+    def run(self) -> None:
+        self.swing()
+        self.compare()
+
     def learn(self) -> float:
         """A round; the loss relative to that of a membrane that stays flat."""
-        with ti.ad.Tape(self.loss):
-            self.run()
-            self.compare()
-        self.descend(RATE, INERTIA)
         pictures = self.target.to_numpy()[EVERY::EVERY].astype(np.float64)
-        return self.loss[None] / (pictures**2).sum()
+        return super().learn() / (pictures**2).sum()
+
+    def descend(self) -> None:
+        self.roll(RATE, INERTIA)
 
     def error(self) -> float:
         """By how much the shape that was found differs from the truth, relative to its size."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.types import Array, AxisTerm, Layout, Tensor, f32, i32, i64, row_major, u1, u32
+from vkchi.types import Affine, Array, AxisTerm, Tensor, f32, i32, i64, row_major, u1, u32
 
 I32_MAX = 2**31 - 1
 ARRAYS = {
@@ -24,7 +24,7 @@ ARRAYS = {
     "s": Array.of(f32, 1, (5,), row_major((5,), 1)),
     "w": Array.of(f32, 2, (3, 4), row_major((3, 4), 1)),
     "o": Array.of(
-        f32, 1, (6,), Layout((( AxisTerm(1, 0, 1),),), (0,), 6, (-2,))
+        f32, 1, (6,), Affine((( AxisTerm(1, 0, 1),),), (0,), 6, (-2,))
     ),
 }  # fmt: skip
 CONSTANTS = (-2, -1, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 8, 16, I32_MAX, -I32_MAX - 1, 65536)

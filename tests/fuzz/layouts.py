@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 
-from vkchi.types import AxisTerm, Layout
+from vkchi.types import Affine, AxisTerm
 
 
-def tree_layouts(size: int, extents: tuple[int, ...]) -> list[Layout]:
+def tree_layouts(size: int, extents: tuple[int, ...]) -> list[Affine]:
     """Layouts of elements of `size` scalars: axes backwards, and in blocks of two along each axis;
     both also with room behind each element, as for other fields of a cell."""
     parts = tuple(range(size))
     found = []
     for step in (size, size + 2):
-        found.append(Layout(backwards(step, extents), parts, step * math.prod(extents)))
+        found.append(Affine(backwards(step, extents), parts, step * math.prod(extents)))
         cells = math.prod(n + n % 2 for n in extents)
-        found.append(Layout(blocks(step, extents), parts, step * cells))
+        found.append(Affine(blocks(step, extents), parts, step * cells))
     return found
 
 

@@ -30,6 +30,7 @@ from vkchi.ir.ops import TABLE
 from vkchi.ir.sig import Signature, SignatureError
 from vkchi.types import (
     SCALARS,
+    Affine,
     Array,
     AxisTerm,
     Layout,
@@ -441,7 +442,7 @@ class Generator:
         near = row_major(extents, size)
         axes = tuple((AxisTerm(1, 0, axis[0].stride // size),) for axis in near.axes)
         apart = near.size // size
-        far = Layout(axes, tuple(k * apart for k in range(size)), near.size)
+        far = Affine(axes, tuple(k * apart for k in range(size)), near.size)
         moved = far._replace(origin=tuple(self.rng.randint(-3, 3) for _ in extents))
         return self.rng.choice((None, near, far, moved, *tree_layouts(size, extents)))
 

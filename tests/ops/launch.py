@@ -6,7 +6,6 @@ launch_program(device, program, temps, case.args())
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,15 +60,8 @@ def store_truths_as_words(fn: Func, caps: Caps) -> None:
 
 def offsets_of(layout: Layout, shape: tuple[int, ...]) -> Any:
     """Where each component of each element lies, as an array of `shape` and one axis more."""
-    out = np.zeros((*shape, len(layout.components)), np.int64)
-    for index in itertools.product(*map(range, shape)):
-        total = 0
-        for axis, k in zip(layout.axes, index):
-            for divisor, modulus, stride in axis:
-                digit = k // divisor
-                total += (digit % modulus if modulus else digit) * stride
-        out[index] = [total + c for c in layout.components]
-    return out
+    first = np.zeros(shape, np.int64) + layout.offset(np.indices(shape))
+    return first[..., None] + np.array(layout.components)
 
 
 class Memory:

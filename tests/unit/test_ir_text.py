@@ -20,9 +20,9 @@ from vkchi.ir.literal import (
 from vkchi.ir.text import parse, parse_func, print_func, print_op
 from vkchi.types import (
     SCALARS,
+    Affine,
     Array,
     AxisTerm,
-    Layout,
     Ptr,
     Scalar,
     Tensor,
@@ -48,8 +48,8 @@ TYPES = [
     Array.of(u1, 1, None, None, "global", u32),
     Array.of(Tensor.of(f16, (2,)), 2, (4, 5), row_major((4, 5), 2)),
     Array.of(i8, 1, (64,), None, "shared"),
-    Array.of(i8, 1, (1,), Layout(((),), (0,), 1, (-3,))),
-    Array.of(f32, 1, (8,), Layout(((AxisTerm(4, 0, 8), AxisTerm(1, 4, 1)),), (2,), 24, (5,))),
+    Array.of(i8, 1, (1,), Affine(((),), (0,), 1, (-3,))),
+    Array.of(f32, 1, (8,), Affine(((AxisTerm(4, 0, 8), AxisTerm(1, 4, 1)),), (2,), 24, (5,))),
     Ptr.of(f64, "global"),
     Ptr.of(Tensor.of(u8, (4, 4)), "local"),
 ]

@@ -14,7 +14,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Result, walk
 from vkchi.ir.ops import TABLE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify, verify_program
-from vkchi.types import Array, Layout, f32, i32, u1
+from vkchi.types import Affine, Array, f32, i32, u1
 
 
 def func_of(*ops: Op, params: tuple[Param, ...] = ()) -> Func:
@@ -97,7 +97,7 @@ def test_duplicate_and_odd_parameters() -> None:
     refused(func_of(params=(Param(i32, "a"), Param(f32, "a"))), 17, "'a'")
     refused(func_of(params=(Param(Array.of(f32, 1, (-1,)), "a"),)), 19)
     refused(func_of(params=(Param(Array.of(f32, 2, (1,)), "a"),)), 19)
-    layout = Layout(((),), (0,), 1, (1, 2))
+    layout = Affine(((),), (0,), 1, (1, 2))
     refused(func_of(params=(Param(Array.of(f32, 1, (1,), layout), "a"),)), 19)
 
 

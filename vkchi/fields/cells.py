@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import Buffer
 from vkchi.tuples import NamedTuple
-from vkchi.types import AxisTerm, Layout
+from vkchi.types import Affine, AxisTerm
 
 if TYPE_CHECKING:
     from vkchi.fields.snode import SNode, Tree
@@ -37,7 +37,7 @@ class Seat(NamedTuple):
 
     node: SNode
     start_bytes: int
-    layout: Layout
+    layout: Affine
 
 
 class Window(Buffer):
@@ -144,7 +144,7 @@ def _seat(
         _seat(child, start + child.offset_bytes, digits, size, seats)
 
 
-def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int) -> Layout:
+def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int) -> Affine:
     """The layout of a place, in its scalars, whose indices have these digits by axis; `size_bytes`
     is that of the whole tree."""
     assert node.content is not None
@@ -155,7 +155,7 @@ def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int
     last = components[-1]
     for axis_digits in digits.values():
         last += sum((d.cells - 1) * d.stride_bytes for d in axis_digits) // scalar_bytes
-    return Layout(axes, components, last + 1, node.origin)
+    return Affine(axes, components, last + 1, node.origin)
 
 
 def join_digits(digits: tuple[Digit, ...]) -> list[Digit]:

@@ -42,7 +42,7 @@ from vkchi.types import (
     u32,
 )
 from vkchi.types.integers import range_of
-from vkchi.types.layout import digits_of, ends_of
+from vkchi.types.layout import Digit, ends_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -176,7 +176,10 @@ class Elements:
             )
         self.shape, self.layout = shape, layout
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
-        self.digits, self.steps = digits_of(shape, layout)
+        axes = layout.digits(shape)
+        self.steps = None if axes is None else tuple([d.stride for axis in axes for d in axis])
+        self._axes = axes or tuple([(Digit(extent, 0, 1),) for extent in shape])
+        self.digits = tuple([digit.count for axis in self._axes for digit in axis])
         self._is_direct = self.digits == shape and not any(layout.origin)
         self._ends = ends_of(shape, layout)
 
@@ -210,17 +213,24 @@ class Elements:
         return view.cast("B").cast(code, shape)  # type: ignore[call-overload,no-any-return]
 
     def _map(self) -> np.ndarray[Any, Any] | None:
-        """A numpy view of shape `digits + element shape`, if the host can reach the memory."""
-        if self.buffer.view is None:
+        """A numpy view of shape `digits + element shape`, if the host can reach the memory, and the
+        elements lie in steps there."""
+        if self.buffer.view is None or self.steps is None:
             return None
         flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
         if self.dtype is u1 and self.stored is u8:
             flat = flat.view(np.bool_)
-        return self._logical(flat)
+        return self._strided(flat)
 
-    def _logical(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    @property
+    def is_reached(self) -> bool:
+        """Whether the host reaches the memory."""
+        return self.buffer.view is not None
+
+    def _strided(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The scalars as they lie in memory as an array of shape `digits + element shape`: in the
         order of its indices, its elements are in the order of the logical ones."""
+        assert self.steps is not None
         inner, steps = shape_of(self.elem), list(self.steps)
         if inner:
             width = self.layout.components[1] if self.components > 1 else 1
@@ -229,6 +239,23 @@ class Elements:
         return np.lib.stride_tricks.as_strided(
             flat, self.digits + inner, [step * item for step in steps]
         )
+
+    def _places(self) -> np.ndarray[Any, Any]:
+        """Where each scalar lies, by index and component, of elements that do not lie in steps."""
+        first = np.zeros(self.shape, np.int64) + self.layout.offset(np.indices(self.shape))
+        places = first[..., None] + np.array(self.layout.components)
+        return places.reshape(self._digit_shape())
+
+    def _gather(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The scalars as they lie in memory, as `_strided` has them; perhaps a copy."""
+        return flat[self._places()] if self.steps is None else self._strided(flat)
+
+    def _scatter(self, flat: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Put scalars to where they lie in memory."""
+        if self.steps is None:
+            flat[self._places()] = values
+        else:
+            self._strided(flat)[...] = values
 
     def _digit_shape(self) -> tuple[int, ...]:
         return self.digits + shape_of(self.elem)
@@ -247,7 +274,7 @@ class Elements:
     def row_numbers(self) -> int | None:
         """How many numbers of memory an index of the first axis has to itself; None if others lie
         among them."""
-        if not (self.is_own and self._is_direct and self.shape):
+        if not (self.is_own and self._is_direct and self.shape and self.steps):
             return None
         step = self.steps[0]
         return (
@@ -299,10 +326,8 @@ class Elements:
     def _split(self, index: tuple[int, ...]) -> tuple[int, ...]:
         """The digits of an index."""
         found = []
-        for k, (first, _), terms in zip(index, self._ends, self.layout.axes, strict=True):
-            for divisor, modulus, _ in terms:
-                digit = (k - first) // divisor
-                found.append(digit % modulus if modulus else digit)
+        for k, (first, _), digits in zip(index, self._ends, self._axes, strict=True):
+            found += [(k - first) // digit.divisor % digit.count for digit in digits]
         return tuple(found)
 
     def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:
@@ -310,8 +335,8 @@ class Elements:
         if self._is_direct:
             return Access(kind, index)
         digits, found = iter(index), []
-        for (first, _), terms in zip(self._ends, self.layout.axes, strict=True):
-            found.append(first + sum(next(digits) * divisor for divisor, _, _ in terms))
+        for (first, _), axis in zip(self._ends, self._axes, strict=True):
+            found.append(first + sum(next(digits) * digit.divisor for digit in axis))
         return Access(kind, (*found, *digits))
 
     def __getitem__(self, key: Any) -> Any:
@@ -420,7 +445,10 @@ class Elements:
 
     def _offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""
-        offset = sum(step * digit for step, digit in zip(self.steps, index, strict=False))
+        if self.steps is None:
+            offset = int(self.layout.offset(index[: len(self.digits)]))
+        else:
+            offset = sum(step * digit for step, digit in zip(self.steps, index, strict=False))
         rest = index[len(self.digits) :]
         if rest:
             place = int(np.ravel_multi_index(rest, shape_of(self.elem)))

@@ -18,7 +18,7 @@ from vkchi.fields.snode import Content, Parent, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import Runtime
-from vkchi.types import Array, Layout, Scalar, Tensor, cook, shape_of
+from vkchi.types import Array, Scalar, Tensor, cook, shape_of
 from vkchi.types.attributes import Attributes, alignment_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LATER = frozenset(
     (
         "shape", "layout", "size_bytes", "digits", "steps", "buffer", "is_own", "host", "_ends",
-        "_numbers", "_rank", "_length",
+        "_axes", "_numbers", "_rank", "_length",
     )
 )  # fmt: skip
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
@@ -245,8 +245,7 @@ class ComponentField(ScalarField):
         from vkchi.fields.cells import Window
 
         start = whole.layout.components[k]
-        layout = whole.layout
-        self.arrange(whole.shape, Layout(layout.axes, (0,), layout.size - start, layout.origin))
+        self.arrange(whole.shape, whole.layout.component(k))
         part = Window(whole.buffer, start * self.stored.size_bytes, self.size_bytes)
         self.attach(part, is_own=False)
 

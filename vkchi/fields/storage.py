@@ -145,7 +145,7 @@ class Storage(Elements):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device of the memory. Raises BufferError where it has none."""
-        return dlpack.HOST if self.host is not None else dlpack.cuda_device(self.runtime)
+        return dlpack.HOST if self.is_reached else dlpack.cuda_device(self.runtime)
 
     def __dlpack__(
         self,
@@ -164,7 +164,7 @@ class Storage(Elements):
         Source: the array API's `__dlpack__`.
         """
         self.check_alive()
-        is_cudas = self.host is None and not copy and dlpack.is_cuda(self.runtime, dl_device)
+        is_cudas = not (self.is_reached or copy) and dlpack.is_cuda(self.runtime, dl_device)
         if not is_cudas:
             dlpack.check_device(dl_device)
         self.tell(Access("read"))
@@ -172,8 +172,8 @@ class Storage(Elements):
             return self._cuda_capsule(stream, max_version)
         self.ready()
         shared = None if copy else self._in_place()
-        if shared is None and (copy is False or (self.host is None and dl_device is None)):
-            if self.host is None:
+        if shared is None and (copy is False or not (self.is_reached or dl_device is not None)):
+            if not self.is_reached:
                 dlpack.cuda_device(self.runtime)  # raises with the reason, where there is one
             raise BufferError(NOT_IN_STEPS)
         if shared is not None:
@@ -186,9 +186,11 @@ class Storage(Elements):
 
     def _cuda_capsule(self, stream: int | None, max_version: tuple[int, int] | None) -> object:
         """The capsule for CUDA, of the memory itself. Raises BufferError where there is none."""
+        if self.steps is None:
+            raise BufferError(NOT_IN_STEPS)
         raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # no page is touched
         flat = raw.view(np.bool_) if self.dtype is u1 and self.stored is u8 else raw
-        seen = self._logical(flat)
+        seen = self._strided(flat)
         view = seen.reshape(self.shape + shape_of(self.elem))
         if flat.dtype != self.dtype.dtype or (view.size and not np.may_share_memory(view, seen)):
             raise BufferError(NOT_IN_STEPS)
@@ -235,7 +237,7 @@ class Storage(Elements):
         values = self.host
         if values is None:
             raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
-            values = self._logical(raw)
+            values = self._gather(raw)
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Numbers) -> None:
@@ -266,7 +268,7 @@ class Storage(Elements):
         raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
         if not self.is_own:  # what lies between goes back as it was
             raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
-        self._logical(raw)[...] = values
+        self._scatter(raw, values)
         self.buffer.write(0, raw)
 
     def fill(self, value: Numbers) -> None:

@@ -18,14 +18,15 @@ from math import prod
 from typing import Any
 
 from vkchi.ir.core import bits_of, value_of
-from vkchi.types import SCALARS, Array, AxisTerm, Layout, Ptr, Scalar, Tensor, Type, scalar_named
+from vkchi.types import SCALARS, Array, Layout, Ptr, Scalar, Tensor, Type, scalar_named
+from vkchi.types.layout import KINDS
 from vkchi.types.lazy_numpy import np
 
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
 TYPE = re.compile(
     rf"array<(?P<elem>{_NUMBER})\[(?P<dims>[?\d,]*)\](?: as (?P<stored>\w+))?"
     r"(?: (?P<space>\w+))?"
-    r"(?: @\((?P<layout>[^)]*)\))?>"
+    r"(?: @(?P<kind>\w*)\((?P<layout>[^)]*)\))?>"
     rf"|ptr<(?P<to>{_NUMBER}) (?P<where>\w+)>|(?P<number>{_NUMBER})"
 )
 LITERAL = re.compile(r"[-+.\w]+")
@@ -103,7 +104,7 @@ def type_named(text: str) -> Type:
         raise ValueError(f"`[{dims}]`: extents are all known or all `?`")
     shape = None if dynamic else tuple(int(d) for d in dims.split(",") if d)
     ndim = len(dims) if shape is None else len(shape)
-    layout = None if found["layout"] is None else _layout(found["layout"], ndim)
+    layout = None if found["layout"] is None else _layout(found["kind"], found["layout"], ndim)
     stored = scalar_named(found["stored"]) if found["stored"] in SCALARS else None
     space = found["space"] or "global"
     return Array.of(_number(found["elem"]), ndim, shape, layout, space, stored)
@@ -119,24 +120,11 @@ def _number(text: str) -> Scalar | Tensor:
     return Tensor.of(SCALARS[name], shape) if shape else SCALARS[name]
 
 
-def _layout(text: str, ndim: int) -> Layout:
-    """The inverse of `types.layout_text`, which has no way to say how many axes without terms."""
+def _layout(kind: str, text: str, ndim: int) -> Layout:
     try:
-        axes_text, components, size, origin = text.split(";")
-        axes = tuple(
-            tuple(_axis_term(term) for term in axis.split("+") if term)
-            for axis in (axes_text.split("|") if ndim else ())
-        )
-        where = tuple(int(k) for k in origin.split(":") if k)
-        return Layout(axes, tuple(int(k) for k in components.split(",")), int(size), where)
-    except ValueError:
-        raise ValueError(f"`@({text})` is not a layout") from None
-
-
-def _axis_term(text: str) -> AxisTerm:
-    divisor, _, rest = text.partition("%")
-    modulus, _, stride = rest.partition("*")
-    return AxisTerm(int(divisor), int(modulus), int(stride))
+        return KINDS[kind](text, ndim)
+    except (KeyError, ValueError):
+        raise ValueError(f"`@{kind}({text})` is not a layout") from None
 
 
 # --- names and attributes --------------------------------------------------------------------

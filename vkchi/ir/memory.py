@@ -160,12 +160,7 @@ def scalars_of(t: Array, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     inner = shape_of(t.elem)
     table = {}
     for index in np.ndindex(shape[: t.ndim]):
-        digits = (
-            ((k // divisor) % modulus if modulus else k // divisor) * stride
-            for k, terms in zip(index, t.layout.axes)
-            for divisor, modulus, stride in terms
-        )
-        first = sum(digits)
+        first = t.layout.offset(index)
         for component, at in zip(t.layout.components, np.ndindex(inner), strict=True):
             table[first + component] = (*index, *at)
     return table

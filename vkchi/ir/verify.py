@@ -33,7 +33,7 @@ Func parameters
 17. Their names are not empty, and unique.
 18. They are numbers, tensors, or arrays in global memory.
 19. Array types are consistent: as many extents as axes, none negative; a layout only with a static
-    shape, with one list of terms per axis, one offset per component and an origin of 0 or ndim
+    shape, of as many axes, with one offset per component and an origin of 0 or ndim
     numbers. Shared arrays have a static shape.
 Programs
 20. Funcs have different names; a parameter name has one type in the whole Program.
@@ -426,7 +426,7 @@ def _array_problem(t: Array) -> str:
         return f"has a shape that does not fit {t.ndim} axes"
     if t.layout is None:
         return ""
-    if len(t.layout.axes) != t.ndim or len(t.layout.origin) not in (0, t.ndim):
+    if t.layout.rank != t.ndim or len(t.layout.origin) not in (0, t.ndim):
         return f"has a layout of other than {t.ndim} axes"
     if len(t.layout.components) != t.scalars_per_element:
         return "has a layout of another element type"

@@ -90,27 +90,28 @@ def orders_of(op: Op, axes: Sequence[Axis]) -> Iterator[Order]:
 def order_in(
     t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[Axis]
 ) -> Iterator[Order]:
-    """The order of an array's elements, where its axes go with these of the loop; none where the
-    loop does not begin and end where the array's blocks do."""
+    """The order of an array's elements, where its axes go with these of the loop; none where they
+    lie in no order of digits, or the loop does not begin and end where the array's blocks do."""
     assert isinstance(t, Array)
     if t.layout is None or t.shape is None or len(found) != len(axes):
         if len(found) == len(axes):
             yield tuple([(k, 0, 1) for k in found if k is not None])
         return
-    origin = t.layout.origin or (0,) * t.ndim
+    origin, layout = t.layout.origin or (0,) * t.ndim, t.layout.digits(t.shape)
+    if layout is None:
+        return
     digits: list[tuple[int, tuple[int, int, int]]] = []
-    for axis, terms in enumerate(t.layout.axes):
+    for axis, parts in enumerate(layout):
         k = found[axis]
         assert k is not None
-        if len(terms) == 1:
-            digits.append((terms[0].stride, (k, 0, 1)))
+        if len(parts) == 1:
+            digits.append((parts[0].stride, (k, 0, 1)))
             continue
         begin, end = constant_int(axes[k].begin), constant_int(axes[k].end)
         extent = t.shape[axis]
-        values = [term.modulus or -(-extent // term.divisor) for term in terms]
         if begin is None or end is None or begin + offsets[axis] != origin[axis]:
             return
-        if end - begin != extent or math.prod(values) != extent:
+        if end - begin != extent or math.prod(part.count for part in parts) != extent:
             return
-        digits += [(s.stride, (k, n, s.divisor)) for s, n in zip(terms, values, strict=True)]
+        digits += [(part.stride, (k, part.count, part.divisor)) for part in parts]
     yield tuple([digit for _, digit in sorted(digits, key=lambda pair: -pair[0])])

@@ -207,9 +207,9 @@ def is_dense(t: Array) -> bool:
     """Whether elements of 32-bit numbers that follow each other along the last axis lie so."""
     if t.stored.bits != 32:
         return False
-    if t.layout is None:
+    if t.layout is None or t.shape is None:
         return True
-    return step_of_last(t.layout) == t.scalars_per_element
+    return step_of_last(t.shape, t.layout) == t.scalars_per_element
 
 
 def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:

@@ -1,8 +1,9 @@
 """How indices become accesses: layouts, which write IR.
 
-`Access` is the protocol, `access_of` chooses by an array's type. Today all arrays are `Affine`:
-digits of indices times strides. What else there may be (bit-packed numbers, cells behind pointers,
-bitmasks) is sketched in docs/design.md, and needs a class here and a row in `access_of`.
+`Access` is the protocol, `access_of` chooses by an array's type. Today all elements are `Scalars`,
+at the place that the layout's arithmetic gives (`types.layout`), whatever that is. What else there
+may be (bit-packed numbers, cells behind pointers, bitmasks) is sketched in docs/design.md, and
+needs a class here and a row in ACCESSES.
 
 An access with an index that may be outside goes to a spare element behind the array where the
 element's offset is not below the limit, as unsigned numbers: negative indices are outside too.
@@ -25,12 +26,11 @@ from typing import Protocol
 
 from vkchi.ir.core import Op, Value, attributes_of, is_wide
 from vkchi.ir.ops import ATOMICS
-from vkchi.passes.offsets import NOTHING, Offset, Writer
+from vkchi.passes.offsets import NOTHING, Offset, Sum, Writer, offset_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     WIDE_FROM,
     Array,
-    AxisTerm,
     Layout,
     Ptr,
     Scalar,
@@ -43,6 +43,7 @@ from vkchi.types import (
     u32,
     u64,
 )  # fmt: skip
+from vkchi.types.layout import step_of_last
 
 
 class Place(NamedTuple):
@@ -93,7 +94,7 @@ class Root(NamedTuple):
 
 def access_of(t: Array) -> Access:
     """How the elements of such an array are accessed."""
-    return AFFINE
+    return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
 
 
 # --- places --------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def whole_of(w: Writer, parts: list[Value], t: Scalar | Tensor) -> Value:
     return w.op("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
 
 
-# --- affine layouts ------------------------------------------------------------------------------
+# --- plain scalars -------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -208,13 +209,10 @@ def has_spare(t: Array) -> bool:
     array fills its memory from the first scalar to the last, nothing else is there
     (`fields.cells`: in company, cells are larger than one of their fields)."""
     layout, step = layout_of(t), t.scalars_per_element
-    if t.shape is None or layout.components != tuple(range(step)):
+    axes = None if t.shape is None else layout.digits(t.shape)
+    if axes is None or layout.components != tuple(range(step)):
         return False
-    digits = [
-        (term.stride, term.modulus or -(-extent // term.divisor))
-        for extent, terms in zip(t.shape, layout.axes, strict=True)
-        for term in terms
-    ]
+    digits = [(digit.stride, digit.count) for digits in axes for digit in digits]
     for stride, count in sorted(digits):
         if count > 1 and stride != step:
             return False
@@ -222,8 +220,9 @@ def has_spare(t: Array) -> bool:
     return all(stride <= step for stride, _ in digits)
 
 
-class Affine:
-    """Digits of the indices times strides; row-major where the shape is known at launch only."""
+class Scalars:
+    """Elements whose scalars stand in memory as they are, where the array's layout puts them;
+    row-major where the shape is known at launch only."""
 
     def locate(
         self, w: Writer, root: Root, indices: Sequence[Value], *, inside: bool
@@ -289,7 +288,9 @@ class Affine:
         return word, w.op("word_shift", at, type=u32)
 
 
-AFFINE = Affine()
+SCALARS = Scalars()
+# Layouts whose elements are no plain scalars in memory, by their classes.
+ACCESSES: dict[type[Layout], Access] = {}
 
 
 def _load(at: Value, w: Writer) -> Op:
@@ -326,13 +327,9 @@ def _chunks(place: Place) -> list[tuple[int, Scalar | Tensor]]:
 def _static_offset(
     w: Writer, layout: Layout, indices: Sequence[Value], t: Scalar
 ) -> Offset:  # fmt: skip
-    """Where the layout puts the element: sums of digits of the indices."""
-    total = NOTHING
-    for axis, v in enumerate(indices):
-        index = _axis_index(w, layout, axis, v, t)
-        for term in layout.axes[axis]:
-            total = w.plus(total, _digit(w, index, term, t), t)
-    return total
+    """Where the layout puts the element."""
+    counted = [_axis_index(w, layout, axis, v, t) for axis, v in enumerate(indices)]
+    return offset_of(layout.offset([Sum(w, index, t) for index in counted]))
 
 
 def _axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
@@ -351,26 +348,11 @@ def _axis_index(w: Writer, layout: Layout, axis: int, v: Value, t: Scalar) -> Of
     return Offset(w.op("cast", kept, type=t), 0)
 
 
-def _digit(w: Writer, index: Offset, term: AxisTerm, t: Scalar) -> Offset:
-    divisor, modulus, stride = term
-    if index.value is None:
-        digit = index.constant // divisor
-        return Offset(None, (digit % modulus if modulus else digit) * stride)
-    if divisor == 1 and not modulus:
-        return w.times(index, stride, t)
-    value = w.whole(index, t)
-    if divisor != 1:
-        value = w.op("floordiv", value, w.number(divisor, t), type=t)
-    if modulus:
-        value = w.op("mod", value, w.number(modulus, t), type=t)
-    return w.times(Offset(value, 0), stride, t)
-
-
 def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) -> Offset:
     """The offset of an element, or of the spare one behind the array. Of a single axis, the index
     itself is judged: its multiples may wrap."""
     layout = layout_of(t)
-    if t.ndim == 1 and t.shape is not None and len(layout.axes[0]) == 1:
+    if t.ndim == 1 and t.shape is not None and step_of_last(t.shape, layout) is not None:
         index, limit = _axis_index(w, layout, 0, indices[0], width), t.shape[0]
         step = t.scalars_per_element
     else:

@@ -5,13 +5,15 @@ it: components, constant indices and neighbours (`x[i, j + 1]` beside `x[i, j]`)
 Arithmetic wraps at the offset's width, u32 or u64, so a constant may be taken out of a sum; what is
 negative is large.
 
-Owns: `Offset`, `Writer`. Must not know: arrays, places.
+Owns: `Offset`, `Writer`, `Sum`. Must not know: arrays, places.
 
     >>> w.whole(Offset(v, 3), u32)      # add %v, 3
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from vkchi.analysis.sums import split_offset
@@ -92,3 +94,57 @@ class Writer(ScopedRebuilder):
         if not a.constant:
             return a.value
         return self.op("add", a.value, self.number(a.constant, t), type=t)
+
+
+class Sum:
+    """An offset that is reckoned with as numbers are: what a layout's arithmetic gets for an index,
+    so that it appends ops. The other operand is a whole number, or such a one. Differences wrap."""
+
+    __slots__ = ("offset", "type", "w")
+
+    def __init__(self, w: Writer, offset: Offset, t: Scalar) -> None:
+        self.w, self.offset, self.type = w, offset, t
+
+    def new(self, offset: Offset) -> Sum:
+        """Another one of the same kind."""
+        return Sum(self.w, offset, self.type)
+
+    def __add__(self, other: Sum | int) -> Sum:
+        return self.new(self.w.plus(self.offset, offset_of(other), self.type))
+
+    def __radd__(self, other: int) -> Sum:
+        return self.new(self.w.plus(Offset(None, other), self.offset, self.type))
+
+    def __sub__(self, other: Sum | int) -> Sum:
+        return self + other * -1
+
+    def __rsub__(self, other: int) -> Sum:
+        return other + self * -1
+
+    def __mul__(self, other: Sum | int) -> Sum:
+        if isinstance(other, int):
+            return self.new(self.w.times(self.offset, other, self.type))
+        return self._apply("mul", operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Sum | int) -> Sum:
+        return self._apply("floordiv", operator.floordiv, other)
+
+    def __mod__(self, other: Sum | int) -> Sum:
+        return self._apply("mod", operator.mod, other)
+
+    def __xor__(self, other: Sum | int) -> Sum:
+        return self._apply("xor", operator.xor, other)
+
+    def _apply(self, kind: str, f: Callable[[int, int], int], other: Sum | int) -> Sum:
+        a, b = self.offset, offset_of(other)
+        if a.value is None and b.value is None:
+            return self.new(Offset(None, f(a.constant, b.constant)))
+        args = [self.w.whole(x, self.type) for x in (a, b)]
+        return self.new(Offset(self.w.op(kind, *args, type=self.type), 0))
+
+
+def offset_of(x: Sum | int) -> Offset:
+    """A sum or a whole number as an offset."""
+    return x.offset if isinstance(x, Sum) else Offset(None, x)

@@ -17,7 +17,7 @@ from typing import Any
 
 from vkchi.hooks import Hook
 from vkchi.interrupts.weak import WeakTable
-from vkchi.types.layout import Layout, layout_text, row_major
+from vkchi.types.layout import Layout, row_major
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 
@@ -202,7 +202,7 @@ class Array(Type):
             t.elem, t.ndim, t.shape, t.layout, t.space = elem, ndim, shape, layout, space
             t.stored = stored
             dims = "?" * ndim if shape is None else ",".join(map(str, shape))
-            extra = "" if layout is None else f" @{layout_text(layout)}"
+            extra = "" if layout is None else f" @{layout.text()}"
             where = "" if space == "global" else f" {space}"
             kept = "" if stored is stored_scalar(elem) else f" as {stored}"
             t._text = f"array<{elem}[{dims}]{kept}{where}{extra}>"

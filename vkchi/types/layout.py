@@ -1,12 +1,67 @@
-"""How an array's indices map to memory, counted in scalars. Must not know: types, devices.
+"""How an array's indices map to memory, counted in scalars: `Layout`, the protocol, and `Affine`,
+what fields and arrays have today.
+
+A layout is arithmetic. It is written once, with operators: on ints it says where an element lies,
+on arrays of numpy where all of them do, on offsets of a kernel (`passes.offsets.Sum`) it writes IR.
+What else it says of itself spares work: who does not know does without.
+
+Owns: this arithmetic, layouts as text, and back. Must not know: types, devices, ops.
 
 >>> row_major((2, 3), 1).axes
 ((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
+>>> row_major((2, 3), 1).offset((1, 2))
+5
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
 from vkchi.tuples import NamedTuple
+
+
+class Digit(NamedTuple):
+    """A digit of an index, `index // divisor % count`, and the scalars from one to the next."""
+
+    count: int
+    stride: int
+    divisor: int
+
+
+class Layout(Protocol):
+    """Where the elements of a statically shaped array lie, counted in scalars from its pointer.
+    Hashable and compared by value: arrays of equal layouts are of one type."""
+
+    @property
+    def rank(self) -> int:
+        """How many axes the array has."""
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """How far each component of an element lies behind its place: (0,) for numbers."""
+
+    @property
+    def size(self) -> int:
+        """The scalars from the pointer to the end of what may be touched."""
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """What indices begin with (Taichi's `offset=`); () for 0."""
+
+    def offset(self, index: Sequence[Any]) -> Any:
+        """The place of an element by its index, counted from 0: in `+ - * // % ^`, by whole
+        numbers and each other."""
+
+    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...] | None:
+        """The digits of each axis, the outermost first, if the place is the sum of them times
+        strides; None if it is not."""
+
+    def component(self, k: int) -> Layout:
+        """That of one component of the elements, as an array of numbers from its own pointer."""
+
+    def text(self) -> str:
+        """It in the text form of types: a word that KINDS has, then parentheses."""
 
 
 class AxisTerm(NamedTuple):
@@ -17,54 +72,85 @@ class AxisTerm(NamedTuple):
     stride: int
 
 
-class Layout(NamedTuple):
-    """Where an element of a statically shaped array lies, counted in scalars from its pointer.
-
-    `axes[k]` are the terms of index k, `components` the offset of each tensor component (one 0 for
-    a scalar), `size` the scalars from the pointer to the end of what may be touched. `origin` is
-    subtracted from the indices first (Taichi's `offset=`).
-    """
+class Affine(NamedTuple):
+    """Digits of the indices times strides; `axes[k]` are the terms of index k. See `Layout`."""
 
     axes: tuple[tuple[AxisTerm, ...], ...]
     components: tuple[int, ...]
     size: int
     origin: tuple[int, ...] = ()
 
+    @property
+    def rank(self) -> int:
+        """See `Layout`."""
+        return len(self.axes)
+
+    def offset(self, index: Sequence[Any]) -> Any:
+        """See `Layout`."""
+        total: Any = 0
+        for k, terms in zip(index, self.axes, strict=True):
+            for divisor, modulus, stride in terms:
+                digit = k // divisor if divisor != 1 else k
+                total = total + (digit % modulus if modulus else digit) * stride
+        return total
+
+    def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
+        """See `Layout`."""
+        return tuple(
+            tuple(Digit(m or -(-extent // d), stride, d) for d, m, stride in terms)
+            for extent, terms in zip(shape, self.axes, strict=True)
+        )
+
+    def component(self, k: int) -> Affine:
+        """See `Layout`."""
+        return Affine(self.axes, (0,), self.size - self.components[k], self.origin)
+
+    def text(self) -> str:
+        """Axes, components, size, origin."""
+        axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in self.axes)
+        origin = ":".join(map(str, self.origin))
+        return f"({axes};{','.join(map(str, self.components))};{self.size};{origin})"
+
+
+def affine_of(text: str, rank: int) -> Affine:
+    """What stands between the parentheses, which has no way to say how many axes without terms.
+    Raises ValueError."""
+    axes_text, components, size, origin = text.split(";")
+    axes = tuple(
+        tuple(_axis_term(term) for term in axis.split("+") if term)
+        for axis in (axes_text.split("|") if rank else ())
+    )
+    where = tuple(int(k) for k in origin.split(":") if k)
+    return Affine(axes, tuple(int(k) for k in components.split(",")), int(size), where)
+
+
+def _axis_term(text: str) -> AxisTerm:
+    divisor, _, rest = text.partition("%")
+    modulus, _, stride = rest.partition("*")
+    return AxisTerm(int(divisor), int(modulus), int(stride))
+
+
+# Kinds of layouts by their words in the text form: what reads the rest, for so many axes.
+KINDS: dict[str, Callable[[str, int], Layout]] = {"": affine_of}
 
 # Scalars. What 32 bits reach ends with the spare element behind an array, and its last component.
 WIDE_FROM = (1 << 31) - (1 << 16)
 
 
-def layout_text(layout: Layout) -> str:
-    """A layout as one word for the text form: axes, components, size, origin."""
-    axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in layout.axes)
-    origin = ":".join(map(str, layout.origin))
-    return f"({axes};{','.join(map(str, layout.components))};{layout.size};{origin})"
-
-
-def row_major(shape: tuple[int, ...], components: int) -> Layout:
+def row_major(shape: tuple[int, ...], components: int) -> Affine:
     """The layout of a statically shaped row-major array with tensor components innermost."""
     strides, step = [], components
     for extent in reversed(shape):
         strides.append(step)
         step *= extent
     axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
-    return Layout(axes, tuple(range(components)), step)
+    return Affine(axes, tuple(range(components)), step)
 
 
-def digits_of(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How many values each digit of the indices has, and the scalars from one to the next."""
-    digits, steps = [], []
-    for extent, terms in zip(shape, layout.axes, strict=True):
-        for divisor, modulus, stride in terms:
-            digits.append(modulus or -(-extent // divisor))
-            steps.append(stride)
-    return tuple(digits), tuple(steps)
-
-
-def step_of_last(layout: Layout) -> int | None:
+def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
     """The scalars from an element to the next along the last axis; None where that differs."""
-    last = layout.axes[-1]
+    digits = layout.digits(shape)
+    last = digits[-1] if digits else ()
     return last[0].stride if len(last) == 1 else None
 
 

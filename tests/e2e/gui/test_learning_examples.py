@@ -174,3 +174,13 @@ def test_boxes_in_the_air_keep_their_momenta(load: Load) -> None:
     r, u = x - middle, v - speed
     spin = (mass * (r[:, 0] * u[:, 1] - r[:, 1] * u[:, 0]) + inertia * w).sum()
     assert abs(w).max() > 0.05 and abs(spin) < 2e-3 * abs(inertia * w).max() + 1e-5
+
+
+def test_no_rounds_show_what_nobody_has_taught(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["x", "--headless", "--frames", "2", "--rounds", "0"])
+    make = load("billiards").Billiards
+    load("learning").run(lambda: make(12), "billiards", res=64, rounds=5, goal=1e-9)
+    said = capsys.readouterr().out
+    assert said.startswith("billiards: 2 frames") and "loss" not in said
