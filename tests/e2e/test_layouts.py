@@ -8,22 +8,22 @@ of digits and strides at all. Nothing under `vkchi/` knows of either.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.fuzz import test_fuzz
 from tests.fuzz.programs import ALL, EXACT
-from tests.fuzz.test_fuzz import check, make_case, plain_functions, results_of, small_machine
+from tests.fuzz.test_fuzz import plain_functions, small_machine
 from tests.fuzz.test_fuzz_device import device, run_both
 from vkchi.fields.field import MatrixField, ScalarField
-from vkchi.ir.core import Program
 from vkchi.ir.literal import type_named
-from vkchi.passes import pipeline
-from vkchi.passes.pipeline import apply_pass
 from vkchi.runtime import current
+from vkchi.target.caps import FULL
 from vkchi.types import Array, Tensor, f32, i32
 from vkchi.types.layout import KINDS, Digit
 
@@ -31,7 +31,8 @@ __all__ = ("device", "plain_functions", "small_machine")  # fixtures
 PROGRAMS = 30
 
 
-class Panels(NamedTuple):
+@dataclass(frozen=True)
+class Panels:
     """Cells of `step` scalars."""
 
     extents: tuple[int, ...]
@@ -64,13 +65,14 @@ class Panels(NamedTuple):
         return (*found, (wide, Digit(2, self.step, 1)))
 
     def component(self, k: int) -> Panels:
-        return self._replace(components=(0,))
+        return replace(self, components=(0,))
 
     def text(self) -> str:
         return f"panels({words_of(self)})"
 
 
-class Turned(NamedTuple):
+@dataclass(frozen=True)
+class Turned:
     """Cells of `step` scalars."""
 
     extents: tuple[int, ...]
@@ -95,7 +97,7 @@ class Turned(NamedTuple):
         return None
 
     def component(self, k: int) -> Turned:
-        return self._replace(components=(0,))
+        return replace(self, components=(0,))
 
     def text(self) -> str:
         return f"turned({words_of(self)})"
@@ -261,13 +263,9 @@ def own_layouts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_passes_keep_random_programs(seed: int, own_layouts: list[Any]) -> None:
-    case = make_case(seed)
-    want = results_of(case.fn, case)
-    before = Program(case.fn.name, (case.fn,))
-    for name in ("split", "simplify", "cse", "map_grid", "access", "neighbours"):
-        after = apply_pass(before, pipeline.PASSES[name])
-        check(f"pass `{name}`", before, after, case, want)
-        before = after
+    test_fuzz.test_programs_are_valid_and_read_back(seed)
+    test_fuzz.test_passes_keep_results(seed)
+    test_fuzz.test_pipeline_keeps_results(seed, FULL)
 
 
 @pytest.mark.device

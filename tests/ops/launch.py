@@ -60,7 +60,7 @@ def store_truths_as_words(fn: Func, caps: Caps) -> None:
 
 def offsets_of(layout: Layout, shape: tuple[int, ...]) -> Any:
     """Where each component of each element lies, as an array of `shape` and one axis more."""
-    first = np.zeros(shape, np.int64) + layout.offset(np.indices(shape))
+    first = np.zeros(shape, np.int64) + layout.offset([*np.indices(shape)])
     return first[..., None] + np.array(layout.components)
 
 
@@ -83,9 +83,8 @@ class Memory:
     @staticmethod
     def _places(t: Array, array: Any) -> Any:
         """Offsets of all scalars of the logical array, or None where it is row-major memory."""
-        if t.layout is None or array.ndim == 1 and array.size == t.layout.size:
+        if t.layout is None or t.shape is None or array.shape != (*t.shape, *shape_of(t.elem)):
             return None  # raw memory is given as it is
-        assert t.shape is not None
         return offsets_of(t.layout, t.shape).reshape(array.shape)
 
     def _encode(self, t: Array, array: Any) -> Any:

@@ -27,7 +27,6 @@ from vkchi.passes.legalize import legalize
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
 from vkchi.types import (
-    Affine,
     Array,
     Scalar,
     Tensor,
@@ -56,7 +55,7 @@ class Field:
         self.shape = data.shape[:ndim]
         size = int(np.prod(inner))
         layout = row_major(self.shape, size)
-        self.type = Array.of(elem, ndim, self.shape, Affine(*layout[:3], offset))
+        self.type = Array.of(elem, ndim, self.shape, layout._replace(origin=offset))
 
     def __vkchi_array__(self) -> Array:
         return self.type

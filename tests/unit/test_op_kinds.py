@@ -72,7 +72,7 @@ OTHERS = {
     "races/detector:_emit": "ops that are written",
     "races/detector:ends": "ops that are written",
     "spirv/arith:IN_64_BITS": "what the specification of GLSL's instructions says",
-    "types/__init__:__slots__": "attributes of a class",
+    "types/core:__slots__": "attributes of a class",
 }
 
 

@@ -22,7 +22,7 @@ from vkchi.ir.names import MARKS, NOTED, READ
 from vkchi.ir.ops import WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Layout, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar
+from vkchi.types import Array, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar
 
 STORES = kinds_with(Trait.REPLACES)
 
@@ -60,7 +60,7 @@ def shadow_of(root: Value) -> Array:
         return Array.of(elem, t.ndim)
     plain = row_major(t.shape, t.scalars_per_element)
     origin = t.layout.origin if t.layout is not None else ()
-    return Array.of(elem, t.ndim, t.shape, Layout(*plain[:3], origin))
+    return Array.of(elem, t.ndim, t.shape, plain._replace(origin=origin))
 
 
 def instrument(

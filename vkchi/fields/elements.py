@@ -42,7 +42,7 @@ from vkchi.types import (
     u32,
 )
 from vkchi.types.integers import range_of
-from vkchi.types.layout import Digit, ends_of
+from vkchi.types.layout import Digit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -176,10 +176,10 @@ class Elements:
             )
         self.shape, self.layout = shape, layout
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes
-        axes = layout.digits(shape)
-        self.steps = None if axes is None else tuple([d.stride for axis in axes for d in axis])
-        self._axes = axes or tuple([(Digit(extent, 0, 1),) for extent in shape])
-        self.digits = tuple([digit.count for axis in self._axes for digit in axis])
+        digits = whole_digits(shape, layout)
+        self.steps = None if digits is None else tuple([d.stride for axis in digits for d in axis])
+        self._axes = digits or tuple([(Digit(extent, 0, 1),) for extent in shape])
+        self.digits = tuple([digit.values for axis in self._axes for digit in axis])
         self._is_direct = self.digits == shape and not any(layout.origin)
         self._ends = ends_of(shape, layout)
 
@@ -191,7 +191,7 @@ class Elements:
             vars(self).pop(name, None)
         self.buffer, self.is_own = buffer, is_own
         is_itself = self.stored is self.dtype or (self.dtype is u1 and self.stored is u8)
-        if buffer.view is None or not is_itself or not self._is_direct:
+        if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
             return
         cells = self._cells(buffer.view)
         if cells is None and not self.is_scalar:
@@ -242,8 +242,8 @@ class Elements:
 
     def _places(self) -> np.ndarray[Any, Any]:
         """Where each scalar lies, by index and component, of elements that do not lie in steps."""
-        first = np.zeros(self.shape, np.int64) + self.layout.offset(np.indices(self.shape))
-        places = first[..., None] + np.array(self.layout.components)
+        first = np.zeros(self.shape, np.int64) + self.layout.offset([*np.indices(self.shape)])
+        places: np.ndarray[Any, Any] = first[..., None] + np.array(self.layout.components)
         return places.reshape(self._digit_shape())
 
     def _gather(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -327,7 +327,7 @@ class Elements:
         """The digits of an index."""
         found = []
         for k, (first, _), digits in zip(index, self._ends, self._axes, strict=True):
-            found += [(k - first) // digit.divisor % digit.count for digit in digits]
+            found += [(k - first) // digit.divisor % digit.values for digit in digits]
         return tuple(found)
 
     def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> Access:

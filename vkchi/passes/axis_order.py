@@ -111,7 +111,7 @@ def order_in(
         extent = t.shape[axis]
         if begin is None or end is None or begin + offsets[axis] != origin[axis]:
             return
-        if end - begin != extent or math.prod(part.count for part in parts) != extent:
+        if end - begin != extent or math.prod(part.values for part in parts) != extent:
             return
-        digits += [(part.stride, (k, part.count, part.divisor)) for part in parts]
+        digits += [(part.stride, (k, part.values, part.divisor)) for part in parts]
     yield tuple([digit for _, digit in sorted(digits, key=lambda pair: -pair[0])])

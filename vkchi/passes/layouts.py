@@ -212,7 +212,7 @@ def has_spare(t: Array) -> bool:
     axes = None if t.shape is None else layout.digits(t.shape)
     if axes is None or layout.components != tuple(range(step)):
         return False
-    digits = [(digit.stride, digit.count) for digits in axes for digit in digits]
+    digits = [(digit.stride, digit.values) for digits in axes for digit in digits]
     for stride, count in sorted(digits):
         if count > 1 and stride != step:
             return False

@@ -16,22 +16,24 @@ Owns: this arithmetic, layouts as text, and back. Must not know: types, devices,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Protocol
 
 from vkchi.tuples import NamedTuple
 
 
 class Digit(NamedTuple):
-    """A digit of an index, `index // divisor % count`, and the scalars from one to the next."""
+    """A digit of an index, `index // divisor % values`, and the scalars from one to the next."""
 
-    count: int
+    values: int
     stride: int
     divisor: int
 
 
 class Layout(Protocol):
     """Where the elements of a statically shaped array lie, counted in scalars from its pointer.
-    Hashable and compared by value: arrays of equal layouts are of one type."""
+    Hashable and compared by value, for arrays of equal layouts are of one type; never equal to one
+    of another class."""
 
     @property
     def rank(self) -> int:
@@ -145,6 +147,13 @@ def row_major(shape: tuple[int, ...], components: int) -> Affine:
         step *= extent
     axes = tuple((AxisTerm(1, 0, s),) for s in reversed(strides))
     return Affine(axes, tuple(range(components)), step)
+
+
+def whole_digits(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[Digit, ...], ...] | None:
+    """The digits of each axis if there are no values of them that are those of no index."""
+    found = layout.digits(shape)
+    counts = None if found is None else tuple([prod([d.values for d in axis]) for axis in found])
+    return found if counts == shape else None
 
 
 def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
