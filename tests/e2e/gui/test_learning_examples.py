@@ -177,7 +177,10 @@ def test_boxes_in_the_air_keep_their_momenta(load: Load) -> None:
 
 
 def test_no_rounds_show_what_nobody_has_taught(
-    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    load: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    own_runtime: None,
 ) -> None:
     monkeypatch.setattr("sys.argv", ["x", "--headless", "--frames", "2", "--rounds", "0"])
     make = load("billiards").Billiards
