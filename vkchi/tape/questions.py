@@ -1,8 +1,8 @@
 """A kernel's IR, asked: who computes what recordings want to know of it.
 
-Owns: `ANSWERING`, the functions that `facts` asks by their names. Their answers are data, and depend
-on the kernel and on what is given alone; `live` gives gradients as IR, to those who need more than
-an answer. Must not know: calls but by their cases, tapes, races.
+Owns: `ANSWERING`, the functions that `facts` asks by their names. Their answers are data, and
+depend on the kernel and on what is given alone; `live` gives gradients as IR, to those who need
+more than an answer. Must not know: calls but by their cases, tapes, races.
 """
 
 from __future__ import annotations
