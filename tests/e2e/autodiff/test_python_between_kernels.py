@@ -1059,3 +1059,28 @@ def test_copies_of_single_numbers(form: str) -> None:
     total = float((X * X).sum())
     want = np.zeros(4) if form == "from_torch" else (1 + 2 * total) * 2 * X
     check(x, loss, add, copy_number, square, gradient=want)
+
+
+def test_components_after_a_function_with_a_gradient_of_its_own() -> None:
+    x, loss = make()
+    v = ti.Vector.field(2, ti.f32, 4)
+
+    @ti.kernel
+    def square():
+        for i in x:
+            loss[None] += x[i] * x[i]
+
+    @ti.ad.grad_replaced
+    def own():
+        square()
+
+    @ti.ad.grad_for(own)
+    def own_back():
+        square.grad()
+
+    @ti.kernel
+    def use():
+        for i in x:
+            loss[None] += v[i][1] * x[i]
+
+    check(x, loss, own, lambda: v.get_scalar_field(1).fill(3), use, gradient=2 * X + 3)
