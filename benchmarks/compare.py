@@ -53,6 +53,13 @@ print(
     f"{'program':28s} {'A: ' + args.a.split()[1] + ' ' + args.a.split()[2]:>20s} {'B: ' + args.b.split()[1] + ' ' + args.b.split()[2]:>20s}    A/B"
 )
 for n in names:
+    if n.startswith("check/"):
+        found = [r[n] for r in runs["a"] + runs["b"] if n in r]
+        if any(
+            abs(x - y) > 1e-3 * max(abs(x), abs(y), 1) for f in found for x, y in zip(f, found[0])
+        ):
+            print(f"{n:28s} differs: {runs['a'][0].get(n)} {runs['b'][0].get(n)}")
+        continue
     (a, ea), (b, eb) = med("a", n), med("b", n)
     if a and b:
         r = a / b

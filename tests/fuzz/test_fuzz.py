@@ -22,17 +22,24 @@ from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.passes import cost_model, f32_math, f64_math, pipeline
+from vkchi.passes import cost_model, f32_math, f64_math, pipeline, share
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
-KERNEL_PASSES = ("simplify", "cse", "dce", "forward", "licm", "strength", "fusion", "split")
+KERNEL_PASSES = (
+    "simplify", "cse", "dce", "forward", "licm", "strength", "fusion", "peel", "split",
+)  # fmt: skip
+WHOLE = ("peel", "split", "simplify_fast")  # not after the split; like another
 
 
 SMALL: tuple[tuple[Any, str, int], ...] = (
     (cost_model, "GROUPS_SOFTWARE", 1),
     (cost_model, "GROUPS_HARDWARE", 1),
+    (cost_model, "SMALLEST_SPLIT", 2),
+    (cost_model, "WORTH_A_LOOP", 0),
+    (share, "LONG_ROW", 1),
+    (share, "SHORT_STRIP", 1),
     (cost_model, "SMALLEST_SUM", 2),
     (cost_model, "WORK_SOFTWARE", 2),
 )
@@ -110,7 +117,7 @@ def test_passes_keep_results(seed: int) -> None:
         check(f"pass `{name}`", kernel, after, case, want)
     split = apply_pass(kernel, pipeline.PASSES["split"])
     for name in pipeline.PASSES:
-        if name in ("split", "simplify_fast"):
+        if name in WHOLE:
             continue
         try:
             after = apply_pass(split, pipeline.PASSES[name])
@@ -121,12 +128,13 @@ def test_passes_keep_results(seed: int) -> None:
 
 # The least device, but for bytes in memory, where the programs keep truth values.
 LEAST = SMALLEST._replace(int8=True, storage8=True)
+NARROW = FULL._replace(subgroup_size=2)  # a processor
 
 
-@pytest.mark.parametrize("caps", [FULL, LEAST], ids=["full", "least"])
+@pytest.mark.parametrize("caps", [FULL, LEAST, NARROW], ids=["full", "least", "processor"])
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
-    case = make_case(seed) if caps is FULL else generate(seed, EXACT)
+    case = generate(seed, EXACT) if caps is LEAST else make_case(seed)
     want = results_of(case.fn, case)
     kernel = Program(case.fn.name, (case.fn,))
     try:

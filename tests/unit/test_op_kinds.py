@@ -68,6 +68,7 @@ OTHERS = {
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
     "passes/access:SHARED": "ops that the pass itself writes",
     "passes/legalize:MAY_BE_WHOLE": "rows of the pass that it leaves out where nobody sees them",
+    "passes/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",
     "passes/proved:PLAIN_AMOUNTS": "amounts of shifts that the emitter looks at itself",
     "races/detector:_emit": "ops that are written",
     "races/detector:ends": "ops that are written",

@@ -49,6 +49,7 @@ GROUPS_HARDWARE = 512
 WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
 WORTH_A_LOOP = 4  # iterations per invocation
 
+SMALLEST_SPLIT = 1 << 16  # iterations of a loop whose edges are worth a dispatch of their own
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
 WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where there are enough
 
@@ -86,6 +87,12 @@ def least_threads(caps: Caps) -> int:
 def is_worth_sharing(most: int, caps: Caps) -> bool:
     """Whether a loop of so many iterations, at most, is best shared out."""
     return is_processor(caps) and most >= WORTH_A_LOOP * most_threads(caps)
+
+
+def is_worth_splitting(count: int, caps: Caps) -> bool:
+    """Whether the edges of a loop of so many iterations are best a dispatch of their own. Graphics
+    cards take branches that whole subgroups take, so they gain little."""
+    return is_processor(caps) and count >= SMALLEST_SPLIT
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:

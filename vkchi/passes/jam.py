@@ -51,7 +51,7 @@ from vkchi.types.layout import step_of_last
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
-MOST_STRAIGHT = 40  # ops of straight code
+MOST_STRAIGHT = 100  # of one that is copied once, with private branches
 MEMORY = frozenset((*READS, *WRITES))
 
 
@@ -103,15 +103,19 @@ class Choice(NamedTuple):
 
 def may_jam(op: Op) -> bool:
     """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    count = sum(1 for _ in islice(walk(op.regions[0]), MOST_OPS + 1))
-    return count <= MOST_OPS and may_mix(op) and not find_order(op)
+    return has_at_most(op, MOST_STRAIGHT) and may_mix(op) and not find_order(op)
+
+
+def has_at_most(op: Op, most: int) -> bool:
+    """Whether the body of a loop has no more ops."""
+    return sum(1 for _ in islice(walk(op.regions[0]), most + 1)) <= most
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
     """The axis along which most loads are shared, an outer one of equals; None if none is worth it.
     On other devices than processors, neighbours along the last axis are loaded by neighbours: it is
     taken only where nothing that loops load varies along it."""
-    axes = axes_of(op)
+    axes = axes_of(op) if has_at_most(op, MOST_OPS) else []
     best: tuple[float, Choice] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
@@ -141,17 +145,21 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
         return None
     if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
         return None  # not aligned; branches cost other devices more than they gain
-    if len(body.ops) > MOST_STRAIGHT or not all(map(is_straight, body.ops)):
-        return None
+    return Choice(last, Variance(body, index), factor) if moves_along(op) else None
+
+
+def moves_along(op: Op) -> bool:
+    """Whether straight code steps through memory along the last axis, mostly."""
+    body, index = op.regions[0], axes_of(op)[-1].param
+    if not has_at_most(op, MOST_STRAIGHT) or not all(map(is_straight, body.ops)):
+        return False
     steps = [
         step_of(x, index)
         for x in body.ops
         if x.kind in MEMORY and not is_private(base_of(x.args[0]))
     ]
     moving = [step for step in steps if step != 0]
-    if len(moving) < 2 or 4 * sum(step == 1 for step in moving) < 3 * len(moving):
-        return None
-    return Choice(last, Variance(body, index), factor)
+    return len(moving) >= 2 and 4 * sum(step == 1 for step in moving) >= 3 * len(moving)
 
 
 def choose_terms(op: Op, caps: Caps) -> Choice | None:

@@ -67,6 +67,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_all": Entry("demote:demote_all_atomics", needs=UPDATES),
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
     "reduce": Entry("reduce:reduce", "caps", ATOMICS.keys()),
@@ -98,6 +99,9 @@ BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
     Step("fusion", "the spaces of loops are known; each dispatch has less to load then"),
+    Step("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
+    Step("simplify", "branches that are known in the middle", ("peel",)),
+    Step("dce", "what only they needed", ("peel",)),
     Step("fission", "last before the cut: more loops are more dispatches"),
 )
 
@@ -165,7 +169,7 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission", "forward",
-    "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "predicate", "promote",
+    "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "peel", "predicate", "promote",
     "reduce", "strength", "unroll",
 })  # fmt: skip
 
@@ -217,6 +221,7 @@ PROCESSOR = FULL._replace(subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
+PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 

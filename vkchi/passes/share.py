@@ -14,6 +14,11 @@ Several axes are digits of that number, the last one the fastest. They are found
 an invocation begins; from there on W is added digit by digit, with carries. Where all extents but
 the slowest are constant powers of two, division is cheaper.
 
+Where all extents are constants and the fastest is long, a processor's subgroups take whole rows, or
+strips of one: what belongs to the row is found once for it, and digits need no carries.
+
+    for u in units of my subgroup { row, strip of u; for k { column = strip + lane + k * W; ... } }
+
 Where nobody knows before the loop runs that i32 counts all axes together, as many of the fast ones
 as it does count are shared out so, and every invocation goes through the others in loops around:
 
@@ -28,14 +33,19 @@ Owns: this form. Must not know: which loops want it, how many invocations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from vkchi.analysis.host_numbers import host_length
 from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
+from vkchi.passes.cost_model import WIDEST_SOFTWARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
+
+LONG_ROW = 8  # iterations of each invocation in a row, from which on rows are shared out
+SHORT_STRIP = 4  # and in a strip of one, at least
 
 Body = Callable[[Sequence[Value], Value], None]
 
@@ -46,6 +56,28 @@ class Crowd(NamedTuple):
 
     most: int
     width: int
+
+
+class Rows(NamedTuple):
+    """How groups of `width` invocations share constant extents whose fastest is `length`: each goes
+    through `each` of `units`, which are `strips` of a row, of `long` iterations."""
+
+    width: int
+    length: int
+    strips: int
+    long: int
+    units: int
+    each: int
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return -(-self.units // self.each)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all invocations go through as many iterations in each unit."""
+        return self.long % self.width == 0 and self.strips * self.long == self.length
 
 
 class Share(NamedTuple):
@@ -70,6 +102,7 @@ class Shared(NamedTuple):
     space: Space | None = None
     cut: Space | None = None
     outer: tuple[Value, ...] = ()
+    rows: Rows | None = None
 
     @property
     def threads(self) -> Value:
@@ -79,6 +112,9 @@ class Shared(NamedTuple):
     def emit(self, b: Builder, t: Value, body: Body) -> None:
         """Append what invocation t does: `body` with the indices of every iteration, and its
         number."""
+        if self.rows is not None:
+            self._in_rows(b, t, self.rows, body)
+            return
         first = first_offset(b, self.share, t)
         trips = count_trips(b, self.share, first)
         if self.space is None:
@@ -109,6 +145,46 @@ class Shared(NamedTuple):
         i = iteration(b, self.share, first, k)
         body(self.inner.indices(b, self.inner.split(b, i)), i)
         return ()
+
+    def _in_rows(self, b: Builder, t: Value, rows: Rows, body: Body) -> None:
+        """What an invocation does of each unit of its group."""
+        width = b.const(rows.width, i32)
+        group, lane = b.emit("floordiv", t, width), b.emit("mod", t, width)
+        if rows.each == 1:
+            self._unit(b, group, lane, rows, body)
+            return
+        first = b.emit("mul", group, b.const(rows.each, i32))
+        last = b.emit("add", first, b.const(rows.each, i32))
+        if rows.groups * rows.each != rows.units:
+            last = b.emit("min", last, b.const(rows.units, i32))
+        u = Param(i32, "u")
+        with b.region(u) as region:
+            self._unit(b, u, lane, rows, body)
+            b.span = None
+            b.emit("yield")
+        b.for_(first, last, (), region)
+
+    def _unit(self, b: Builder, u: Value, lane: Value, rows: Rows, body: Body) -> None:
+        """What an invocation does of one unit: the iterations of a row that are its own."""
+        row, start, end = u, lane, b.const(rows.length, i32)
+        if rows.strips > 1:
+            strips, long = b.const(rows.strips, i32), b.const(rows.long, i32)
+            row, strip = b.emit("floordiv", u, strips), b.emit("mod", u, strips)
+            begin = b.emit("mul", strip, long)
+            start, end = b.emit("add", begin, lane), b.emit("min", b.emit("add", begin, long), end)
+        slow = self.whole.digits[:-1]
+        outer = self.whole._replace(digits=slow).split(b, row)
+        trips: Value = b.const(rows.long // rows.width, i32)
+        if not rows.is_exact:
+            trips = as_i32(b, b.emit("trip_count", start, end, b.const(rows.width, i32)))
+
+        def step(k: Value, _: Sequence[Value]) -> Sequence[Value]:
+            column = b.emit("add", start, b.emit("mul", k, b.const(rows.width, i32)), name="i")
+            digits = [*outer, column]
+            body(self.whole.indices(b, digits), self.whole.number(b, digits))
+            return ()
+
+        emit_rounds(b, trips, (), step)
 
     def _around(
         self, b: Builder, trips: Value, start: list[Value], rounds: list[Value], body: Body
@@ -179,11 +255,32 @@ def share_out(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Or
     space = space_of(b, args, order)
     zero = b.const(0, i32)
     if host_length(op) is not None:
+        rows = plan_rows(space, crowd) if op.attr is None else None
+        if rows is not None:
+            threads = b.const(rows.groups * rows.width, i32)
+            whole = Share(zero, threads, rows.width, b.const(rows.each, i32), None)
+            return Shared(whole, space, rows=rows)
         total = total_of(b, space)
         return Shared(share_range(b, op, (zero, total), crowd), space)
     inner, outer, count = cut_space(b, space)
     pieces = share_count(b, zero, count, b.const(crowd.most, i32), crowd)
     return Shared(pieces, space, inner, outer)
+
+
+def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
+    """How a processor's subgroups share rows; None where these are short, or not known."""
+    extents = [constant_int(digit.extent) for digit in space.digits]
+    known = [n for n in extents if n is not None]
+    if crowd.width > WIDEST_SOFTWARE or len(known) < len(extents) or min(known) < 1:
+        return None
+    count, length, groups = prod(known[:-1]), known[-1], crowd.most // crowd.width
+    if length < LONG_ROW * crowd.width:
+        return None
+    strips = max(1, min(-(-groups // count), length // (SHORT_STRIP * crowd.width)))
+    long = -(-length // (strips * crowd.width)) * crowd.width if strips > 1 else length
+    strips = -(-length // long)
+    each = -(-count * strips // groups)
+    return Rows(crowd.width, length, strips, long, count * strips, each)
 
 
 def cut_space(b: Builder, space: Space) -> tuple[Space, tuple[Value, ...], Value]:

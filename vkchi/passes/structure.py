@@ -13,6 +13,7 @@ from typing import Any
 
 from vkchi.ir.constants import constant_int, is_same
 from vkchi.ir.core import Op, Value
+from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, TABLE
 from vkchi.passes.match import Maker
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
 
@@ -62,11 +63,34 @@ _COMPONENTS: dict[str, Callable[[Maker, Op, int], Value | None]] = {
 
 
 def extract(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:
-    """A component whose value is known; of an `insert` elsewhere, the component before it."""
+    """A component whose value is known; of an `insert` elsewhere, the component before it; of
+    arithmetic on vectors of indices, that of their components."""
     found = component(s, args[0], attr)
     if found is None and (op := op_of(args[0], "insert")):
         return s.result("extract", op.args[0], attr=attr)
+    if found is None and is_of_indices(args[0]) and (op := op_of(args[0], *SIDE_BY_SIDE)):
+        return s.result(op.kind, *[s.result("extract", v, attr=attr) for v in op.args])
     return found
+
+
+# What does to vectors of integers what it does to each component.
+SIDE_BY_SIDE = frozenset(
+    kind
+    for kind, row in TABLE.items()
+    if kind in ELEMENTWISE and (row.interval is not None or kind in COMPARISONS)
+) - {"select", "cast", "bitcast", "stop_grad", "frozen", "in_gradient"}
+DEEPEST = 8  # ops from a component to what is known of it
+
+
+def is_of_indices(v: Value, depth: int = 0) -> bool:
+    """Whether a vector is made of integers that are known one by one: those of a loop's indices, of
+    constants, and what is computed of them."""
+    if scalar_of(v.type).kind == "f" or depth > DEEPEST:
+        return False
+    if op_of(v, "pack", "splat", "const"):
+        return True
+    op = op_of(v, *SIDE_BY_SIDE)
+    return op is not None and all(is_of_indices(x, depth + 1) for x in op.args)
 
 
 def extract_at(s: Maker, args: Args, attr: Any, t: Type) -> Value | None:

@@ -1,0 +1,295 @@
+"""Index-set splitting: the edges of a loop are a loop of their own, and its middle asks nothing.
+
+    parallel 0, n, 0, m {(i, j) s = if i > 0 { x[i - 1, j] } { 0 }; t = x[i, (j + 1) % m]; ... }
+becomes
+    parallel 1, n, 0, m - 1 {(i, j) s = x[i - 1, j]; t = x[i, j + 1]; ... }
+    parallel 0, n + m - 1 {(t) i, j = ...; s = if i > 0 { x[i - 1, j] } { 0 }; ... }
+
+Conditions on indices, limits (`min`, `max`) and remainders come out alike but for a few iterations
+at the ends of an axis, wherever programs treat a border. A processor's driver runs both ways of a
+branch with some lanes off, divides lane by lane, and what is guarded or clamped has no neighbours;
+in the middle, all of it is known to be inside. Where the last axis of straight code begins at an
+odd number, its first and last iterations are edges too: words of two neighbours begin at even ones.
+
+Iterations of a `parallel` may run in any order, so also in two loops. Only long loops are split,
+for a dispatch more costs as much as some thousand iterations.
+
+Owns: this form, and how wide edges are. Must not know: what is made of the middle.
+
+    >>> peel(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from math import prod
+
+from vkchi.analysis.conditions import NEVER
+from vkchi.analysis.intervals import Intervals, axes_in
+from vkchi.analysis.mixing import may_mix
+from vkchi.ir.axes import Digit, Space
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int, is_constant
+from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.intervals import Interval
+from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.passes.cost_model import is_worth_splitting
+from vkchi.passes.jam import FACTORS, moves_along
+from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types import i32, scalar_of, u1
+
+WIDEST = 16  # iterations at an end of an axis that are an edge
+MOST_OPS = 200  # of a body, which is written twice
+WORD = FACTORS[1]  # neighbours that one access is of
+
+
+class Span(NamedTuple):
+    """An axis of a loop, and the part of it that is the middle."""
+
+    begin: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def edge(self) -> int:
+        """How many numbers are no part of the middle."""
+        return self.end - self.begin - self.middle
+
+    @property
+    def middle(self) -> int:
+        """How many are."""
+        return self.last - self.first
+
+
+def peel(fn: Func, caps: Caps) -> Func:
+    """The Func with long loops in two, middle and edges, where that is worth it."""
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        spans = find_middle(op, caps) if may_split(op) else None
+        if spans is None:
+            return None
+        build_middle(b, op, spans)
+        build_edges(b, op, spans)
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+def may_split(op: Op) -> bool:
+    """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
+    count = sum(1 for _ in islice(walk(op.regions[0]), MOST_OPS + 1))
+    return count <= MOST_OPS and may_mix(op)
+
+
+def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
+    """The middle of a loop; None if it has no edges that are worth it."""
+    ends = [constant_int(v) for v in op.args]
+    if None in ends or any(scalar_of(v.type) is not i32 for v in op.args):
+        return None
+    known = [n for n in ends if n is not None]
+    sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
+    if not is_worth_splitting(prod(sizes), caps) or prod(sizes) >= 1 << 31:
+        return None
+    ask = Questions(op)
+    spans = [
+        Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(zip(known[::2], known[1::2]))
+    ]
+    if any(s.edge for s in spans) or moves_along(op):
+        spans[-1] = at_words(spans[-1])
+    middle = prod(s.middle for s in spans)
+    return tuple(spans) if prod(sizes) > middle >= 3 * prod(sizes) // 4 else None
+
+
+def at_words(s: Span) -> Span:
+    """A middle that begins and ends between words."""
+    return s._replace(first=s.first + s.first % WORD, last=s.last - s.last % WORD)
+
+
+def is_question(op: Op) -> bool:
+    """Whether an op compares, limits or wraps integers of 32 bits."""
+    asks = op.kind in NEVER or op.kind in ("min", "max") or op.kind == "mod"
+    return asks and op.args[0].type is i32
+
+
+class Questions:
+    """The ops of a loop's body that may come out alike in most iterations."""
+
+    def __init__(self, op: Op) -> None:
+        body = op.regions[0]
+        self.asking = [x for x in walk(body) if is_question(x)]
+        self.axes = axes_in(body) | {axis.param: axis for axis in axes_of(op)}
+        self.own: dict[Value, Interval] = {axis.param: whole_of(axis) for axis in axes_of(op)}
+        self.params = [axis.param for axis in axes_of(op)]
+        self.open = [x for x in self.asking if settle(x, self.intervals({})) is None]
+
+    def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
+        """What values lie in where some indices do."""
+        return Intervals(self.axes, found={**self.own, **known})
+
+    def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
+        """The middle of an axis: what settles the questions that its edges leave open."""
+        most = min(WIDEST, (end - begin) // 4)
+        low = high = 0
+        for x in self.open:
+            if self.is_settled(x, k, (begin + most, end - most)):
+                low = self.least(x, k, (begin, end), low, most, at_begin=True)
+                high = self.least(x, k, (begin, end), high, most, at_begin=False)
+        return begin + low, end - high
+
+    def least(
+        self, x: Op, k: int, ends: Interval, least: int, most: int, *, at_begin: bool
+    ) -> int:  # fmt: skip
+        """How wide an edge must be, where the other one is as wide as can be."""
+        begin, end = ends
+        while least < most:
+            part = (begin + least, end - most) if at_begin else (begin + most, end - least)
+            if self.is_settled(x, k, part):
+                break
+            least += 1
+        return least
+
+    def is_settled(self, x: Op, k: int, part: Interval) -> bool:
+        """Whether an op comes out alike in a part of an axis."""
+        known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
+        return settle(x, known) is not None
+
+
+def whole_of(axis: Axis) -> Interval:
+    """What an index with constant bounds lies in."""
+    begin, end = constant_int(axis.begin), constant_int(axis.end)
+    assert begin is not None and end is not None
+    return begin, end - 1
+
+
+# --- how ops come out ----------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What an op comes to: a truth value, or one of its operands less a number."""
+
+    truth: bool | None
+    operand: int = 0
+    less: int = 0
+
+
+def settle(op: Op, known: Intervals) -> Answer | None:
+    """How an op comes out, if that is alike wherever values lie as is known."""
+    a, b = map(known.of, op.args)
+    if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
+        return None
+    if op.kind == "mod":
+        return settle_mod(op, a)
+    if op.kind in ("min", "max"):
+        return settle_extreme(op, a, b)
+    is_false, is_true = NEVER[op.kind]
+    return Answer(False) if is_false(a, b) else Answer(True) if is_true(a, b) else None
+
+
+def settle_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
+    """The operand that is the greater one, or the smaller."""
+    if a[0] < b[1] and b[0] < a[1]:
+        return None
+    greater = 0 if a[0] >= b[1] else 1
+    return Answer(None, greater if op.kind == "max" else 1 - greater)
+
+
+def settle_mod(op: Op, a: Interval) -> Answer | None:
+    """A remainder whose quotient is known."""
+    n = constant_int(op.args[1])
+    if n is None or n <= 0 or a[0] // n != a[1] // n:
+        return None
+    return Answer(None, 0, a[0] // n * n)
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+class Middle(Cloner):
+    """Copies a body for the middle, where some ops are answered."""
+
+    def __init__(self, b: Builder, map: dict[Value, Value], answers: Mapping[Op, Answer]) -> None:
+        super().__init__(b, map)
+        self.answers = answers
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Append copies, and answers."""
+        for op in ops:
+            answer = self.answers.get(op)
+            if answer is None:
+                super().ops((op,))
+            else:
+                self.b.span = op.span
+                self.map[op] = self.value(op, answer)
+
+    def value(self, op: Op, answer: Answer) -> Value:
+        """What an op comes to."""
+        if answer.truth is not None:
+            return self.b.const(answer.truth, u1)
+        v = self.args(op)[answer.operand]
+        if is_constant(v) or not answer.less:
+            return v
+        return self.b.emit("sub", v, self.b.const(answer.less, i32))
+
+
+def build_middle(b: Builder, op: Op, spans: Sequence[Span]) -> None:
+    """Append the loop over the middle."""
+    body, ask = op.regions[0], Questions(op)
+    known = ask.intervals(
+        {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
+    )
+    found = ((x, settle(x, known)) for x in ask.asking)
+    answers = {x: answer for x, answer in found if answer is not None}
+    params = [Param(p.type, p.name) for p in body.params]
+    with b.region(*params) as new:
+        Middle(b, dict(zip(body.params, params, strict=True)), answers).ops(body.ops)
+    b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], new)
+
+
+def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
+    """Append the loop over what is no part of the middle, slab by slab: of each axis the edges,
+    where the axes before are in the middle."""
+    body, t = op.regions[0], Param(i32, "t")
+    with b.region(t) as new:
+        total, found = 0, None
+        for k, s in reversed(list(enumerate(spans))):
+            if not s.edge:
+                continue
+            indices = slab(b, t, spans, k, sum(size(spans, j) for j in range(k)))
+            first = sum(size(spans, j) for j in range(k + 1))
+            if found is not None:
+                is_here = b.emit("lt", t, b.const(first, i32))
+                indices = [b.emit("select", is_here, x, y) for x, y in zip(indices, found)]
+            total, found = max(total, first), indices
+        assert found is not None
+        Cloner(b, dict(zip(body.params, found, strict=True))).ops(body.ops)
+    b.parallel((b.const(0, i32), b.const(total, i32)), new)
+
+
+def size(spans: Sequence[Span], k: int) -> int:
+    """The iterations in the slab of an axis."""
+    before, after = spans[:k], spans[k + 1 :]
+    return prod(s.middle for s in before) * spans[k].edge * prod(s.end - s.begin for s in after)
+
+
+def slab(b: Builder, t: Value, spans: Sequence[Span], k: int, offset: int) -> list[Value]:
+    """The indices of an iteration in the slab of an axis, which begins at this number."""
+    number = b.emit("sub", t, b.const(offset, i32)) if offset else t
+    extents = [
+        s.middle if j < k else s.edge if j == k else s.end - s.begin for j, s in enumerate(spans)
+    ]
+    digits = tuple([Digit(j, b.const(n, i32)) for j, n in enumerate(extents)])
+    begins = tuple([b.const(s.first if j < k else s.begin, i32) for j, s in enumerate(spans)])
+    space = Space(begins, digits)
+    indices = space.indices(b, space.split(b, number))
+    s = spans[k]
+    beyond = b.emit("add", indices[k], b.const(s.middle, i32))
+    is_low = b.emit("lt", indices[k], b.const(s.first, i32))
+    indices[k] = b.emit("select", is_low, indices[k], beyond)
+    return indices
