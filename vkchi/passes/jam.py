@@ -51,7 +51,8 @@ from vkchi.types.layout import step_of_last
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
-MOST_STRAIGHT = 100  # of one that is copied once, with private branches
+MOST_STRAIGHT = 40  # ops of straight code
+MOST_IN_WORDS = 100  # of straight code on processors, where it is written twice
 MEMORY = frozenset((*READS, *WRITES))
 
 
@@ -103,7 +104,7 @@ class Choice(NamedTuple):
 
 def may_jam(op: Op) -> bool:
     """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    return has_at_most(op, MOST_STRAIGHT) and may_mix(op) and not find_order(op)
+    return has_at_most(op, MOST_IN_WORDS) and may_mix(op) and not find_order(op)
 
 
 def has_at_most(op: Op, most: int) -> bool:
@@ -145,13 +146,15 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
         return None
     if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
         return None  # not aligned; branches cost other devices more than they gain
+    if not is_processor(caps) and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
+        return None
     return Choice(last, Variance(body, index), factor) if moves_along(op) else None
 
 
 def moves_along(op: Op) -> bool:
     """Whether straight code steps through memory along the last axis, mostly."""
     body, index = op.regions[0], axes_of(op)[-1].param
-    if not has_at_most(op, MOST_STRAIGHT) or not all(map(is_straight, body.ops)):
+    if not has_at_most(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
         return False
     steps = [
         step_of(x, index)

@@ -40,7 +40,7 @@ from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, tota
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
-from vkchi.passes.cost_model import WIDEST_SOFTWARE
+from vkchi.passes.cost_model import SPARE, WIDEST_SOFTWARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
@@ -276,7 +276,8 @@ def plan_rows(space: Space, crowd: Crowd) -> Rows | None:
     count, length, groups = prod(known[:-1]), known[-1], crowd.most // crowd.width
     if length < LONG_ROW * crowd.width:
         return None
-    strips = max(1, min(-(-groups // count), length // (SHORT_STRIP * crowd.width)))
+    wanted = -(-max(1, groups // SPARE) // count)
+    strips = max(1, min(wanted, length // (SHORT_STRIP * crowd.width)))
     long = -(-length // (strips * crowd.width)) * crowd.width if strips > 1 else length
     strips = -(-length // long)
     each = -(-count * strips // groups)
