@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from vkchi.ir.constants import constant_int, is_same
+from vkchi.ir.constants import constant_int, is_constant, is_same
 from vkchi.ir.control import carried_params, control_of
 from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
@@ -59,11 +59,6 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
     if a.type is u1 and is_constant(a) and is_constant(b):
         return cond if s.truth(a) else s.emit("not", cond)
     return result
-
-
-def is_constant(v: Value) -> bool:
-    """Whether v is a constant."""
-    return type(v) is Op and v.kind == "const"
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:

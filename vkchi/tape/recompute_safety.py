@@ -58,12 +58,8 @@ def find_settled(fn: Func, names: frozenset[str]) -> frozenset[str]:
         name for name, ops in writes.items()
         if all((op.kind == "atomic_add" or op in repeatable) and op not in used for op in ops)
     )  # fmt: skip
-    while True:
-        moved = moved_by(fn, found)
-        left = frozenset(n for n in found if moved.isdisjoint(writes[n]))
-        if left == found:
-            return found
-        found = left
+    moved = moved_by(fn, found)  # of fewer arrays, no more is moved: what is left stays
+    return frozenset(n for n in found if moved.isdisjoint(writes[n]))
 
 
 def moved_by(fn: Func, names: frozenset[str]) -> set[Op]:
