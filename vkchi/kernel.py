@@ -11,7 +11,6 @@ Owns: a kernel's table from signatures to launch plans. Must not know: how eithe
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Callable
 from time import perf_counter
@@ -32,9 +31,12 @@ from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
+from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
 from vkchi.signature.static_args import identities, is_stale
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from vkchi.cache.compiled import Compiled
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.launch import Plan
@@ -95,11 +97,10 @@ class Kernel:
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
         self.is_method = looks_like_method(fn)
-        self._signature = inspect.signature(fn)
         if not any(isinstance(note, str) for note in fn.__annotations__.values()):
             read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
-        kinds = [p.kind for p in self._signature.parameters.values()]
-        self._in_order = -1 if inspect.Parameter.KEYWORD_ONLY in kinds else len(kinds)
+        kinds = [p.kind for p in declared(fn)]
+        self._in_order = -1 if "keyword" in kinds else len(kinds)
         self._plans: Plans | None = None  # of the runtime that it was called on last
         self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
 
@@ -222,6 +223,12 @@ class Kernel:
             for key in [k for k in list(plans.by_key) if is_stale(k)]:
                 plans.by_key.pop(key, None)
 
+    @functools.cached_property
+    def _signature(self) -> Signature:
+        import inspect  # 7 ms, which calls with all arguments in order can do without
+
+        return inspect.signature(self.__vkchi_func__)
+
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, keywords and defaults filled in. Raises ArgumentListError."""
         try:
@@ -307,7 +314,7 @@ class Func:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
-        if fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        if fn.__code__.co_flags & (VARARGS | VARKEYWORDS):
             from vkchi.frontend.inline import signature_of  # not before it is needed: 0.1 s
 
             signature_of(fn)  # raises
@@ -346,9 +353,8 @@ class RealFunc(Func):
 
     def __init__(self, fn: FunctionType) -> None:
         super().__init__(fn)
-        parameters = list(inspect.signature(fn).parameters.values())[looks_like_method(fn) :]
-        for p in parameters:
-            if p.annotation is inspect.Parameter.empty:
+        for p in declared(fn)[looks_like_method(fn) :]:
+            if p.annotation is Empty:
                 raise KernelSyntaxError(
                     f"argument `{p.name}` of real function {fn.__name__}() has no type",
                     span_of_function(fn),

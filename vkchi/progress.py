@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
 import time
 import weakref
@@ -108,6 +107,8 @@ class Paper(io.StringIO):
 
 def drawn_by_rich(what: str, total: int | None) -> Draw:
     """A bar of rich's, as a line. Raises ImportError."""
+    import shutil  # which loads compression
+
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 

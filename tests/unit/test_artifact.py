@@ -6,8 +6,9 @@ import pickle
 
 import pytest
 
-from vkchi.cache.codec import Malformed, decode, encode, is_plain_test
+from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.content import anchored, released
+from vkchi.cache.plain import is_plain_test
 from vkchi.compiler import build
 from vkchi.ir.core import walk
 from vkchi.ir.text import ir_text, parse_func

@@ -68,8 +68,8 @@ def open_body(body: bytes) -> tuple[Artifact, Sources]:
     """The artifact of a body, be it a kernel's or that of shaders, and the sources in it. Raises
     Malformed."""
     found, sources = decode(body), ()
-    if type(found) is tuple and len(found) == 4:
-        found, sources = found[0], found[3]
+    if type(found) is tuple and len(found) == 5:
+        found, sources = found[0]._replace(ir=decode(found[4])), found[3]
     if not isinstance(found, Artifact):
         raise Malformed("no artifact")
     return found, sources

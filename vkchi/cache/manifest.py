@@ -117,8 +117,8 @@ def write(made: Compiled, found: Found) -> bytes:
 
     text = ir_text(fn)
     move = partial(relative, places=places_of(survey))
-    whole = (made.artifact._replace(ir=text), made.interface)
-    return encode((*moved(whole, move), fields, sources_of(survey)))
+    whole = moved((made.artifact, made.interface), move)
+    return encode((*whole, fields, sources_of(survey), encode(moved(text, move))))
 
 
 def check_reached(made: Compiled, survey: Survey) -> None:
@@ -134,13 +134,12 @@ def check_reached(made: Compiled, survey: Survey) -> None:
 def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Compiled | None:
     """The kernel of an entry; None, and the entry is gone, where that is none."""
     try:
-        artifact, interface, fields, _ = decode(entry[1])
+        artifact, interface, fields, _, text = decode(entry[1])
         if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
             raise Malformed("no kernel")
         places = places_of(found.survey)
         move = partial(absolute, places=places)
-        text = artifact.ir
-        if not isinstance(text, IrText):
+        if not isinstance(text, bytes):
             raise Malformed("no text")
         limits, sites, checks = moved((artifact.limits, interface.sites, interface.checks), move)
         arrays = {name: found.survey.fields[k] for name, k in fields.items()}
@@ -152,7 +151,7 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
         shelf.remove(found.key)
         return None
     return Compiled(
-        artifact._replace(limits=limits, ir=None),
+        artifact._replace(limits=limits),
         interface._replace(sites=sites, checks=checks),
         partial(read_func, text, move),
         arrays,
@@ -160,10 +159,11 @@ def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Com
     )
 
 
-def read_func(text: IrText, move: Callable[[Span], Span]) -> Any:
-    """The Func of a text, with its spans."""
+def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
+    """The Func of a text, with its spans. The text is read only now: few warm processes need it."""
     from vkchi.ir.text import func_of  # not before something is derived of the kernel
 
+    text: IrText = decode(data)
     return func_of(text._replace(spans=moved(text.spans, move)))
 
 

@@ -24,7 +24,6 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
-from inspect import getattr_static
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -64,7 +63,7 @@ from vkchi.types.attributes import ArrayArgument
 from vkchi.types.lazy_numpy import is_number_of_numpy, is_numpy_loaded, np
 from vkchi.types.structs import StructType
 
-MANGLED = re.compile(r"_\w+?(__\w+)")
+MANGLED = r"_\w+?(__\w+)"
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 OWN = "vkchi"
 OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
@@ -306,7 +305,7 @@ class Survey:
         """Of those attributes whose names stand in a text."""
         found = []
         for name in sorted(held, key=str):
-            mangled = MANGLED.fullmatch(name) if isinstance(name, str) else None
+            mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) else None
             if name in self.names or (mangled and mangled[1] in self.names):
                 found.append(str(name))
                 self._part(f"{name} of {path}", held[name])
@@ -386,6 +385,8 @@ class Survey:
         return f"{value.__vkchi_kind__} {text} {owner} {self._attributes(attributes, path)}"
 
     def _object(self, value: Any, path: str) -> str:
+        from inspect import getattr_static  # 5 ms, which programs without objects can do without
+
         kind = getattr_static(type(value), "__vkchi_kind__", None)
         if isinstance(getattr_static(value, "__vkchi_func__", None), FunctionType) and (
             kind is not None or is_ours(type(value).__module__)

@@ -8,20 +8,21 @@ Must not know: what syntax means.
 
 from __future__ import annotations
 
-import ast
+import _ast  # Python's syntax as classes, without the functions of `ast`: 3 ms
 import copy
-import inspect
 import linecache
-import tokenize
 from itertools import count
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.typed import SHARED, find_lines
 from vkchi.interrupts.weak import WeakTable
 from vkchi.span import Span
+
+if TYPE_CHECKING:
+    import ast
 
 # By identity, as long as the code lives: code objects compare by what they do, and annotations of
 # variables do nothing.
@@ -109,11 +110,11 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
         return _parse_lambda(fn, code)
     lines, file, node = _read_block(fn, code)
     node = node or _statement_in(lines)
-    if isinstance(node, ast.AsyncFunctionDef):
+    if isinstance(node, _ast.AsyncFunctionDef):
         raise KernelSyntaxError(
             f"{code.co_name}() is `async`, and kernels do not wait", _line_span(code)
         )
-    if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+    if not isinstance(node, _ast.FunctionDef) or node.name != code.co_name:
         raise _changed(code)
     return Source(code, node, lines, code.co_firstlineno, file)
 
@@ -123,15 +124,19 @@ def _statement_in(lines: list[str]) -> ast.stmt | None:
     where they are no statement, or several."""
     opening = "if 1:\n" if lines[0][:1] in " \t" else "\n"
     try:
-        tree = ast.parse(opening + "".join(lines))
+        text = opening + "".join(lines)
+        tree = compile(text, "<unknown>", "exec", _ast.PyCF_ONLY_AST, True)
     except SyntaxError:
         return None
-    body = tree.body[0].body if isinstance(tree.body[0], ast.If) else tree.body
+    assert isinstance(tree, _ast.Module)
+    body = tree.body[0].body if isinstance(tree.body[0], _ast.If) else tree.body
     return body[0] if len(body) == 1 else None
 
 
 def _parse_lambda(fn: FunctionType, code: CodeType) -> Source:
     """A lambda as the function that returns its expression. The whole file is parsed."""
+    import ast  # few kernels and functions are lambdas
+
     lines, file = _read_lines(fn, code)
     try:
         tree = ast.parse("\n" + "".join(lines))
@@ -190,8 +195,11 @@ def _read_block(fn: FunctionType, code: CodeType) -> tuple[list[str], str, ast.s
         raise _unavailable(code)
     block = _block_of(lines, code)
     node = _statement_in(block) if block else None
-    if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+    if isinstance(node, _ast.FunctionDef) and node.name == code.co_name:
         return block, file, node
+    import inspect  # where the end of a function is not seen at once
+    import tokenize
+
     try:
         block = inspect.getblock(lines)
     except (tokenize.TokenError, IndentationError, SyntaxError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -23,19 +23,29 @@ from vkchi.types.layout import KINDS
 from vkchi.types.lazy_numpy import np
 
 _NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
-TYPE = re.compile(
-    rf"array<(?P<elem>{_NUMBER})\[(?P<dims>[?\d,]*)\](?: as (?P<stored>\w+))?"
-    r"(?: (?P<space>\w+))?"
-    r"(?: @(?P<kind>\w*)\((?P<layout>[^)]*)\))?>"
-    rf"|ptr<(?P<to>{_NUMBER}) (?P<where>\w+)>|(?P<number>{_NUMBER})"
-)
-LITERAL = re.compile(r"[-+.\w]+")
-_PLAIN_NAME = re.compile(r"[\w.]+")
-NAME = re.compile(r'[\w.]+|"(?:[^"\\]|\\.)*"')
-_WORD = re.compile(r"[A-Za-z_][\w.]*")
+# Of tokens. They are compiled when they are first used: reading types needs none.
+PATTERNS = {
+    "TYPE": rf"array<{_NUMBER}\[[?\d,]*\](?: as \w+)?(?: \w+)?(?: @\w*\([^)]*\))?>"
+    rf"|ptr<{_NUMBER} \w+>|{_NUMBER}",
+    "LITERAL": r"[-+.\w]+",
+    "NAME": r'[\w.]+|"(?:[^"\\]|\\.)*"',
+    "_PLAIN_NAME": r"[\w.]+",
+    "_WORD": r"[A-Za-z_][\w.]*",
+}
 _RESERVED = {"None": None, "true": True, "false": False}
 TENSOR_LIMIT = 1 << 20  # far above what a driver compiles
 _CANONICAL_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(PATTERNS[name])
+
+
+def __getattr__(name: str) -> re.Pattern[str]:
+    if name not in PATTERNS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _pattern(name)
 
 
 # --- constants -------------------------------------------------------------------------------
@@ -92,28 +102,56 @@ def constant_text(attr: Any, t: Type | None) -> str:
 @lru_cache(maxsize=1024)
 def type_named(text: str) -> Type:
     """The type whose repr is `text`."""
-    found = TYPE.fullmatch(text)
-    if found is None:
+    kind, bracket, inner = text.partition("<")
+    if kind in SCALARS or not bracket:
+        return _number(text)
+    if kind not in ("array", "ptr") or not inner.endswith(">"):
         raise ValueError(f"`{text}` is not a type")
-    if found["number"]:
-        return _number(found["number"])
-    if found["to"]:
-        return Ptr.of(_number(found["to"]), found["where"])
-    dims, dynamic = found["dims"], "?" in found["dims"]
+    inner = inner[:-1]
+    if kind == "ptr":
+        to, _, where = inner.partition(" ")
+        _check_word(where, text)
+        return Ptr.of(_number(to), where)
+    return _array(inner, text)
+
+
+def _array(inner: str, text: str) -> Array:
+    """`f32<3>[?] as f64 shared @(...)`, what an array's name has in it."""
+    inner, at, placed = inner.partition(" @")
+    kind, _, layout_words = placed.partition("(")
+    if at and not layout_words.endswith(")"):
+        raise ValueError(f"`{text}` is not a type")
+    elem, bracket, rest = inner.partition("[")
+    dims, end, rest = rest.partition("]")
+    if not bracket or not end or dims.strip("?,0123456789"):
+        raise ValueError(f"`{text}` is not a type")
+    words = rest.split(" ")[1:] if rest else []
+    stored = words[1] if words[:1] == ["as"] and len(words) > 1 else ""
+    words = words[2:] if stored else words
+    if len(words) > 1 or (rest and not rest.startswith(" ")):
+        raise ValueError(f"`{text}` is not a type")
+    for word in words:
+        _check_word(word, text)
+    dynamic = "?" in dims
     if dynamic and dims.strip("?"):
         raise ValueError(f"`[{dims}]`: extents are all known or all `?`")
     shape = None if dynamic else tuple(int(d) for d in dims.split(",") if d)
     ndim = len(dims) if shape is None else len(shape)
-    layout = None if found["layout"] is None else _layout(found["kind"], found["layout"], ndim)
-    stored = scalar_named(found["stored"]) if found["stored"] in SCALARS else None
-    space = found["space"] or "global"
-    return Array.of(_number(found["elem"]), ndim, shape, layout, space, stored)
+    layout = _layout(kind, layout_words[:-1], ndim) if at else None
+    kept = scalar_named(stored) if stored in SCALARS else None
+    return Array.of(_number(elem), ndim, shape, layout, words[0] if words else "global", kept)
+
+
+def _check_word(word: str, text: str) -> None:
+    if not word.isidentifier():
+        raise ValueError(f"`{text}` is not a type")
 
 
 def _number(text: str) -> Scalar | Tensor:
-    name, _, dims = text.rstrip(">").partition("<")
-    if name not in SCALARS:
+    name, bracket, dims = text.partition("<")
+    if name not in SCALARS or (bracket and not dims.endswith(">")):
         raise ValueError(f"`{name}` is not a type")
+    dims = dims[:-1]
     shape = tuple(int(d) for d in dims.split("x") if d)
     if len(shape) > 2 or prod(shape) > TENSOR_LIMIT:
         raise ValueError(f"`{text}` is no vector or matrix of at most {TENSOR_LIMIT} numbers")
@@ -132,7 +170,7 @@ def _layout(kind: str, text: str, ndim: int) -> Layout:
 
 def name_text(name: str) -> str:
     """A name as it stands after `%` or `@`; quoted if it is more than letters, digits and dots."""
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+    return name if _pattern("_PLAIN_NAME").fullmatch(name) else json.dumps(name)
 
 
 def name_of(text: str) -> str:
@@ -143,7 +181,7 @@ def name_of(text: str) -> str:
 def attr_text(attr: Any) -> str:
     """An attribute as it stands in brackets: a number, word, string, or a tuple of such."""
     if isinstance(attr, str):
-        plain = _WORD.fullmatch(attr) and attr not in _RESERVED
+        plain = _pattern("_WORD").fullmatch(attr) and attr not in _RESERVED
         return attr if plain else json.dumps(attr)
     if isinstance(attr, tuple):
         return f"({', '.join(map(attr_text, attr))})"

@@ -45,7 +45,7 @@ CARRIERS = {
     "i8": "i4", "i16": "i4", "i32": "i4", "u1": "u4", "u8": "u4", "u16": "u4", "u32": "u4",
     "f16": "f4", "f32": "f4", "i64": "i8", "u64": "u8", "f64": "f8",
 }  # fmt: skip
-_FORMAT_OF_C = re.compile(r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difFeEgG])")
+_FORMAT_OF_C = r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difFeEgG])"
 
 
 class Shown(NamedTuple):
@@ -144,7 +144,7 @@ def format_number(x: Any, spec: str) -> str:
     try:
         return format(x, spec)
     except ValueError:
-        found = _FORMAT_OF_C.fullmatch(spec)
+        found = re.fullmatch(_FORMAT_OF_C, spec)
         if found is None or (found["letter"] in "di") is isinstance(x, float):
             raise
         return str(f"%{found['head']}{found['letter']}" % x)

@@ -10,7 +10,6 @@ components.
 
 from __future__ import annotations
 
-import inspect
 import math
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.signature.bound import Bound, Import, borrow
+from vkchi.signature.declared import Declared, Empty, declared
 from vkchi.signature.static_args import ById, contents, lie_apart
 from vkchi.span import Span
 from vkchi.types import (
@@ -424,26 +424,26 @@ def describe(arg: Any) -> str:
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:
     """Handlers for the function's parameters, by annotation. Raises KernelSyntaxError."""
     found: list[Parameter] = []
-    for k, p in enumerate(inspect.signature(fn).parameters.values()):
-        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY, p.KEYWORD_ONLY):
+    for k, p in enumerate(declared(fn)):
+        if p.kind in ("*", "**"):
             raise KernelSyntaxError(
                 f"kernel {fn.__name__}() takes *{p.name}: kernels take a fixed list of arguments",
                 span_of_function(fn),
             )
-        if k == 0 and is_method and p.annotation is p.empty:
+        if k == 0 and is_method and p.annotation is Empty:
             found.append(SelfParameter(p.name, None))
         else:
             found.append(make_parameter(fn, p))
     return found
 
 
-def make_parameter(fn: pytypes.FunctionType, p: inspect.Parameter) -> Parameter:
+def make_parameter(fn: pytypes.FunctionType, p: Declared) -> Parameter:
     """The handler for one annotated parameter. Raises KernelSyntaxError."""
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
         return found
-    missing = note is p.empty
+    missing = note is Empty
     what = "has no type" if missing else f"has the annotation {note!r}, which is no kernel type"
     raise KernelSyntaxError(
         f"argument `{p.name}` of kernel {fn.__name__}() {what}",
@@ -475,6 +475,8 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
     """The annotation as an object, where it was given as text."""
     if not isinstance(note, str):
         return note
+    import inspect  # few kernels are annotated by text
+
     closure = inspect.getclosurevars(fn)
     try:
         return eval(note, {**closure.builtins, **fn.__globals__}, dict(closure.nonlocals))

@@ -24,7 +24,6 @@ from vkchi.span import user_span
 from vkchi.tape.calls import Call, arrays_of
 from vkchi.tape.clobbers import Clobbers, overwrite_held
 from vkchi.tape.constants import Constants
-from vkchi.tape.copies import copy_floats, copy_in_order, copy_tensor
 from vkchi.tape.escapes import Escapes, overwrite_escapes
 from vkchi.tape.hosted import Copied, Function, Hosted
 from vkchi.tape.ledger import Account, Escape, Holder, Index, Ledger, Wanted
@@ -293,6 +292,8 @@ class Recording(Block):
         if not (can_record and target.dtype.kind == "f" and host.has_grad(tensor)):
             return False
         if tuple(tensor.shape) == target.shape + shape_of(target.elem):
+            from vkchi.tape.copies import copy_tensor  # few programs copy inside tapes
+
             copy_tensor(target, tensor)
             return True
         target.from_numpy(host.array_of_torch(tensor))
@@ -308,9 +309,13 @@ class Recording(Block):
             has_gradient = self.kind == "grad" and source.companion("grad") is not None
             if has_gradient and target.grad is None:
                 target.add_gradient()
+            from vkchi.tape.copies import copy_in_order
+
             copy_in_order(target, source)
         return is_smooth
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Record a copy of floats as a kernel; whether it was."""
+        from vkchi.tape.copies import copy_floats
+
         return not self.is_paused and copy_floats(target, source)

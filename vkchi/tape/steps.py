@@ -7,14 +7,12 @@ Owns: `Entry`, `Skipped`, `Custom`. Must not know: how steps come about.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.lang.argpack import ArgPack
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Arrays
@@ -167,6 +165,8 @@ class Entry(Launch):
 def as_it_is(arg: Any) -> Any:
     """A copy of a vector, matrix, struct or pack, which Python may change; what else is passed is
     itself."""
+    from vkchi.lang.argpack import ArgPack  # few functions have gradients of their own
+
     if isinstance(arg, ArgPack):
         return copy.copy(arg)
     return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
@@ -211,6 +211,8 @@ class Custom(Step):
 
     def check_gradient(self, gradient: Any) -> None:
         """Raises ArgumentError if the gradient takes other arguments than the call had."""
+        import inspect  # which loads parsers
+
         try:
             inspect.signature(gradient).bind(*self.args, **self.kwargs)
         except TypeError as e:

@@ -44,7 +44,6 @@ from vkchi.tape.calls import (
     leaves_of,
     make_grads,
 )
-from vkchi.tape.checkpoints import Replay, Report, bytes_of
 from vkchi.tape.constants import flows_of, plan_where_known, unsettled
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
@@ -61,6 +60,7 @@ from vkchi.tape.steps import (
 )
 
 if TYPE_CHECKING:
+    from vkchi.tape.checkpoints import Report
     from vkchi.tape.plan import GradientPlan
 
 
@@ -89,9 +89,9 @@ class Tape(Recording):
     ) -> None:
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        budget = bytes_of(memory) if memory is not None else UNLIMITED if grad_check else None
-        super().__init__(current(), budget)
-        self.report: Report | None = None
+        super().__init__(current(), budget_of(memory, UNLIMITED if grad_check else None))
+        self._report: Report | None = None
+        self._saved: tuple[int, int] | None = None  # calls, and bytes, where none is done again
         self.copies = Copies()
         self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.failed: str | None = None  # what was begun here and did not come to its end
@@ -143,7 +143,10 @@ class Tape(Recording):
         self.snapshots.is_reversing = True
         try:
             with self.apart_from_leftovers():
-                self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
+                if self.snapshots.is_over:
+                    self._report = self.grad_again()
+                else:
+                    self.grad_once()
         finally:
             self.constants.forbid()
         if self.grad_check:
@@ -175,14 +178,26 @@ class Tape(Recording):
                 if new is not None:
                     host.write_grad(tensor, before.detach() + new)
 
-    def grad_once(self) -> Report:
+    @property
+    def report(self) -> Report | None:
+        """What was done in the memory given, once the gradients were evaluated."""
+        if self._report is None and self._saved is not None:
+            from vkchi.tape.checkpoints import Report  # few programs ask
+
+            calls, saved_bytes = self._saved
+            self._report = Report(calls, 0, 0, 0, saved_bytes)
+        return self._report
+
+    def grad_once(self) -> None:
         """Run the gradients, with all that they need."""
         seed_loss(self.loss)
         self.reverse()
-        return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
+        self._saved = len(self.entries), self.snapshots.saved_bytes
 
     def grad_again(self) -> Report:
         """The same where not everything could be saved: calls are done again."""
+        from vkchi.tape.checkpoints import Replay
+
         drop_copies(self.entries)
         held_bytes = check_repeatable(self.entries)
         replay = Replay(self.entries, self.snapshots.start, held_bytes)
@@ -361,6 +376,15 @@ class Tape(Recording):
             end()
             if has_ended:
                 self.failed = before
+
+
+def budget_of(memory: int | str | None, usual: int | None) -> int | None:
+    """The bytes that users give as `memory`. Raises ArgumentError."""
+    if memory is None:
+        return usual
+    from vkchi.tape.checkpoints import bytes_of
+
+    return bytes_of(memory)
 
 
 def clear_all_gradients() -> None:
