@@ -117,7 +117,7 @@ def write(made: Compiled, found: Found) -> bytes:
 
     text = ir_text(fn)
     move = partial(relative, places=places_of(survey))
-    whole = moved((made.artifact, made.interface), move)
+    whole = moved((made.artifact._replace(ir=None), made.interface), move)
     return encode((*whole, fields, sources_of(survey), encode(moved(text, move))))
 
 

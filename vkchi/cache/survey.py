@@ -49,6 +49,7 @@ from vkchi.cache.said import (
     without_comments,
     words_of,
 )
+from vkchi.cache.statics import held_by, own_or_held
 from vkchi.cache.store import digest
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
@@ -385,10 +386,8 @@ class Survey:
         return f"{value.__vkchi_kind__} {text} {owner} {self._attributes(attributes, path)}"
 
     def _object(self, value: Any, path: str) -> str:
-        from inspect import getattr_static  # 5 ms, which programs without objects can do without
-
-        kind = getattr_static(type(value), "__vkchi_kind__", None)
-        if isinstance(getattr_static(value, "__vkchi_func__", None), FunctionType) and (
+        kind = held_by(type(value).__mro__, "__vkchi_kind__")
+        if isinstance(own_or_held(value, "__vkchi_func__"), FunctionType) and (
             kind is not None or is_ours(type(value).__module__)
         ):
             return self._kernel_function(value, path)
