@@ -45,10 +45,54 @@ COMPILER = (
 )  # fmt: skip
 
 
-def stages_of(folder: Path) -> dict[str, list[str]]:
-    """The modules that are loaded after each stage of the program."""
+GRADIENTS = """
+import json, sys
+import vkchi as ti
+ti.init(arch=ti.vulkan)
+n = 8
+x = ti.field(ti.f32, (4, n), needs_grad=True)
+loss = ti.field(ti.f32, (), needs_grad=True)
+a, b = (ti.field(ti.f32, n, needs_grad=True) for _ in range(2))
+@ti.kernel
+def step(t: ti.i32):
+    for i in range(n):
+        v = x[t, i]
+        for _ in range(t + 2):
+            v = ti.sin(v) * 1.5
+        x[t + 1, i] = v
+@ti.kernel
+def total():
+    for i in range(n):
+        loss[None] += x[3, i] ** 2
+@ti.kernel
+def square():
+    for i in a:
+        b[i] += a[i] * a[i]
+for i in range(n):
+    x[0, i], a[i], b.grad[i] = 0.1 * i, i, 1.0
+with ti.ad.Tape(loss):
+    for t in range(3):
+        step(t)
+    total()
+b.grad.fill(1.0)
+square()
+square.grad()
+print([x.grad[0, i] for i in range(n)], [a.grad[i] for i in range(n)])
+print(json.dumps({"end": sorted(sys.modules)}))
+"""
+# What differentiates, and all that reads a kernel's IR.
+DIFFERENTIATION = (
+    "frontend.lower", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
+    "analysis.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse", "autodiff.forward",
+    "autodiff.reaching", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify",
+    "races.meeting", "races.conflicts", "tape.questions", "tape.gradients", "tape.variants",
+)  # fmt: skip
+
+
+def outcome_of(folder: Path, program: str) -> tuple[list[str], dict[str, list[str]]]:
+    """What the program prints, and the modules that are loaded after each of its stages."""
     path = folder / "program.py"
-    path.write_text(PROGRAM)
+    path.write_text(program)
     kept = {k: v for k, v in os.environ.items() if k not in ("VKCHI_CACHE", "VKCHI_DUMP_SPV")}
     done = subprocess.run(
         [sys.executable, str(path)],
@@ -57,13 +101,19 @@ def stages_of(folder: Path) -> dict[str, list[str]]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     *result, stages = done.stdout.splitlines()
+    return result, json.loads(stages)
+
+
+def stages_of(folder: Path) -> dict[str, list[str]]:
+    """The modules that are loaded after each stage of a program of one kernel."""
+    result, stages = outcome_of(folder, PROGRAM)
     assert result[0].startswith("2.0 4.0 4.0 -0.75") and result[1].startswith("[ 4.")
-    return json.loads(stages)
+    return stages
 
 
-def of_compiler(modules: list[str]) -> list[str]:
+def of_compiler(modules: list[str], names: tuple[str, ...] = COMPILER) -> list[str]:
     """Those that nothing needs that compiles nothing."""
-    parts = tuple(f"vkchi.{name}" for name in COMPILER)
+    parts = tuple(f"vkchi.{name}" for name in names)
     return [
         name for name in modules if name in parts or name.startswith(tuple(f"{p}." for p in parts))
     ]
@@ -85,3 +135,51 @@ def test_a_warm_process_loads_no_compiler(tmp_path):
 def loaded_by_numpy() -> list[str]:
     program = "import sys, numpy; print(*sys.modules)"
     return subprocess.check_output([sys.executable, "-c", program], text=True).split()
+
+
+@pytest.mark.device
+def test_gradients_begin_warm(tmp_path):
+    (expected, cold), (found, warm) = (outcome_of(tmp_path, GRADIENTS) for _ in range(2))
+    assert "vkchi.autodiff.reverse" in cold["end"], "else this test tests nothing"
+    assert of_compiler(warm["end"], DIFFERENTIATION) == []
+    assert not {"numpy", "inspect", "shutil"} & set(warm["end"]) - loaded_by_site()
+    assert found == expected
+    # Other calls than those that were kept: some answers are there, and some are found.
+    other = (
+        GRADIENTS.replace("(4, n)", "(6, n)")
+        .replace("range(3)", "range(5)")
+        .replace("x[3,", "x[5,")
+    )
+    (anew, _), (again, _) = (outcome_of(tmp_path, other) for _ in range(2))
+    assert anew == again != expected
+
+
+@pytest.mark.device
+def test_calls_of_other_numbers_find_some_answers(tmp_path):
+    shorter = GRADIENTS.replace("for t in range(3)", "for t in range(1, 3)")
+    first, _ = outcome_of(tmp_path, shorter)
+    longer, _ = outcome_of(tmp_path, GRADIENTS)
+    (tmp_path / "fresh").mkdir()
+    assert longer == outcome_of(tmp_path / "fresh", GRADIENTS)[0] != first
+
+
+@pytest.mark.device
+def test_answers_that_cannot_be_read_are_found_anew(tmp_path):
+    from vkchi.cache.store import Store
+
+    expected, _ = outcome_of(tmp_path, GRADIENTS)
+    store = Store(str(tmp_path / "cache"))
+    headers = {e.key: e.header for e in store.entries()}
+    keys = [key for key, header in headers.items() if header["kind"] == "answers"]
+    assert sorted(headers[key]["name"] for key in keys) == ["square", "step", "total"]
+    for damage in (lambda body: b"", lambda body: body[:-9] + b"no answer"):
+        for key in keys:
+            found = store.peek(key)
+            assert found is not None
+            store.put(key, found[0], damage(found[1]))
+        assert outcome_of(tmp_path, GRADIENTS)[0] == expected
+
+
+def loaded_by_site() -> set[str]:
+    program = "import sys; print(*sys.modules)"
+    return set(subprocess.check_output([sys.executable, "-c", program], text=True).split())

@@ -130,7 +130,7 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
 def check_depth(call: Call) -> None:
     """Raises KernelAssertionError where a real function of the call goes too deep: values are
     missing there, which only the kernel itself says, not its gradient."""
-    from vkchi.tape.variants import Variant  # which few kernels need
-
     if any(site.kind == "depth" for site in call.plan.sites.values()):
+        from vkchi.tape.variants import Variant  # which few kernels need
+
         Variant(call, call.plan.executable.artifact).rehearse(call, {})
