@@ -31,6 +31,7 @@ CUmemAllocationHandleType = IntEnum("CUmemAllocationHandleType", {
 })  # fmt: skip
 CUpointer_attribute = IntEnum("CUpointer_attribute", {
     "CU_POINTER_ATTRIBUTE_BUFFER_ID": 7, "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL": 9,
+    "CU_POINTER_ATTRIBUTE_RANGE_START_ADDR": 11,
 })  # fmt: skip
 ENUMS = (CUexternalMemoryHandleType, CUexternalSemaphoreHandleType, CUmemAllocationHandleType,
          CUpointer_attribute, CUresult)  # fmt: skip
@@ -61,6 +62,16 @@ class Struct:
     def __setattr__(self, name, value):
         assert name in vars(self), f"there is no field {name}"
         object.__setattr__(self, name, value)
+
+
+class Allocation:
+    """A handle of virtual memory: a number, as CUDA's are."""
+
+    def __init__(self, one):
+        self.one = one
+
+    def __int__(self):
+        return id(self.one)
 
 
 class Failed(Exception):
@@ -182,11 +193,16 @@ class StandIn:
         ctypes.memmove(target, source, size)
 
     def _cuPointerGetAttribute(self, attribute, pointer):
-        start = next((s for s, one in self.vmm.items() if 0 <= pointer - s < one.size), None)
-        is_id = attribute == CUpointer_attribute.CU_POINTER_ATTRIBUTE_BUFFER_ID
-        if is_id:
+        start = self._start(pointer)
+        if attribute == CUpointer_attribute.CU_POINTER_ATTRIBUTE_BUFFER_ID:
             return self.vmm[start].number if start is not None else pointer
+        if attribute == CUpointer_attribute.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            return pointer if start is None else start
         return self.devices.get(pointer, 0)
+
+    def _start(self, pointer):
+        """Where the virtual memory begins that an address is in."""
+        return next((s for s, one in self.vmm.items() if 0 <= pointer - s < one.size), None)
 
     def _cuMemGetAddressRange(self, pointer):
         for start, one in self.vmm.items():
@@ -195,20 +211,22 @@ class StandIn:
         return pointer, 1
 
     def _cuMemRetainAllocationHandle(self, pointer):
-        if pointer not in self.vmm:
+        start = self._start(pointer)
+        if start is None:
             raise Failed
         self._note("retain allocation")
-        return self.vmm[pointer]
+        return Allocation(self.vmm[start])
 
-    def _cuMemGetAllocationPropertiesFromHandle(self, one):
+    def _cuMemGetAllocationPropertiesFromHandle(self, handle):
+        one = handle.one
         return SimpleNamespace(
             requestedHandleTypes=1 if one.fd >= 0 else 0, location=SimpleNamespace(id=one.device)
         )
 
-    def _cuMemExportToShareableHandle(self, one, kind, flags):
+    def _cuMemExportToShareableHandle(self, handle, kind, flags):
         assert (kind, flags) == (1, 0)
         self._note("export allocation")
-        return os.dup(one.fd)
+        return os.dup(handle.one.fd)
 
     def _cuMemRelease(self, one):
         self._note("release allocation")

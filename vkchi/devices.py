@@ -210,14 +210,18 @@ class Device(Recorder):
         with restoring(self._lock), self._lock:
             self.require_open()
             memory = self._find_memory(size_bytes)
-            buffer = Buffer(self, next(self._keys), memory, size_bytes)
-            self._buffers.add(buffer)
+            buffer = self._hand_out(next(self._keys), memory, size_bytes)
             if zero and self.unified:
                 start = int(self._vk.ffi.cast("uintptr_t", buffer.pointer))
                 ctypes.memset(start, 0, memory.span.size_bytes)
             elif zero:
                 self._record_fill(buffer, 0, memory.span.size_bytes, 0)
             return buffer
+
+    def _hand_out(self, key: int, memory: Memory, size_bytes: int) -> Buffer:
+        buffer = Buffer(self, key, memory, size_bytes)
+        self._buffers.add(buffer)
+        return buffer
 
     def _find_memory(self, size_bytes: int) -> Memory:
         close_abandoned()
@@ -264,9 +268,7 @@ class Device(Recorder):
             self.require_open()
             self.sweep()
             memory = self.heap.import_host(pointer, size_bytes)
-            buffer = Buffer(self, IMPORTED, memory, size_bytes)
-            self._buffers.add(buffer)
-            return buffer
+            return self._hand_out(IMPORTED, memory, size_bytes)
 
     def import_payload(self, payload: Payload, size_bytes: int) -> Buffer:
         """A buffer in place of memory that a handle stands for, which the driver owns from then on.
@@ -275,9 +277,7 @@ class Device(Recorder):
             self.require_open()
             self.sweep()
             memory = self.heap.import_payload(payload, size_bytes)
-            buffer = Buffer(self, next(self._keys), memory, size_bytes)
-            self._buffers.add(buffer)
-            return buffer
+            return self._hand_out(next(self._keys), memory, size_bytes)
 
     def export(self, block: Block) -> Payload:
         """A new handle of a whole block: who takes a file descriptor owns it. Raises DeviceError
@@ -286,13 +286,18 @@ class Device(Recorder):
             raise DeviceError(f"{self.info.name} was not asked for memory to be given away")
         return export_block(block, self.heap.exporter)
 
+    def lend(self, size_bytes: int) -> Buffer:
+        """A buffer that counts as memory of somebody else's, as imported ones do: parts of it may
+        be others. Raises DeviceError."""
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            return self._hand_out(IMPORTED, self._find_memory(size_bytes), size_bytes)
+
     def part_of(self, block: Block, offset: int, size_bytes: int) -> Buffer:
         """A buffer that is a part of memory which others keep, and may be parts of as well."""
         with restoring(self._lock), self._lock:
             memory = self.heap.part_of(block, offset, size_bytes)
-            buffer = Buffer(self, IMPORTED, memory, size_bytes)
-            self._buffers.add(buffer)
-            return buffer
+            return self._hand_out(IMPORTED, memory, size_bytes)
 
     def load(self, shader: Shader) -> Pipeline:
         """The shader, compiled by the driver.

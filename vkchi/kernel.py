@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,6 +49,7 @@ C = TypeVar("C")
 
 
 T = TypeVar("T")
+NOTHING: Sequence[Import] = ()
 MOST_NOTES, MOST_KEPT = 256, 16  # of calls like one before
 MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts of it
 
@@ -115,7 +116,7 @@ class Kernel:
         tape = current().tape
         if tape is not None and tape.kind == "record":
             tape.grad(self.__vkchi_func__.__name__)
-        self._run(args, kwargs, run_gradient)
+        self._run(args, kwargs, run_gradient, is_shared=True)
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """What `look` says of the plan for a call and of its arguments; nothing is run."""
@@ -123,39 +124,38 @@ class Kernel:
         return found
 
     def _run(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], act: Callable[[str, Plan, Any], Any]
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        act: Callable[..., Any],
+        *,
+        is_shared: bool = False,
     ) -> Any:
-        """act(name, plan, args) with the plan for these arguments, made if there is none."""
+        """act(name, plan, args) with the plan for these arguments, made if there is none; where it
+        `is_shared` and there are such arguments, it is given those that are used in place too."""
         runtime, plans = current(), self._plans
         if plans is None or runtime is not plans.runtime:
             plans = self._plans = self._plans_on(runtime)
-        signer = plans.signer
         if kwargs or len(args) != self._in_order:
             args = self.arrange(args, kwargs)
-        is_plain = act is launch and runtime.recording is None
         try:
-            if is_plain and plans.again:
+            if act is not launch or runtime.recording is not None:
+                return self._act(plans, args, act, is_shared=is_shared)
+            if plans.again:
                 again = plans.find_again(args)
                 if again is not None:
                     return again.launch(args)
-            args = signer.adopt(args)
-            shared: list[Import] = []
-            if is_plain:
-                args, shared = signer.share(args, runtime)
+            args, shared = plans.signer.share(plans.signer.adopt(args), runtime, is_launch=True)
             again = plans.find_again(args) if shared else None
             if again is not None:
                 return again.launch(args, shared)
-            key = signer.sign(args)
-            plan = plans.by_key.get(key)
-            if plan is None:
-                plan = self._find_plan(plans, args, key)
+            plan = self._plan_for(plans, args)
             if shared:
                 found = plan.launch_in_place(args, shared)  # which checks what `again` does not
                 plans.note(plan, args)
                 return found
-            if is_plain:
-                plans.note(plan, args)
-            return act(self.__vkchi_func__.__name__, plan, args)
+            plans.note(plan, args)
+            return launch(self.__vkchi_func__.__name__, plan, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
         except CompilationError as e:
@@ -163,6 +163,22 @@ class Kernel:
                 raise
             # The message has the user's line; a cause is what the user's own Python raised.
             raise e.with_traceback(None) from e.__cause__
+
+    def _act(
+        self, plans: Plans, args: tuple[Any, ...], act: Callable[..., Any], *, is_shared: bool
+    ) -> Any:
+        """What is no launch, or one that a tape is told of."""
+        args, shared = plans.signer.adopt(args), NOTHING
+        if is_shared and plans.runtime.recording is None:
+            args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
+        plan = self._plan_for(plans, args)
+        given = (args, shared) if shared else (args,)
+        return act(self.__vkchi_func__.__name__, plan, *given)
+
+    def _plan_for(self, plans: Plans, args: tuple[Any, ...]) -> Plan:
+        key = plans.signer.sign(args)
+        found = plans.by_key.get(key)
+        return self._find_plan(plans, args, key) if found is None else found
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)

@@ -209,7 +209,7 @@ def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch
         asked.append(is_launch)
         return torch.device("cpu") if len(asked) % 2 else None
 
-    monkeypatch.setattr("vkchi.operators.torch_op.find_home", find_home)
+    monkeypatch.setattr("vkchi.operators.running.find_home", find_home)
     x, w = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 1.0])
     y = product(x, w, 2.0)
     y.sum().backward()
@@ -218,7 +218,256 @@ def test_tensors_that_kernels_do_not_reach_are_copied_there_and_back(monkeypatch
 
 
 def test_what_is_on_the_cpu_stays_there():
-    from vkchi.operators.torch_op import find_home
+    from vkchi.operators.running import find_home
 
     assert find_home((torch.zeros(2), 3.0, [1, 2]), is_launch=True) is None
     assert find_home((torch.zeros(2, device="meta"), 3.0), is_launch=True).type == "meta"
+
+
+# --- what a gradient needs of outputs ------------------------------------------------------------
+
+
+@ti.kernel
+def largest(x: ti.types.ndarray(), m: ti.types.ndarray()):
+    for i in x:
+        ti.atomic_max(m[0], x[i])
+
+
+@ti.kernel
+def powers(x: ti.types.ndarray(), y: ti.types.ndarray()):
+    for i in x:
+        y[i] = x[i] * x[i]
+    for i in x:
+        y[i] = y[i] * y[i]
+
+
+def test_a_gradient_sees_what_the_kernel_left_in_its_outputs():
+    op = ti.torch_op(largest, outputs={"m": lambda given: (1,)})
+    x = torch.tensor([1.0, 3.0, 2.0], requires_grad=True)
+    for _ in range(2):
+        (slope,) = torch.autograd.grad(op(x), x)
+        assert slope.tolist() == [0, 1, 0]
+    compiled = torch.compile(lambda x: op(x) * 2, fullgraph=True, backend="aot_eager")
+    assert torch.autograd.grad(compiled(x), x)[0].tolist() == [0, 2, 0]
+    assert set(torch.library.opcheck(op, (x,)).values()) == {"SUCCESS"}
+    row = torch.autograd.functional.jacobian(op, x, vectorize=True)
+    assert row.tolist() == [[0, 1, 0]]
+
+
+def test_a_gradient_that_needs_what_is_overwritten_is_refused():
+    op = ti.torch_op(powers, outputs={"y": "x"})
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = op(x)
+    assert y.tolist() == [1, 16]
+    try:
+        y.sum().backward()
+    except ti.VkchiError as error:
+        assert "overwr" in str(error)
+    else:
+        assert x.grad.tolist() == [4, 32]
+
+
+def test_a_gradient_of_ones_own_takes_outputs():
+    @ti.kernel
+    def back(y: ti.types.ndarray(), y_grad: ti.types.ndarray(), x_grad: ti.types.ndarray()):
+        for i in y:
+            x_grad[i] = y[i] * y_grad[i]
+
+    @ti.torch_op(outputs={"y": "x"}, gradient=back)
+    @ti.kernel
+    def grow(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = ti.exp(x[i])
+
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    y = grow(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(slope, y)
+    twice = torch.compile(lambda x: grow(x) * 2, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(torch.autograd.grad(twice(x).sum(), x)[0], 2 * y.detach())
+
+
+def test_outputs_that_a_gradient_does_not_need_may_be_changed():
+    x, w = inputs()
+    y = product(x, w, 2.0)
+    y.mul_(3)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 6 * (w * w).detach())
+    m = ti.torch_op(largest, outputs={"m": lambda given: (1,)})(x)
+    m.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        m.sum().backward()
+
+
+# --- calls past torch's dispatcher ---------------------------------------------------------------
+
+
+def test_torch_sees_every_call_where_it_looks():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x, w = (t.detach() for t in inputs())
+    want = product(x, w, 2.0)
+    with Watch():
+        assert torch.equal(product(x, w, 2.0), want)
+    assert any("scaled_product" in name for name in seen)
+    with torch.profiler.profile() as profile:
+        product(x, w, 2.0)
+    assert any("scaled_product" in event.name for event in profile.events())
+    assert product(x=x, w=w, a=2.0).tolist() == want.tolist()
+    assert product(x, w, 2).tolist() == want.tolist()
+    with pytest.raises(RuntimeError):
+        product(x, w)
+    with pytest.raises(RuntimeError):
+        product(x, w, "2")
+
+
+def test_what_is_registered_later_counts():
+    op = ti.torch_op(scaled_product, outputs={"y": "x"})
+    x, w = (t.detach() for t in inputs())
+    op(x, w, 1.0)
+    op.register_kernel("cpu")(lambda x, w, a: x + 1)
+    assert torch.equal(op(x, w, 1.0), x + 1)
+
+
+def test_nothing_is_recorded_where_torch_records_nothing():
+    x, w = inputs()
+    with torch.no_grad():
+        assert not product(x, w, 1.0).requires_grad
+    with torch.inference_mode():
+        assert product(x, w, 1.0).is_inference()
+    y = product(x, w, 1.0)
+    assert y.requires_grad and "scaled_product" in type(y.grad_fn).__name__
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def in_place():
+    from vkchi.interop.in_place import host_arrays
+    from vkchi.runtime import current
+
+    if not current().device.host_pointer_alignment:
+        pytest.skip("this device does not use memory of the host in place")
+    return host_arrays(current())
+
+
+def test_nothing_is_copied(monkeypatch):
+    from vkchi.fields.storage import Storage
+    from vkchi.ndarray import Ndarray
+
+    hosts = in_place()
+    x, w = inputs()
+    want = torch.autograd.grad(product(product(x, w, 2.0), w, 2.0).sum(), (x, w))
+
+    def refuse(*args):
+        raise AssertionError("a copy was made")
+
+    monkeypatch.setattr(Ndarray, "put_unnoticed", refuse)
+    monkeypatch.setattr(Storage, "copy_unnoticed", refuse)
+    y = product(x, w, 2.0)
+    found = hosts.find(y.detach(), 0)
+    assert found.start == y.data_ptr() and found.buffer.device is hosts._runtime.device
+    if "llvmpipe" in found.device.info.name:  # whose device addresses are the host's
+        assert found.buffer.address == y.data_ptr()
+    got = torch.autograd.grad(product(y, w, 2.0).sum(), (x, w))
+    for a, b in zip(got, want):
+        assert torch.equal(a, b)
+
+
+def test_memory_is_not_used_again_while_anybody_has_it():
+    in_place()
+    x, w = inputs()
+    first = product(x, w, 2.0).detach()
+    kept, view, array = first.clone(), product(x, w, 2.0)[1:].detach(), product(x, w, 2.0).detach()
+    array = array.numpy()
+    saved = product(x.detach(), w.detach(), 2.0) * w  # torch alone has the product, to go back
+    for _ in range(5):
+        product(x + 1, w, 5.0)
+    assert torch.equal(first, kept) and torch.equal(view, kept[1:])
+    assert (array == kept.numpy()).all()
+    (slope,) = torch.autograd.grad(saved.sum(), w)
+    assert torch.equal(slope, kept)
+
+
+def test_a_thousand_calls_leave_nothing():
+    import gc
+
+    from vkchi.runtime import current
+
+    x, w = inputs()
+
+    def call():
+        torch.autograd.grad(product(x, w, 2.0).sum(), (x, w))
+
+    def count():
+        gc.collect()
+        current().device.wait()
+        current().device.sweep()
+        return current().device.heap.used_bytes, len(in_place()._known)
+
+    call()
+    call()
+    before = count()
+    for _ in range(1000):
+        call()
+    used, known = count()
+    assert used <= before[0] and known <= before[1] + 8
+
+
+def test_tensors_outlive_the_runtime(own_runtime):
+    ti.init()
+    x, w = inputs()
+    y = product(x, w, 2.0)
+    want = (2 * x * w**2).detach()
+    ti.reset()
+    torch.testing.assert_close(y.detach(), want)
+    ti.init()
+    torch.testing.assert_close(product(y.detach(), w, 1.0).detach(), want * (w * w).detach())
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], 2 * (w * w).detach())
+
+
+def test_tensors_are_complete_whatever_calls_wait_for(own_runtime):
+    """Torch looks at what it is given at once."""
+    ti.init(host_arrays="deferred")
+
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def slowly(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            s = 0.0
+            for k in range(2000):
+                s += ti.sin(x[i] + k)
+            y[i] = s
+
+    x = torch.rand(10000, requires_grad=True)
+    want = slowly(x).detach().clone()
+    ti.sync()
+    assert torch.equal(slowly(x).detach(), want)
+    (slope,) = torch.autograd.grad(slowly(x).sum(), x)
+    seen = slope.clone()
+    ti.sync()
+    assert torch.equal(slope, seen)
+
+
+def test_vectors_are_elements_of_outputs():
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def turn(
+        x: ti.types.ndarray(dtype=ti.types.vector(2, ti.f32), ndim=1),
+        y: ti.types.ndarray(dtype=ti.types.vector(2, ti.f32), ndim=1),
+    ):
+        for i in x:
+            y[i] = 3 * x[i].yx
+
+    x = torch.arange(6.0).reshape(3, 2).requires_grad_()
+    y = turn(turn(x))
+    assert torch.equal(y, 9 * x)
+    (slope,) = torch.autograd.grad((y * x.detach()).sum(), x)
+    assert torch.equal(slope, 9 * x.detach())

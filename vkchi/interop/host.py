@@ -84,6 +84,15 @@ def make_grad(obj: Any) -> Any:
     return grad
 
 
+def put_grad(tensor: Any, grad: Any) -> None:
+    """Make a tensor that was written the gradient of another one, which it may be already."""
+    from vkchi.interop.written import version_raiser  # which loads torch
+
+    version_raiser()(grad)
+    if grad_of(tensor) is not grad:
+        tensor.grad = grad
+
+
 def write_grad(tensor: Any, values: Any) -> None:
     """Set a torch tensor's gradient, in its memory unless several elements share that."""
     try:

@@ -35,6 +35,7 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
+    from vkchi.interop.tensors import Tensors
 
 MOST_IMPORTS = 256
 WORD_BYTES = 4
@@ -64,6 +65,10 @@ class HostNdarray(Ndarray):
             self.argument = ArrayArgument.of(self.argument.type, known)
         self.start = self.host.ctypes.data
         self.end = self.start + self.size_bytes
+
+    def meets(self, other: HostNdarray) -> bool:
+        """Whether the memory of both has a byte in common."""
+        return self.start < other.end and other.start < self.end
 
 
 class TakenNdarray(HostNdarray, ScalarNdarray):
@@ -115,6 +120,7 @@ class HostArrays:
         self._known: dict[Hashable, Imported] = {}
         self._gone: deque[Owner] = deque()
         self._readers: dict[type, Callable[[Any], Seen | None]] = {}
+        self.tensors: Tensors | None = None  # that were made in memory of the device
 
     def __len__(self) -> int:
         return len(self._known)
@@ -134,6 +140,9 @@ class HostArrays:
         key = (address, dtype, shape, element_axes)
         known = self._known.get(key)
         if known is None or known.owner() is not owner:
+            made = self.tensors.find(seen, element_axes) if self.tensors is not None else None
+            if made is not None:
+                return made
             known = self._import(key, owner)
             if known is None:
                 return None
@@ -170,7 +179,7 @@ class HostArrays:
         if seen is None:
             return None
         try:
-            fit = self._fit(seen.address, seen.dtype, seen.shape, 0)
+            fit = self.fit(seen.address, seen.dtype, seen.shape, 0)
             if fit is None:
                 return None
             buffer = self._runtime.device.import_host(self._bytes(array), fit.size_bytes)
@@ -190,7 +199,7 @@ class HostArrays:
 
     def _import(self, key: tuple[int, Any, tuple[int, ...], int], owner: Any) -> Imported | None:
         try:
-            fit = self._fit(*key)
+            fit = self.fit(*key)
             if fit is None:
                 return None
             pointer = self._cast("char *", key[0])
@@ -205,7 +214,7 @@ class HostArrays:
         known = self._known[key] = Imported(reference, made)
         return known
 
-    def _fit(
+    def fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
     ) -> Fit | None:
         """What kernels take contiguous memory for; None where they cannot. Raises ArgumentError for

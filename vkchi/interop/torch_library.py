@@ -1,12 +1,14 @@
 """Torch's side of operators: `torch.library`, where torch is there and new enough.
 
-Owns: the import and its error. Must not know: kernels.
+Owns: the import and its error; whether anybody but autograd has to know of what tensors go through.
+Must not know: kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from vkchi.errors import MissingPackageError
@@ -28,3 +30,44 @@ def stack(tensors: Sequence[Any]) -> Any:
     import torch
 
     return torch.stack(list(tensors))
+
+
+@cache
+def plain_tensors() -> frozenset[type]:
+    """The classes of tensors that are nothing but tensors."""
+    import torch
+
+    return frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def has_memory(tensor: Any) -> bool:
+    """Whether a tensor is a plain one with numbers of its own: not one of a batch."""
+    try:
+        return type(tensor) in plain_tensors() and tensor.data_ptr() >= 0
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+@cache
+def disturbance() -> Callable[[], object]:
+    """A function whose result is true where torch has more to do about an operation than autograd:
+    modes, transforms of functions, traces, forward mode, profiles. It is always true of a torch
+    that does not tell."""
+    import torch
+    import torch.autograd.forward_ad as forward
+
+    try:
+        c: Any = torch._C
+        has_modes, has_functions = c._len_torch_dispatch_stack, c._len_torch_function_stack
+        is_transformed, is_traced = c._are_functorch_transforms_active, c._get_tracing_state
+        is_profiled, _ = c._autograd._profiler_enabled, forward._current_level
+    except AttributeError:
+        return lambda: True
+
+    def is_disturbed() -> object:
+        return (
+            has_modes() or has_functions() or is_transformed() or is_traced() or is_profiled()
+            or forward._current_level >= 0
+        )  # fmt: skip
+
+    return is_disturbed

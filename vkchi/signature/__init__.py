@@ -323,10 +323,11 @@ class Signer:
         return args
 
     def share(
-        self, args: tuple[Any, ...], runtime: Runtime
+        self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
     ) -> tuple[tuple[Any, ...], list[Import]]:
         """The adopted arguments with arrays of ours in place of those in the host's memory, where
-        that is used as it is, and these. The others are copied."""
+        that is used as it is, and these; for launches also in place of those in CUDA's. The others
+        are copied."""
         hosts = runtime.host_arrays or host_arrays(runtime)
         shared: list[Import] = []
         given = list(args)
@@ -339,7 +340,7 @@ class Signer:
             if found is not None:
                 given[k] = found
                 shared.append(Import(parameter.name, found.host, found, arg))
-            elif host.lies_in_cuda(arg):
+            elif is_launch and host.lies_in_cuda(arg):
                 shared.append(borrow(parameter, arg, shared, runtime))
                 given[k] = shared[-1].array
         return (tuple(given), shared) if shared else (args, shared)

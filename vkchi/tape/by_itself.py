@@ -7,14 +7,16 @@ tapes.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from vkchi.analysis.boxes import Box, is_inside, may_meet
 from vkchi.autodiff.answers import Differentiated, MarkedOp
 from vkchi.errors import GradientError, GradientWarning
-from vkchi.launch import Plan
+from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.races.finder import RaceFinder
 from vkchi.races.finder import check as check_race
+from vkchi.signature.bound import Import
 from vkchi.tape import facts
 from vkchi.tape.calls import (
     Call,
@@ -104,14 +106,17 @@ def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
     )  # fmt: skip
 
 
-def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now.
+def run_gradient(
+    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED
+) -> None:
+    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now; `shared` arguments
+    are used in place. Waits, if there are any, or tensors.
 
     Raises GradientError where it needs what the kernel itself overwrites, and where it would do
     nothing for want of gradients.
     """
     check_numbers(name, plan, args)
-    call = describe_call(name, plan, args)
+    call = describe_call(name, plan, args, shared)
     check_tensors(call)
     gradients = Gradients(call)
     made, needs, renewed = fit_gradient(call, gradients)
@@ -123,7 +128,12 @@ def run_gradient(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)
+    device = plan.runtime.device
+    held = device.heap.hold([*(one.owner for one in shared), *gradients.owners])
     made.launch(call.args, memory, gradients.arrays)
+    if shared:
+        device.wait()
+    del held
     gradients.bring_back()
 
 

@@ -6,21 +6,23 @@ tapes, who calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.answers import GradientSpec, Request
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
+from vkchi.interop.in_place import HostNdarray, host_arrays
+from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.ir.names import ADJOINT
-from vkchi.launch import Plan, bind_gradient
+from vkchi.launch import NOTHING_SHARED, Plan, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
 from vkchi.tape.facts import Case, case_of
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array
+from vkchi.types import Array, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -50,15 +52,20 @@ class Call(NamedTuple):
         return self.plan.runtime.options.missing_gradient
 
 
-def describe_call(name: str, plan: Plan, args: tuple[Any, ...]) -> Call:
-    """What a call works on; host arrays are copied."""
+def describe_call(
+    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED
+) -> Call:
+    """What a call works on; host arrays are copied, but for those that are `shared`."""
     bound = Bound(plan.runtime, [])
+    bound.imports += shared
     for parameter, arg in zip(plan.parameters, args, strict=True):
         parameter.bind(arg, bound)
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
     bound.check_written(plan)
     bound.check_apart(plan, plan.fields(args))
+    if shared and plan.is_mixed:
+        bound.check_types(plan)
     given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
     constants = {p.name for p, _ in leaves_of(plan, args) if p.is_constant} - plan.written
     wanted = [one for one in bound.imports if one.name not in constants]
@@ -146,7 +153,7 @@ def clear(arrays: Iterable[Any]) -> None:
 
 class Gradients:
     """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
-    copies of `.grad`, one for a tensor that is passed several times."""
+    their `.grad`, in place or copied, one for a tensor that is passed several times."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -156,34 +163,76 @@ class Gradients:
             if name not in call.constants and (g := a.companion("grad")) is not None
         }
         self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
-        self.copies: dict[int, tuple[Any, Ndarray]] = {}
+        self.fetched: dict[int, Fetched] = {}
 
     def fetch(self) -> None:
         """Bring the gradients of torch tensors to the device."""
+        written = self.call.plan.written & self.call.tensors.keys()
+        results = {id(self.call.tensors[name]) for name in written}
         for name, tensor in self.call.tensors.items():
-            if id(tensor) not in self.copies:
-                a = self.call.arrays[name]
-                made = Ndarray(a.runtime, a.elem, a.shape)
-                grad = host.grad_of(tensor)
-                if grad is not None:
-                    made.from_torch(grad)
-                self.copies[id(tensor)] = (tensor, made)
-            self.arrays[name] = self.copies[id(tensor)][1]
+            key = id(tensor)
+            if key not in self.fetched:
+                array = self.call.arrays[name]
+                found = self._find(array, tensor, is_result=key in results)
+                self.fetched[key] = found or copy_gradient(array, tensor, is_result=key in results)
+            self.arrays[name] = self.fetched[key].array
+
+    def _find(self, array: Storage, tensor: Any, *, is_result: bool) -> Fetched | None:
+        """The gradient of a tensor that is in place, in place as well; None where it is not."""
+        if not isinstance(array, HostNdarray):
+            return None
+        grad, axes = host.grad_of(tensor), len(shape_of(array.elem))
+        if grad is None:
+            grad = new_zeros(array.runtime, tensor, tensor.shape, tensor.dtype, axes)
+        elif is_result:
+            made = new_tensor(array.runtime, tensor, grad.shape, grad.dtype, axes)
+            grad = made.copy_(grad.detach())
+        found = host_arrays(array.runtime).find(grad, axes)
+        if found is None or (found.elem, found.shape) != (array.elem, array.shape):
+            return None
+        others = [*self.call.arrays.values(), *(one.array for one in self.fetched.values())]
+        if any(isinstance(a, HostNdarray) and a.meets(found) for a in others):
+            return None
+        return Fetched(tensor, found, grad, is_result=False)
 
     def bring_back(self) -> None:
         """Put them into the tensors' `.grad`. That of a result may be torch's own, which must not
         change: it gets a new one."""
-        written = self.call.plan.written & self.call.tensors.keys()
-        results = {id(self.call.tensors[name]) for name in written}
-        for key, (tensor, array) in self.copies.items():
+        for tensor, array, grad, is_result in self.fetched.values():
+            if grad is not None:
+                host.put_grad(tensor, grad)
+                continue
             made = array.to_torch().reshape(tensor.shape)
-            if key in results or host.grad_of(tensor) is None:
+            if is_result or host.grad_of(tensor) is None:
                 tensor.grad = made
             else:
                 host.write_grad(tensor, made)
-        self.copies.clear()
+        self.fetched.clear()
         for name in self.call.tensors:
             self.arrays.pop(name, None)
+
+    @property
+    def owners(self) -> list[Any]:
+        """Who keeps memory that gradients work in."""
+        return [one.grad for one in self.fetched.values() if one.grad is not None]
+
+
+class Fetched(NamedTuple):
+    """The gradient of a tensor on the device; `grad` is the tensor that it is in place, if any."""
+
+    tensor: Any
+    array: Ndarray
+    grad: Any
+    is_result: bool
+
+
+def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
+    """A copy of a tensor's gradient, which is like an array."""
+    made = Ndarray(array.runtime, array.elem, array.shape)
+    grad = host.grad_of(tensor)
+    if grad is not None:
+        made.from_torch(grad)
+    return Fetched(tensor, made, None, is_result)
 
 
 def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> dict[str, Array]:

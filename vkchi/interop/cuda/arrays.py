@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
 from vkchi.interop.capsules import Place, Shown
+from vkchi.interop.cuda.driver import Identity
 from vkchi.interop.cuda.link import Link, Stream, Unlinked, find_link
 from vkchi.interop.cuda.source import Seen, note_use, see, show_to_torch
 from vkchi.ndarray import Ndarray, ScalarNdarray
@@ -42,7 +43,6 @@ NO_PLACE = (
     "this array of CUDA's is copied: its memory is not made to be shared. Make it in `with "
     "ti.torch_memory():`, or make the array here (ti.ndarray) and give it to the other library"
 )
-Identity = tuple[int, int]  # of an allocation: its device, and a number that is never used again
 
 
 class CudaNdarray(Ndarray):
@@ -198,10 +198,11 @@ class CudaArrays:
         if own is not None:
             return device.part_of(*own, size_bytes)
         known = self._find_imported(source, seen.address)
-        if known is None or seen.address + size_bytes > known.start + known.buffer.size_bytes:
+        at = -1 if known is None else seen.address - known.start
+        if known is None or not 0 <= at <= known.buffer.size_bytes - size_bytes:
             return None
         block, offset = known.buffer.place()
-        return device.part_of(block, offset + seen.address - known.start, size_bytes)
+        return device.part_of(block, offset + at, size_bytes)
 
     def _find_imported(self, source: object, address: int) -> Imported | None:
         identity = self.link.cuda.identify(address)

@@ -38,6 +38,15 @@ class Found(NamedTuple):
     payload: Payload
 
 
+class Identity(NamedTuple):
+    """An allocation of CUDA's: its device, its number, which none has had before (0 where CUDA
+    counts none, as of some virtual memory), where it begins."""
+
+    device: int
+    number: int
+    start: int
+
+
 class CudaDriver(Protocol):
     """One CUDA device, and what is done on it. Streams are CUDA's handles, as numbers: 0 is the
     default one. What is put on a stream happens in its order, and nobody waits here."""
@@ -71,9 +80,8 @@ class CudaDriver(Protocol):
     def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
         """Have a stream copy memory of the device."""
 
-    def identify(self, pointer: int) -> tuple[int, int] | None:
-        """The device of an address, and the number of its allocation, which none has had before;
-        None where CUDA does not tell."""
+    def identify(self, pointer: int) -> Identity | None:
+        """Which allocation an address is in; None where CUDA does not tell."""
 
     def find_exportable(self, pointer: int) -> Found | None:
         """The allocation that an address is in, if handles can be made of it, and one."""
@@ -160,33 +168,43 @@ class Driver:
         with self._entered():
             self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream)
 
-    def identify(self, pointer: int) -> tuple[int, int] | None:
+    def identify(self, pointer: int) -> Identity | None:
         names = self._cu.CUpointer_attribute
-        wanted = names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, names.CU_POINTER_ATTRIBUTE_BUFFER_ID
+        wanted = (
+            names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, names.CU_POINTER_ATTRIBUTE_BUFFER_ID,
+            names.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        )  # fmt: skip
         try:
             with self._entered():
-                device, number = (self._call("cuPointerGetAttribute", w, pointer) for w in wanted)
+                found = [int(self._call("cuPointerGetAttribute", w, pointer)) for w in wanted]
         except DeviceError:
             return None
-        return int(device), int(number)
+        return Identity(*found)
 
     def find_exportable(self, pointer: int) -> Found | None:
         with self._entered():
+            held: list[Any] = []
             try:
-                start, size_bytes = self._call("cuMemGetAddressRange", pointer)
-                allocation = self._call("cuMemRetainAllocationHandle", int(start))
-            except DeviceError:  # what cudaMalloc gave
+                start, size_bytes = map(int, self._call("cuMemGetAddressRange", pointer))
+                for address in (start, start + size_bytes - 1):
+                    held.append(self._call("cuMemRetainAllocationHandle", address))
+                if int(held[0]) != int(held[1]):  # several allocations, one after the other
+                    return None
+                return self._export(held[0], start, size_bytes)
+            except DeviceError:  # what cudaMalloc gave; what cannot be exported
                 return None
-            try:
-                return self._export(allocation, int(start), int(size_bytes))
             finally:
-                self._call("cuMemRelease", allocation)
+                for allocation in held:
+                    self._call("cuMemRelease", allocation)
 
     def _export(self, allocation: Any, start: int, size_bytes: int) -> Found | None:
         kind = getattr(self._cu.CUmemAllocationHandleType, FD_TYPE)
         made = self._call("cuMemGetAllocationPropertiesFromHandle", allocation)
-        is_here = int(made.location.id) == self.ordinal
-        if not (is_here and int(made.requestedHandleTypes) & int(kind)):
+        try:
+            can = int(made.requestedHandleTypes) & int(kind)
+        except (TypeError, ValueError):  # several kinds at once, for which bindings have no name
+            return None
+        if int(made.location.id) != self.ordinal or not can:
             return None
         handle = int(self._call("cuMemExportToShareableHandle", allocation, kind, 0))
         return Found(start, Payload(handle, OPAQUE_FD, size_bytes))

@@ -80,7 +80,7 @@ def _see_interface(source: Any, cuda: CudaDriver) -> Seen:
     dtype, shape = np.dtype(known["typestr"]), tuple(known["shape"])
     address, is_read_only = known["data"]
     where = cuda.identify(address) if address else None
-    device = cuda.ordinal if where is None else where[0]
+    device = cuda.ordinal if where is None else where.device
     strides = known.get("strides")
     strides = steps_of(shape, dtype) if strides is None else tuple(strides)
     stream = known.get("stream") or LEGACY

@@ -1,0 +1,120 @@
+"""New tensors of torch's in memory of the device, where that is the host's: no import, no copy.
+
+Owns: which arrays are such tensors, and those that wait to be the next. Must not know: kernels.
+
+Memory that torch allocates is imported before a kernel can use it, and given up with the tensor:
+for tensors that are made for every call, that takes longer than the call. Here an array is made
+first, in memory that counts as somebody else's (`in_place.HostNdarray`), and torch shown it. When
+torch has let go of its storage, the array becomes the next tensor of that shape.
+
+    tensor = new_zeros(runtime, like, (4,), torch.float32, 0)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import ArgumentError, DeviceError
+from vkchi.interop.dtypes import to_numpy_type
+from vkchi.interop.in_place import Fit, HostArrays, HostNdarray, Seen, host_arrays
+from vkchi.runtime import Runtime
+
+MOST_SPARE, MOST_SPARE_BYTES = 64, 64 << 20
+Kind = tuple[Any, tuple[int, ...], int]  # torch's dtype, the shape, axes that are those of elements
+
+
+class Owner(weakref.ref[Any]):
+    """A reference to the storage that torch has of an array."""
+
+    __slots__ = ("array", "kind")
+    array: HostNdarray
+    kind: Kind
+
+
+class Tensors:
+    """The tensors that were made on one device."""
+
+    def __init__(self, runtime: Runtime, hosts: HostArrays) -> None:
+        self._runtime, self._hosts = runtime, hosts
+        self._owners: dict[int, Owner] = {}  # by where they begin
+        self._gone: deque[Owner] = deque()
+        self._spare: dict[Kind, list[HostNdarray]] = {}
+        self._spare_count = self._spare_bytes = 0
+
+    def make(self, kind: Kind) -> Any:
+        """A new tensor that holds anything; None where there can be none."""
+        if self._gone:
+            self._collect()
+        spare = self._spare.get(kind)
+        if spare:
+            array: HostNdarray | None = spare.pop()
+            self._spare_count -= 1
+            self._spare_bytes -= array.size_bytes  # type: ignore[union-attr]
+        else:
+            array = self._make_array(kind)
+        if array is None:
+            return None
+        dtype, shape, _ = kind
+        values = array.host.view(to_numpy_type(dtype)).reshape(shape)
+        tensor = sys.modules["torch"].from_numpy(values)
+        owner = Owner(tensor.untyped_storage(), self._gone.append)
+        owner.array, owner.kind = array, kind
+        self._owners[array.start] = owner
+        return tensor
+
+    def _make_array(self, kind: Kind) -> HostNdarray | None:
+        try:
+            fit: Fit | None = self._hosts.fit(0, *kind)
+            if fit is None:
+                return None
+            buffer = self._runtime.device.lend(fit.size_bytes)
+            return HostNdarray(self._runtime, fit.elem, fit.shape, buffer)
+        except (ArgumentError, DeviceError):
+            return None
+
+    def _collect(self) -> None:
+        """Keep the arrays that torch has let go of for the next tensors, but not too many."""
+        while self._gone:
+            owner = self._gone.popleft()
+            array = owner.array
+            if self._owners.get(array.start) is not owner:
+                continue
+            self._owners.pop(array.start)
+            if self._spare_count < MOST_SPARE and self._spare_bytes < MOST_SPARE_BYTES:
+                self._spare.setdefault(owner.kind, []).append(array)
+                self._spare_count += 1
+                self._spare_bytes += array.size_bytes
+
+    def find(self, seen: Seen, element_axes: int) -> HostNdarray | None:
+        """The array of a tensor that was made here and begins where it did."""
+        owner = self._owners.get(seen.address)
+        if owner is None or owner() is not seen.owner:
+            return None
+        is_whole = owner.kind == (seen.dtype, seen.shape, element_axes)
+        return owner.array if is_whole else None
+
+
+def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
+    """A tensor on the device of another one that holds anything, whose last axes are those of its
+    elements. In memory of the runtime's device, where that is the host's."""
+    hosts = host_arrays(runtime)
+    made = None
+    if hosts.can_import and like.is_cpu:
+        if hosts.tensors is None:
+            hosts.tensors = Tensors(runtime, hosts)
+        made = hosts.tensors.make((dtype, tuple(shape), axes))
+    return like.new_empty(tuple(shape), dtype=dtype) if made is None else made
+
+
+def new_zeros(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
+    """The same, filled with zeros."""
+    made = new_tensor(runtime, like, shape, dtype, axes)
+    if not made.is_cpu:
+        return made.zero_()
+    ctypes.memset(made.data_ptr(), 0, made.nbytes)
+    return made

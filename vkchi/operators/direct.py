@@ -1,0 +1,176 @@
+"""Operators that plain Python calls: past torch's dispatcher, as a Function of torch's.
+
+Owns: when nobody but torch's autograd has to know of a call, and what is done then, which is what
+the operator does, in less time. Must not know: how an operator is registered.
+
+Where torch compiles, traces, profiles, transforms functions or has a mode, and with tensors that
+are no plain ones of the CPU, an operator is called as torch calls it; so it is from then on where
+somebody registers more of it (`op.register_kernel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from vkchi.interop.torch_library import disturbance, has_memory, plain_tensors
+from vkchi.operators.running import run, run_gradient
+from vkchi.operators.spec import Spec
+from vkchi.signature import ArrayParameter, ScalarParameter
+
+NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # of Python's, by our kind
+REGISTERING = (
+    "register_kernel", "register_fake", "register_autograd", "register_vmap", "register_autocast",
+    "register_torch_dispatch", "set_kernel_enabled",
+)  # fmt: skip
+
+
+def call_directly(operator: Any, backward: Any, spec: Spec) -> Any:
+    """The operator, called directly where that will do."""
+    takes = types_of(spec)
+    if takes is not None:
+        base: Any = type(operator)
+        operator.__class__ = direct_class(base)
+        operator.direct = Direct(spec, takes, backward)
+    return operator
+
+
+def types_of(spec: Spec) -> list[frozenset[type]] | None:
+    """The classes of arguments to which nothing needs to be done; None where torch converts."""
+    found = []
+    for p in spec.inputs:
+        if isinstance(p, ArrayParameter):
+            found.append(plain_tensors())
+        elif isinstance(p, ScalarParameter):
+            found.append(frozenset(NUMBERS[p.type.kind]))
+        else:
+            return None
+    return found
+
+
+@cache
+def direct_class(base: Any) -> type:
+    """Operators of torch's that look at their arguments first."""
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+
+    class DirectOp(base):  # type: ignore[misc]
+        """An operator of torch's; `direct`: what is called in its place, if anything."""
+
+        direct: Direct | None
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or kwargs or self.direct is None or not self.direct.takes(args):
+                return super().__call__(*args, **kwargs)
+            return self.direct.call(args)
+
+    for name in REGISTERING:
+        if hasattr(base, name):
+            setattr(DirectOp, name, noted(getattr(base, name)))
+    return DirectOp
+
+
+def noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method after which an operator is only what torch calls."""
+
+    def register(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.direct = None
+        return method(self, *args, **kwargs)
+
+    return register
+
+
+class Direct:
+    """What an operator does, in Python."""
+
+    def __init__(self, spec: Spec, takes: Sequence[frozenset[type]], backward: Any) -> None:
+        import torch
+
+        self._spec, self._types = spec, takes
+        self._places = [k for k, p in enumerate(spec.inputs) if isinstance(p, ArrayParameter)]
+        self._is_recorded, self._is_disturbed = torch.is_grad_enabled, disturbance()
+        self._apply = make_function(spec, self._places, backward).apply
+
+    def takes(self, args: tuple[Any, ...]) -> bool:
+        """Whether the arguments are as they must be, and nobody has to know of the call."""
+        if len(args) != len(self._types):
+            return False
+        for arg, types in zip(args, self._types):
+            if arg.__class__ not in types:
+                return False
+        for k in self._places:
+            if not args[k].is_cpu:
+                return False
+        return not self._is_disturbed()
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        """The result for these arguments."""
+        if self._is_recorded():
+            for k in self._places:
+                if args[k].requires_grad:
+                    return self._apply(*args)
+        return one_or_all(run(self._spec, args))
+
+
+def make_function(spec: Spec, places: list[int], backward: Any) -> Any:
+    """A Function of torch's that does what the operator does; `places`: of tensors among the
+    arguments."""
+    import torch
+
+    is_recorded, is_disturbed = torch.is_grad_enabled, disturbance()
+
+    def act(ctx: Any, *args: Any) -> Any:
+        found = run(spec, args)
+        save(spec, ctx, args, found)
+        return one_or_all(found)
+
+    def go_back(ctx: Any, *slopes: Any) -> Any:
+        if is_recorded() or is_disturbed() or not all(map(has_memory, slopes)):
+            return differentiate(spec, backward, ctx, slopes)  # which torch sees
+        args, kept = restore(spec, ctx)
+        wanted = [spec.inputs[k].name for k in places if ctx.needs_input_grad[k]]
+        given = dict(zip(spec.outputs, slopes, strict=True))
+        found = run_gradient(spec, args, given, kept, wanted)
+        return tuple([found.get(name) for name in spec.names])
+
+    methods = {"forward": staticmethod(act), "backward": staticmethod(go_back)}
+    return type(spec.name, (torch.autograd.Function,), methods)
+
+
+# --- what a derivative needs, whoever asks for it ------------------------------------------------
+
+
+def save(spec: Spec, ctx: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
+    """Keep in torch's `ctx` what the derivative needs of arguments and results."""
+    given, outputs = spec.name_arguments(args), dict(zip(spec.outputs, made, strict=True))
+    ctx.kept = spec.find_kept(spec.arrange({**given, **outputs}))
+    kept = [tensor for name, tensor in outputs.items() if name in ctx.kept]
+    ctx.save_for_backward(*[given[name] for name in spec.tensors], *kept)
+    ctx.others = {name: a for name, a in given.items() if name not in spec.tensors}
+
+
+def restore(spec: Spec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What was kept: arguments, and results by name."""
+    saved = iter(ctx.saved_tensors)
+    given = {**ctx.others, **{name: next(saved) for name in spec.tensors}}
+    kept = {name: next(saved) for name in spec.outputs if name in ctx.kept}
+    return [given[name] for name in spec.names], kept
+
+
+def differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
+    """The slopes of the operator's arguments, by the operator that is its derivative."""
+    args, kept = restore(spec, ctx)
+    found = backward(*args, *slopes, *map(kept.get, spec.outputs))
+    found = dict(zip(spec.tensors, found if isinstance(found, tuple) else (found,), strict=True))
+    given = spec.name_arguments(args)
+    return tuple(
+        found[name] if name in found and given[name].is_floating_point() else None
+        for name in spec.names
+    )
+
+
+def one_or_all(found: Sequence[Any]) -> Any:
+    """What torch takes for one result, or several."""
+    return found[0] if len(found) == 1 else tuple(found)

@@ -1,0 +1,127 @@
+"""What an operator does: its kernel on torch's tensors, and the kernel's gradient.
+
+Owns: outputs and gradients as new tensors, tensors that kernels do not reach. Must not know: how
+torch comes to call.
+
+    outputs = run(spec, (x, 2.0))
+    gradients = run_gradient(spec, (x, 2.0), slopes, kept, ("x",))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vkchi.interop.tensors import new_tensor, new_zeros
+from vkchi.operators.spec import Spec, Tensors, parameters_of, slope_of
+from vkchi.runtime import current
+
+if TYPE_CHECKING:
+    import torch
+
+
+def run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+    """The outputs for these arguments."""
+    home = find_home(args, is_launch=True)
+    if home is not None:
+        return move(run(spec, move(args, "cpu")), home)  # type: ignore[no-any-return]
+    given = {k: detached(a) for k, a in spec.name_arguments(args).items()}
+    runtime = current()
+    made = spec.make(given, partial(new_zeros, runtime))
+    arguments = spec.arrange({**given, **made})
+    spec.check_written(arguments)
+    spec.kernel(*arguments)
+    wait()
+    return list(made.values())
+
+
+def run_gradient(
+    spec: Spec, args: Sequence[Any], slopes: Tensors, kept: Tensors, wanted: Collection[str]
+) -> dict[str, torch.Tensor]:
+    """The gradients of the tensors `wanted`, given the slopes of the outputs and, of outputs that
+    it needs, what the kernel put there (`kept`)."""
+    home = find_home(args, is_launch=spec.gradient is not None)
+    if home is not None:
+        args, slopes, kept = (move(found, "cpu") for found in (args, slopes, kept))
+        found = run_gradient(spec, args, slopes, kept, wanted)
+        return {name: slope.to(home) for name, slope in found.items()}
+    given = {k: detached(a) for k, a in spec.name_arguments(args).items()}
+    given |= {name: detached(tensor) for name, tensor in kept.items()}
+    differentiate = _run_generated if spec.gradient is None else _run_own
+    found = differentiate(spec, given, slopes, wanted)
+    wait()
+    return found
+
+
+def _run_generated(
+    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str]
+) -> dict[str, torch.Tensor]:
+    """The kernel's gradient, which goes from `.grad` to `.grad`."""
+    runtime = current()
+    for name, slope in slopes.items():
+        if name not in known:
+            known[name] = spec.make_one(name, known, partial(new_tensor, runtime))
+        known[name].grad = slope.detach()
+    for name in wanted:
+        known[name] = tensor = known[name].detach()  # an object of its own, whose `.grad` is ours
+        if tensor.is_floating_point():
+            axes = spec.element_axes[name]
+            tensor.grad = new_zeros(runtime, tensor, tensor.shape, tensor.dtype, axes)
+    spec.kernel.grad(*spec.arrange(known))
+    return {name: _slope(known[name]) for name in wanted}
+
+
+def _run_own(
+    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str]
+) -> dict[str, torch.Tensor]:
+    """The kernel that was given for it."""
+    assert spec.gradient is not None
+    found = {name: known[name].new_zeros(known[name].shape) for name in spec.tensors}
+    known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}
+    known |= {slope_of(k): v for k, v in found.items()}
+    spec.gradient(*[known[p.name] for p in parameters_of(spec.gradient)])
+    return {name: found[name] for name in wanted}
+
+
+def _slope(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_zeros(tensor.shape) if tensor.grad is None else tensor.grad
+
+
+def wait() -> None:
+    """Torch looks at what it is given at once, whatever `ti.init(host_arrays=...)` says."""
+    runtime = current()
+    if runtime.deferred:
+        runtime.device.wait()
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
+    """The device of tensors, where they are copied to the host's memory and back; None where
+    kernels have them as they are: on the CPU, and for launches on CUDA's device that the current
+    one shares memory with. (Gradients that are generated copy what they save through the host.)"""
+    places = [a.device for a in args if hasattr(a, "untyped_storage") and a.device.type != "cpu"]
+    if not places:
+        return None
+    if is_launch and all(place.type == "cuda" for place in places):
+        from vkchi.interop.cuda.link import Link, find_link  # few programs share any
+
+        if isinstance(find_link(current()), Link):
+            return None
+    return places[0]
+
+
+def move(found: Any, place: Any) -> Any:
+    """Tensors on another device; the rest as it is."""
+    if isinstance(found, Mapping):
+        return {name: move(one, place) for name, one in found.items()}
+    if isinstance(found, list | tuple):
+        return [move(one, place) for one in found]
+    return found.to(place) if hasattr(found, "untyped_storage") else found
+
+
+def detached(arg: Any) -> Any:
+    """A tensor without what torch knows of how it was computed; anything else as it is."""
+    return arg.detach() if hasattr(arg, "detach") else arg
