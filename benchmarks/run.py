@@ -26,12 +26,15 @@ def run_alone(arch: str, names: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         sys.exit(done.stderr)
-    for name, value in json.loads(done.stdout.strip().splitlines()[-1]).items():
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    for name, value in found.items():
         print(
             f"{name:28s} {value * 1e3:12.4f} ms"
             if isinstance(value, float)
             else f"{name:28s} {value}"
         )
+    if any(isinstance(value, str) for value in found.values()):
+        sys.exit("some programs failed")
 
 
 def main() -> None:
