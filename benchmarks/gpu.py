@@ -28,7 +28,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 IS_QUICK = False  # every figure of one call: shows that all runs, and nothing else
 
 
-BATCH_S = 0.02  # how long a batch should take, for what follows each other to hide what a wait costs
+BATCH_S = 0.02  # how long a batch should take, that waits count for little
 MOST_IN_BATCH = 200
 
 

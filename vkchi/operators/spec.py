@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import DeclarationError
 from vkchi.interop.torch_library import plain_tensors
-from vkchi.ir.core import Func, Param, base_of, walk
-from vkchi.ir.ops import READS
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.runtime import current
 from vkchi.signature import (
@@ -137,9 +135,8 @@ class Spec:
         known, kinds = self._known_now(), tuple([kind_of(a) for a in arguments])
         found = known.get(kinds)
         if found is None:
-            look = self.kernel.examine
-            found = look(lambda plan, _: read_in(plan.func), *map(shape_on_host, arguments))
-            known[kinds] = found = found.intersection(self.outputs)
+            used = self.kernel.examine(find_used, *map(shape_on_host, arguments))
+            known[kinds] = found = used.intersection(self.outputs)
         return found
 
     def _known_now(self) -> dict[Any, frozenset[str] | None]:
@@ -149,16 +146,11 @@ class Spec:
         return self._read
 
 
-def read_in(fn: Func) -> frozenset[str]:
-    """Names of the arrays whose numbers a function uses: not of those that it only adds to."""
-    used = {arg for op in walk(fn.body) for arg in op.args}
-    found = set()
-    for op in walk(fn.body):
-        if op.kind in READS and not (op.kind == "atomic_add" and op not in used):
-            base = base_of(op.args[0])
-            if isinstance(base, Param):
-                found.add(base.name)
-    return frozenset(found)
+def find_used(plan: Plan, args: object) -> frozenset[str]:
+    """The arrays whose numbers a kernel uses."""
+    from vkchi.tape.facts import arrays_used  # most calls want no gradient
+
+    return arrays_used(plan)
 
 
 # --- parameters ----------------------------------------------------------------------------------

@@ -145,6 +145,12 @@ def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
     return found
 
 
+def arrays_used(plan: Plan) -> Names:
+    """The arrays whose numbers a kernel uses: not those that it only adds to."""
+    found: Names = ask(plan, "arrays_used")
+    return found
+
+
 def stores_constants(plan: Plan) -> bool:
     """Whether a kernel does nothing to memory but store what depends on no floats in it."""
     return bool(ask(plan, "stores_constants"))

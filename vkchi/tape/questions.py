@@ -32,7 +32,7 @@ from vkchi.autodiff.primal import Activity, Bits, is_smooth_array, name_under
 from vkchi.autodiff.reaching import Extents, Outflows, Reach, spans_of
 from vkchi.autodiff.replay import Draw
 from vkchi.compiler import build
-from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import DUAL
 from vkchi.ir.ops import READS, WRITES
 from vkchi.tape.facts import Case, Names, Types
@@ -81,6 +81,13 @@ def touched(plan: Plan, kinds: str, case: Case) -> dict[str, Box]:
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
     found = alias.kinds_of_writes(plan.func.body.ops).items()
     return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
+
+
+def arrays_used(plan: Plan) -> Names:
+    used = {arg for op in walk(plan.func.body) for arg in op.args}
+    reads = [op for op in walk(plan.func.body) if op.kind in READS]
+    bases = [base_of(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
+    return frozenset(base.name for base in bases if isinstance(base, Param))
 
 
 def stores_constants(plan: Plan) -> bool:
@@ -255,7 +262,7 @@ def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> fr
 
 
 ANSWERING: tuple[Callable[..., Any], ...] = (
-        touched, kinds_of_writes, stores_constants, depends_on_order, differentiated, needed,
-        overwritten, check_reached, strip_mined, along, outflow, outflow_along, settled, marked,
-        covering, flow,
+        touched, kinds_of_writes, arrays_used, stores_constants, depends_on_order, differentiated,
+        needed, overwritten, check_reached, strip_mined, along, outflow, outflow_along, settled,
+        marked, covering, flow,
 )  # fmt: skip
