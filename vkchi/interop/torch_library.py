@@ -40,6 +40,33 @@ def plain_tensors() -> frozenset[type]:
     return frozenset((torch.Tensor, torch.nn.Parameter))
 
 
+def is_compiling() -> Callable[[], bool]:
+    """Torch's function that tells whether it compiles what calls it."""
+    import torch
+
+    found: Callable[[], bool] = torch.compiler.is_compiling
+    return found
+
+
+def is_recorded() -> Callable[[], bool]:
+    """Torch's function that tells whether it records what is done to tensors."""
+    import torch
+
+    found: Callable[[], bool] = torch.is_grad_enabled
+    return found
+
+
+def make_function(
+    name: str, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function that torch differentiates by another one; both are given torch's context first."""
+    import torch
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    made: Callable[..., Any] = type(name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+    return made
+
+
 def has_memory(tensor: Any) -> bool:
     """Whether a tensor is a plain one with numbers of its own: not one of a batch."""
     try:

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from vkchi.interop.torch_library import disturbance, has_memory, plain_tensors
+from vkchi.interop.torch_library import (
+    disturbance,
+    has_memory,
+    is_compiling,
+    is_recorded,
+    make_function,
+    plain_tensors,
+)
 from vkchi.operators.running import run, run_gradient
 from vkchi.operators.spec import Spec
 from vkchi.signature import ArrayParameter, ScalarParameter
@@ -52,9 +59,7 @@ def types_of(spec: Spec) -> list[frozenset[type]] | None:
 @cache
 def direct_class(base: Any) -> type:
     """Operators of torch's that look at their arguments first."""
-    import torch
-
-    is_compiling = torch.compiler.is_compiling
+    compiles = is_compiling()  # which torch knows when it compiles this
 
     class DirectOp(base):  # type: ignore[misc]
         """An operator of torch's; `direct`: what is called in its place, if anything."""
@@ -62,7 +67,7 @@ def direct_class(base: Any) -> type:
         direct: Direct | None
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or kwargs or self.direct is None or not self.direct.takes(args):
+            if compiles() or kwargs or self.direct is None or not self.direct.takes(args):
                 return super().__call__(*args, **kwargs)
             return self.direct.call(args)
 
@@ -86,12 +91,10 @@ class Direct:
     """What an operator does, in Python."""
 
     def __init__(self, spec: Spec, takes: Sequence[frozenset[type]], backward: Any) -> None:
-        import torch
-
         self._spec, self._types = spec, takes
         self._places = [k for k, p in enumerate(spec.inputs) if isinstance(p, ArrayParameter)]
-        self._is_recorded, self._is_disturbed = torch.is_grad_enabled, disturbance()
-        self._apply = make_function(spec, self._places, backward).apply
+        self._is_recorded, self._is_disturbed = is_recorded(), disturbance()
+        self._apply = differentiable(spec, self._places, backward)
 
     def takes(self, args: tuple[Any, ...]) -> bool:
         """Whether the arguments are as they must be, and nobody has to know of the call."""
@@ -114,12 +117,10 @@ class Direct:
         return one_or_all(run(self._spec, args))
 
 
-def make_function(spec: Spec, places: list[int], backward: Any) -> Any:
-    """A Function of torch's that does what the operator does; `places`: of tensors among the
+def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[..., Any]:
+    """What the operator does, as a Function of torch's; `places`: of tensors among the
     arguments."""
-    import torch
-
-    is_recorded, is_disturbed = torch.is_grad_enabled, disturbance()
+    records, is_disturbed = is_recorded(), disturbance()
 
     def act(ctx: Any, *args: Any) -> Any:
         found = run(spec, args)
@@ -127,7 +128,7 @@ def make_function(spec: Spec, places: list[int], backward: Any) -> Any:
         return one_or_all(found)
 
     def go_back(ctx: Any, *slopes: Any) -> Any:
-        if is_recorded() or is_disturbed() or not all(map(has_memory, slopes)):
+        if records() or is_disturbed() or not all(map(has_memory, slopes)):
             return differentiate(spec, backward, ctx, slopes)  # which torch sees
         args, kept = restore(spec, ctx)
         wanted = [spec.inputs[k].name for k in places if ctx.needs_input_grad[k]]
@@ -135,8 +136,7 @@ def make_function(spec: Spec, places: list[int], backward: Any) -> Any:
         found = run_gradient(spec, args, given, kept, wanted)
         return tuple([found.get(name) for name in spec.names])
 
-    methods = {"forward": staticmethod(act), "backward": staticmethod(go_back)}
-    return type(spec.name, (torch.autograd.Function,), methods)
+    return make_function(spec.name, act, go_back)
 
 
 # --- what a derivative needs, whoever asks for it ------------------------------------------------
