@@ -63,8 +63,9 @@ def make_function(
     import torch
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    made: Callable[..., Any] = type(name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
-    return made
+    made: Any = type(name, (torch.autograd.Function,), methods)
+    found: Callable[..., Any] = made.apply
+    return found
 
 
 def has_memory(tensor: Any) -> bool:
