@@ -28,10 +28,11 @@ PASSES = (
     "licm",
     "forward",
     "fusion",
+    "remainders",
 )
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
-    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step"
+    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic"
 ).split()
 
 

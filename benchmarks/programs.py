@@ -827,6 +827,28 @@ def chain():
 
 
 @program
+def periodic():
+    """A stencil on a torus whose extents the kernel is not compiled for."""
+    n, m = 1024, 1000
+    x, y = ti.ndarray(ti.f32, (n, m)), ti.ndarray(ti.f32, (n, m))
+    values = np.random.default_rng(7).random((n, m), dtype=np.float32)
+    x.from_numpy(values)
+
+    @ti.kernel
+    def k(x: ti.types.ndarray(dtype=ti.f32, ndim=2), y: ti.types.ndarray(dtype=ti.f32, ndim=2)):
+        a, b = x.shape[0], x.shape[1]
+        for i, j in x:
+            y[i, j] = (
+                x[(i + 1) % a, j] + x[(i - 1) % a, j] + x[i, (j + 1) % b] + x[i, (j + b - 1) % b]
+            )
+
+    r = best(lambda: k(x, y), inner=2)
+    want = sum(np.roll(values, by, axis) for by in (1, -1) for axis in (0, 1))
+    np.testing.assert_allclose(y.to_numpy(), want, rtol=1e-5)
+    return r
+
+
+@program
 def conjugate_step():
     """What a step of conjugate gradients does beside its product with the matrix."""
     n = 1 << 20

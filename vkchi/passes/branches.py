@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from vkchi.ir.constants import constant_int, is_constant, is_same
 from vkchi.ir.control import carried_params, control_of
 from vkchi.ir.core import Op, Region, Value
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
 from vkchi.passes.carried import slimmed_op
 from vkchi.passes.match import kind_of
 from vkchi.types import Tensor, u1, with_shape
@@ -70,7 +70,10 @@ def can_flatten(then: Region, orelse: Region) -> bool:
 
 
 def is_cheap(op: Op) -> bool:
-    """Whether an op computes an integer or a truth value from such, or compares."""
+    """Whether an op computes an integer or a truth value from such, or compares; divisions by what
+    only a launch knows take longer than a branch."""
+    if op.kind in ROUNDED_DOWN and constant_int(op.args[1]) is None:
+        return False
     return kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
 
 

@@ -77,6 +77,7 @@ ENTRIES: dict[str, Entry] = {
     "commoning": Entry("commoning:common_loads", needs=("for",)),
     "promote": Entry("promote:promote_elements", needs=BRANCHES),
     "workgroup": Entry("workgroup:fill_groups", "caps", ("barrier",)),  # a part of map_grid
+    "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
@@ -129,6 +130,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("simplify", "equal indices of neighbours side by side are one value", ("jam",)),
     Step("forward", "what one of them loads, another need not", ("jam",)),
     Step("commoning", "what jam laid side by side is what the next round loads"),
+    Step("remainders", "who reads remainders has; map_grid hides what indices run over"),
     Step("map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"),
     Step(
         "simplify",
@@ -170,7 +172,7 @@ LOWERING: tuple[Step, ...] = (
 OPTIONAL = frozenset({
     "bases", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission", "forward",
     "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "peel", "predicate", "promote",
-    "reduce", "strength", "unroll",
+    "reduce", "remainders", "strength", "unroll",
 })  # fmt: skip
 
 
@@ -222,6 +224,7 @@ PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
+PASSES["remainders"] = Pass("remainders", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 

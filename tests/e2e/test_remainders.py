@@ -1,0 +1,47 @@
+"""Neighbours in periodic grids whose extents only a launch knows are those that numpy rolls to."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+
+@ti.kernel
+def spread(x: ti.types.ndarray(), y: ti.types.ndarray(), far: ti.i32):
+    n, m = x.shape[0], x.shape[1]
+    for i, j in x:
+        total = x[(i + 1) % n, j] + 2 * x[(i - 1) % n, j] + 4 * x[i, (j + m - 1) % m]
+        y[i, j] = total + 8 * x[(i + far) % n, (j - far) % m]
+
+
+@pytest.mark.parametrize("far", [0, 3, -50])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (2, 3), (33, 130), (128, 65)])
+def test_periodic_grids(shape: tuple[int, int], far: int) -> None:
+    values: Any = np.random.default_rng(2).integers(0, 99, shape, np.int32)
+    x, y = ti.ndarray(ti.i32, shape), ti.ndarray(ti.i32, shape)
+    x.from_numpy(values)
+    spread(x, y, far)
+    want = np.roll(values, -1, 0) + 2 * np.roll(values, 1, 0) + 4 * np.roll(values, 1, 1)
+    want = want + 8 * np.roll(values, (-far, far), (0, 1))
+    assert (y.to_numpy() == want).all()
+
+
+@pytest.mark.usefixtures("as_gpu")
+def test_periodic_grids_as_gpu() -> None:
+    test_periodic_grids((33, 130), 3)
+
+
+def test_numbers_that_may_be_negative() -> None:
+    @ti.kernel
+    def fill(n: ti.i32, by: ti.i32, x: ti.types.ndarray()):
+        for i in range(n):
+            x[i] = (i + 1) % by + 100 * ((i - 1) % n)
+
+    for n, by in ((7, 7), (7, 6), (7, -7), (7, -3), (7, 100), (0, 3)):
+        x = ti.ndarray(ti.i32, 7)
+        x.fill(0)
+        fill(n, by, x)
+        want = [(i + 1) % by + 100 * ((i - 1) % n) for i in range(n)] + [0] * (7 - n)
+        assert x.to_numpy().tolist() == want
