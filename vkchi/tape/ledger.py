@@ -10,6 +10,7 @@ keeps nothing by array itself:
     fills, puts         constants, which may be inputs                 `constants`
     writes              what was written since a call                  `mutation_log`
     wants               contents that gradients will read              `snapshots`
+    flags               what was read, element by element              `validation`
     version             whether anything was written since             `races.finder`
 
 An array with an account tells the recording before Python reads it. Must not know: kernels.
@@ -177,6 +178,7 @@ class Account:
         self.puts: set[Index] = set()
         self.writes: dict[Box, Written] = {}
         self.wants = Wants()
+        self.flags: Storage | None = None
 
     def holds(self, at: Index | None = None) -> Held | None:
         """What it holds with a derivative, at an index or anywhere."""

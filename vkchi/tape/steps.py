@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func
     from vkchi.races.meeting import Races
     from vkchi.races.trials import Observed
+    from vkchi.tape.ledger import Ledger
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.replays import ReplayLog
     from vkchi.tape.variants import Variant
@@ -105,8 +106,8 @@ class Entry(Launch):
         """What is run but for noting who meets."""
         return self.replay_log.func if self.replay_log is not None else self.call.plan.func
 
-    def launch_first(self, args: tuple[Any, ...], flags: dict[int, Storage] | None) -> Any:
-        """Call the kernel, watched for validation if there are `flags`; what it returns."""
+    def launch_first(self, args: tuple[Any, ...], flags: Ledger | None) -> Any:
+        """Call the kernel, watched for validation if its flags stand somewhere; what it returns."""
         with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
             own = self._bind_notes()
             if flags is not None:

@@ -93,7 +93,6 @@ class Tape(Recording):
         self._report: Report | None = None
         self._saved: tuple[int, int] | None = None  # calls, and bytes, where none is done again
         self.copies = Copies()
-        self.flags: dict[int, Storage] = {}  # of validation: which elements were read
         self.failed: str | None = None  # what was begun here and did not come to its end
 
     # --- entering and leaving --------------------------------------------------------------------
@@ -250,7 +249,7 @@ class Tape(Recording):
         boxes = self.save(call, entry, made)
         self.protect(f"{name}()", plan.written, call.arrays, boxes)
         given = copied_where_read(call, args)
-        result = entry.launch_first(given, self.flags if self.validation else None)
+        result = entry.launch_first(given, self.ledger if self.validation else None)
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)

@@ -16,15 +16,15 @@ from vkchi.ir.names import NOTED
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
 from vkchi.tape.calls import Call
+from vkchi.tape.ledger import Account, Ledger
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32
 
 Read = tuple[str, Span | None]
 
 
-def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) -> Any:
-    """Run a kernel in the form `func`, with arrays of its own; what it returns. `flags` are those
-    of all calls so far, by array.
+def run_watched(call: Call, ledger: Ledger, func: Func, own: Arrays) -> Any:
+    """Run a kernel in the form `func`, with arrays of its own; what it returns.
 
     Raises DataAccessError where it overwrites an element that was read before.
     """
@@ -39,7 +39,8 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
 
     made, variant = plan.derived.watched.find((names, func), make)
     noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
-    watching = {p.name: flags_of(call.arrays[name], p, flags) for name, p in made.shadows.items()}
+    watching = {p.name: flags_of(ledger.open(call.arrays[name]), p)
+                for name, p in made.shadows.items()}  # fmt: skip
     result = variant.run(call, {**call.arrays, **own, **watching, NOTED: noted})
     for op, number in zip(made.ops, noted.to_numpy()):
         if number:
@@ -47,14 +48,13 @@ def run_watched(call: Call, flags: dict[int, Storage], func: Func, own: Arrays) 
     return result
 
 
-def flags_of(array: Storage, shadow: Param, flags: dict[int, Storage]) -> Storage:
+def flags_of(account: Account, shadow: Param) -> Storage:
     """The flags of an array, made when it is first met."""
-    array = array.whole
-    if id(array) not in flags:
-        t = shadow.type
+    if account.flags is None:
+        array, t = account.array, shadow.type
         assert isinstance(t, Array)
-        flags[id(array)] = Storage(array.runtime, t.elem, array.shape, t.layout)
-    return flags[id(array)]
+        account.flags = Storage(array.runtime, t.elem, array.shape, t.layout)
+    return account.flags
 
 
 def refuse(call: Call, op: Op, read: Read) -> DataAccessError:
