@@ -331,9 +331,9 @@ class Func:
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
         if fn.__code__.co_flags & (VARARGS | VARKEYWORDS):
-            from vkchi.frontend.inline import signature_of  # not before it is needed: 0.1 s
+            from vkchi.frontend.inline import check_fixed  # not before it is needed: 0.1 s
 
-            signature_of(fn)  # raises
+            check_fixed(fn)
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__

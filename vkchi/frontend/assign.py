@@ -16,6 +16,7 @@ from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, Ke
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering, plain_number
+from vkchi.frontend.objects import add_member
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
 from vkchi.frontend.records import as_record, is_places, record_in, refuse_operand
@@ -72,9 +73,18 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
         for item, part in zip(n.elts, unpack(cx, n, x)):
             assign_to(cx, item, part, is_static=is_static)
     elif isinstance(n, ast.Attribute | ast.Subscript):
-        store(cx, assignable(cx, n), x)
+        if not _adds_member(cx, n, x):
+            store(cx, assignable(cx, n), x)
     else:
         raise cx.tables.refuse(cx, n)
+
+
+def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
+    """Whether `n = x` was the first assignment to a member of an object that a kernel makes."""
+    if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
+        return False
+    var = cx.act.find(n.value.id)
+    return var is not None and add_member(cx, Slot(var), n.attr, x)
 
 
 def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
@@ -98,10 +108,32 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     cx.check_assignable(var)
     if _is_place(var.value):
         store(cx, var.value, x)
+    elif cx.act.is_plain and var.depth == len(cx.frames):
+        var.value = own(cx, x)
     elif is_places(var.value):
         fit(cx, var.value, x, var.name)
     else:
+        if cx.act.is_plain:
+            _refuse_narrowing(cx, var, x)
         cx.assign(var, fit(cx, var.value, x, var.name))
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Value) or weak(x) is not None
+
+
+def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
+    """Raises KernelTypeError where a Python function's integer would become a float, as it does in
+    Python, in a branch or loop of the kernel, where it cannot."""
+    if not _is_number(var.value) or not _is_number(x):
+        return
+    old, new = [scalar_of(own_type(cx, operand(cx, v))) for v in (var.value, x)]
+    if old.kind in "iu" and new.kind == "f":
+        raise cx.fail(
+            f"`{var.name}` is an integer before this branch or loop, and a float in it",
+            label=describe(new),
+            help=f"begin with a float: {var.name} = 0.0",
+        )
 
 
 def assignable(cx: Lowering, n: ast.expr) -> Any:
@@ -235,10 +267,13 @@ def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
 # --- augmented assignment ------------------------------------------------------------------------
 
 
-def augment(cx: Lowering, n: ast.expr, op: str, x: Any) -> None:
-    """`n op= x`: atomic on memory for `+ - & | ^`, otherwise read, combine, write."""
-    target = _augmented(cx, n)
+def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
+    """`n op= x` for the target that n is: atomic on memory for `+ - & | ^`, otherwise read,
+    combine, write."""
     refuse_operand(cx, record_in(target))
+    if cx.act.is_plain and type(target) is Slot and target.var.kind == VARIABLE:
+        assign_var(cx, target.var, arith.binary(cx, op, target.get(), x))
+        return
     if isinstance(target, Slot) and not isinstance(target.get(), Value):
         store(cx, target, arith.binary(cx, op, target.get(), x))
         return
@@ -256,7 +291,7 @@ def augment(cx: Lowering, n: ast.expr, op: str, x: Any) -> None:
         store(cx, target, arith.binary(cx, op, target.load(cx), v))
 
 
-def _augmented(cx: Lowering, n: ast.expr) -> Any:
+def augmented(cx: Lowering, n: ast.expr) -> Any:
     """The target of an augmented assignment. Raises where there is none."""
     if isinstance(n, ast.Name) and cx.act.find(n.id) is None and n.id not in cx.act.gone:
         if cx.peek_captured(n.id) is not None:

@@ -23,6 +23,7 @@ from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, call_type
+from vkchi.frontend.objects import init_of, is_makeable, make_object, method_called
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, lvalue
@@ -52,7 +53,10 @@ _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
 _DIFFERENTIATION = "vkchi.autodiff."
 IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
-_READING = {list: ("index", "count", "copy"), dict: ("items", "keys", "values", "get", "copy")}
+_READING = {
+    list: ("index", "count", "copy", "__len__"),
+    dict: ("items", "keys", "values", "get", "copy", "__len__"),
+}
 
 
 def is_array(x: Any) -> bool:
@@ -257,6 +261,8 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     first: tuple[Any, ...] = ()
     while isinstance(callee, functools.partial):
         first, callee = (*callee.args, *first), callee.func
+    if isinstance(callee, Record):
+        callee = method_called(callee, "__call__") or callee
     form = find_in(FORMS, callee)
     if form is not None:
         return form(cx, *lower_arguments(cx, n))
@@ -330,6 +336,8 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     ):
         receiver = [callee.__self__] if isinstance(callee, MethodType) else []
         return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
+    if is_makeable(callee) and (in_play or is_made_of_ours(callee)):
+        return make_object(cx, callee, tuple(args), kwargs)
     if not known:
         raise cx.fail(
             f"{name_of(callee)} cannot be called on values of a kernel",
@@ -339,6 +347,12 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         raise refuse_python_scope(cx, fn)
     cx.dependencies.ran(callee)
     return cx.run_python(callee, args, kwargs)
+
+
+def is_made_of_ours(cls: type) -> bool:
+    """Whether the `__init__` of a class makes what only means something in kernels."""
+    init = init_of(cls)
+    return init is not None and touches_kernels(init, set())
 
 
 def makes_arrays(callee: Any) -> bool:

@@ -14,8 +14,10 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.objects import parents_of
 from vkchi.frontend.operands import name_of
 from vkchi.frontend.places import attribute_of
+from vkchi.frontend.records import is_of_class
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
@@ -29,7 +31,7 @@ _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 def class_of(x: Any) -> type:
     """The Python class of a compile-time value; of a kernel value, that of what it is in Python."""
     if isinstance(x, Record):
-        return Struct
+        return x.type if isinstance(x.type, type) else Struct
     if isinstance(x, ArrayRef) and x.source is not None:
         return type(x.source)
     t = x.type if isinstance(x, Value) else None
@@ -61,6 +63,9 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
     me = cx.act.find(names[0]) if names else None
+    is_made = me is not None and isinstance(me.value, Record) and isinstance(me.value.type, type)
+    if isinstance(cls, type) and is_made:
+        return parents_of(cls, me)
     if not isinstance(cls, type) or me is None or isinstance(me.value, Value | Record):
         raise cx.fail("`super()` is for methods of Python classes", kind=KernelSyntaxError)
     return cx.run_python(super, (cls, me.value))
@@ -83,7 +88,9 @@ def _hasattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
     if kwargs or len(args) != 2:
         raise cx.fail(f"hasattr takes a value and a name, {len(args) + len(kwargs)} given")
     if isinstance(args[0], Record):
-        return args[1] in args[0].members or args[1] in args[0].methods
+        record, name = args
+        is_own = name in record.members or name in record.methods
+        return is_own or is_of_class(record, name)
     return _getattr(cx, [*args, nothing], {}) is not nothing
 
 

@@ -34,7 +34,7 @@ from vkchi.frontend.scope import REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.frontend.targets import Slot
-from vkchi.frontend.trees import Record, leaves
+from vkchi.frontend.trees import Record, is_container, leaves
 from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -53,12 +53,15 @@ from vkchi.types.structs import StructType
 
 
 class Signature(NamedTuple):
-    """Parameters in order, defaults and resolved annotations by name; `keyword_only` names."""
+    """Parameters in order, defaults and resolved annotations by name; `keyword_only` names; the
+    names of `*rest` and `**keywords`, if it has them."""
 
     names: tuple[str, ...]
     keyword_only: tuple[str, ...]
     defaults: dict[str, Any]
     notes: dict[str, Any]
+    rest: str = ""
+    keywords: str = ""
 
     def by_reference(self) -> set[int | str]:
         """Positions and names of the parameters that are passed by reference."""
@@ -82,21 +85,27 @@ def function_of(callee: Any) -> FunctionType:
     return fn
 
 
-def signature_of(fn: FunctionType) -> Signature:
-    """The function's parameters. Raises KernelSyntaxError for `*args` and `**kwargs`."""
+def check_fixed(fn: FunctionType) -> None:
+    """Raises KernelSyntaxError for `*args` and `**kwargs`, which only Python's functions take."""
     source = source_of(fn)
-    args = source.node.args
-    for many in (args.vararg, args.kwarg):
+    for many in (source.node.args.vararg, source.node.args.kwarg):
         if many is not None:
             raise KernelSyntaxError(
                 f"{fn.__name__}() takes `*{many.arg}`, and functions of kernels take a fixed "
                 "list of arguments", source.span(many), help="name every argument",
             )  # fmt: skip
+
+
+def signature_of(fn: FunctionType) -> Signature:
+    """The function's parameters."""
+    source = source_of(fn)
+    args = source.node.args
+    rest, keywords = [many.arg if many is not None else "" for many in (args.vararg, args.kwarg)]
     names = tuple(a.arg for a in (*args.posonlyargs, *args.args))
     only = tuple(a.arg for a in args.kwonlyargs)
     given = fn.__defaults__ or ()
     defaults = dict(zip(names[len(names) - len(given) :], given)) | (fn.__kwdefaults__ or {})
-    return Signature(names, only, defaults, annotations_of(fn, source))
+    return Signature(names, only, defaults, annotations_of(fn, source), rest, keywords)
 
 
 def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
@@ -142,6 +151,7 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
             check_annotation(cx, fn, name, signature.notes.get(name), x)
         declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
     act.returns = signature.notes.get("return")
+    act.is_plain = is_plain or getattr(callee, "is_plain", False)
     act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
     if is_real(callee) and is_stacked(fn, signature.notes):
@@ -160,7 +170,7 @@ def bind_arguments(
 ) -> dict[str, Any]:
     """Arguments by parameter, in order. Raises KernelCallError."""
     name = fn.__name__
-    if len(args) > len(s.names):
+    if len(args) > len(s.names) and not s.rest:
         takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
         raise cx.fail(
             f"{name}() takes {takes}, {len(args)} given", kind=KernelCallError, label=_shown(fn, s)
@@ -169,7 +179,7 @@ def bind_arguments(
     for key, x in kwargs.items():
         if key in bound:
             raise cx.fail(f"{name}() gets `{key}` twice", kind=KernelCallError, label=_shown(fn, s))
-        if key not in s.names and key not in s.keyword_only:
+        if key not in s.names and key not in s.keyword_only and not s.keywords:
             raise cx.fail(
                 f"{name}() has no argument `{key}`", kind=KernelCallError, label=_shown(fn, s)
             )
@@ -179,7 +189,12 @@ def bind_arguments(
     if missing:
         words = " and ".join(f"`{key}`" for key in missing)
         raise cx.fail(f"{name}() needs {words}", kind=KernelCallError, label=_shown(fn, s))
-    return {key: bound[key] if key in bound else s.defaults[key] for key in every}
+    found = {key: bound[key] if key in bound else s.defaults[key] for key in every}
+    if s.rest:
+        found[s.rest] = tuple(args[len(s.names) :])
+    if s.keywords:
+        found[s.keywords] = {key: x for key, x in kwargs.items() if key not in every}
+    return found
 
 
 def _shown(fn: FunctionType, s: Signature) -> str:
@@ -203,9 +218,15 @@ def declare_argument(
     t = annotated_type(cx, note)
     if t is not None:
         x = coerce(cx, x, t, name, verb="pass")
-    elif not (is_plain and weak(x) is not None and not function_assigns(act.source, name)):
+    elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
         x = own(cx, x)
     act.declare(Var(name, x, kind_of(x), depth, span))
+
+
+def is_passed_as_it_is(x: Any) -> bool:
+    """Whether a Python function gets an argument itself: numbers known while compiling stay
+    Python's in it, in lists as well."""
+    return weak(x) is not None or is_container(x)
 
 
 _NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
@@ -221,7 +242,8 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     modules = [str(getattr(kind, "__module__", "")) for kind in (note, type(note))]
     if any(module.startswith("vkchi.") for module in modules):
         return
-    if not isinstance(note, type) or not isinstance(x, note):
+    cls = x.type if isinstance(x, Record) and isinstance(x.type, type) else type(x)
+    if not isinstance(note, type) or not issubclass(cls, note):
         raise cx.fail(
             f"the annotation of `{name}` of {fn.__name__}() is no type of a kernel's: {note!r}",
             kind=KernelCallError,

@@ -47,9 +47,11 @@ from vkchi.ir.axes import INT_MAX, checked_total
 from vkchi.ir.axes import space_of as space_of_axes
 from vkchi.ir.core import Param, Region, Value, has_kind
 from vkchi.ir.ops import GROUPED, SYNCS
+from vkchi.lang.matrix import Matrix
 from vkchi.target.shader import trip_count
 from vkchi.types import Scalar, Tensor, i32
 
+SHORT = 16  # rounds that a Python function's loop over a range is unrolled for
 BARRIERS = frozenset({"barrier"})
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 _SERIALIZE = (
@@ -62,7 +64,7 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
     iterable = cx.expr(n.iter)
-    if is_static_call(cx, n.iter):
+    if is_static_call(cx, n.iter) or (cx.act.is_plain and is_unrolled(iterable)):
         unroll(cx, n, cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
         return
     space = cx.at(n.iter, lambda cx: space_of(cx, iterable))
@@ -79,6 +81,13 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
         serial_leaving(cx, n, space)
     else:
         serial(cx, n, space)
+
+
+def is_unrolled(x: Any) -> bool:
+    """Whether a Python function's loop over x is unrolled: over lists and short ranges."""
+    if isinstance(x, range):
+        return len(x) <= SHORT
+    return type(x) in (list, tuple, dict) or isinstance(x, Matrix)
 
 
 def runs_once(space: Space) -> bool:

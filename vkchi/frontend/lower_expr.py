@@ -27,14 +27,15 @@ from vkchi.frontend.flow import (
     short_circuit,
     truth,
 )
-from vkchi.frontend.operands import describe
+from vkchi.frontend.objects import operate, operate_alone
+from vkchi.frontend.operands import describe, is_static
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.records import refuse_operand
 from vkchi.frontend.scope import CONSTANT, Var
 from vkchi.frontend.static import unrolled_items
 from vkchi.frontend.texts import Part, Text, formatted, joined, percent_text
-from vkchi.frontend.trees import is_container
+from vkchi.frontend.trees import Record, is_container
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
@@ -46,6 +47,9 @@ _BINARY: dict[type[ast.AST], str] = {
 }  # fmt: skip
 _UNARY: dict[type[ast.AST], str] = {
     ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+}  # fmt: skip
+_ALONE: dict[type[ast.AST], str] = {
+    ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__",
 }  # fmt: skip
 _COMPARE: dict[type[ast.AST], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -78,9 +82,20 @@ def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         if isinstance(left, str) and isinstance(n.op, ast.Mod):
             return percent_text(cx, left, right)
+        found = overloaded(cx, _BINARY[type(n.op)], left, right)
+        if found is not NotImplemented:
+            return found
         check_operand(cx, n.left, left)
         check_operand(cx, n.right, right)
     return arith.binary(cx, _BINARY[type(n.op)], left, right)
+
+
+def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
+    """`x op y` where a class of the user's defines it, else NotImplemented. What is known while
+    compiling is Python's to compute."""
+    if isinstance(x, Record) or isinstance(y, Record) or not (is_static(x) and is_static(y)):
+        return operate(cx, op, x, y)
+    return NotImplemented
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
@@ -105,6 +120,9 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     """`-a` and the like."""
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
+        found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
+        if found is not NotImplemented:
+            return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
         refuse_not(cx, x)
@@ -170,6 +188,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     """One comparison. `is` and `in` are for what is known while compiling."""
     text = _COMPARE.get(type(op))
+    if text is not None and (isinstance(x, Record) or isinstance(y, Record)):
+        found = operate(cx, text, x, y)
+        if found is not NotImplemented:
+            return found
     refuse_operand(cx, x)
     refuse_operand(cx, y)
     if text is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.assign import assign_to, augment, coerce
+from vkchi.frontend.assign import assign_to, augment, augmented, coerce
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch, lower_if, truth
 from vkchi.frontend.inline import check_count, convert_result
@@ -74,8 +74,19 @@ def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
 
 
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
-    """`a += value`."""
-    augment(cx, n.target, operator_text(n.op), cx.expr(n.value))
+    """`a += value`. The place comes first, as in Python, where finding it may do something."""
+    op = operator_text(n.op)
+    if isinstance(n.target, ast.Subscript) and any_call(n.target):
+        target = augmented(cx, n.target)
+        augment(cx, n.target, target, op, cx.expr(n.value))
+        return
+    value = cx.expr(n.value)
+    augment(cx, n.target, augmented(cx, n.target), op, value)
+
+
+def any_call(n: ast.expr) -> bool:
+    """Whether an expression calls something."""
+    return any(isinstance(part, ast.Call) for part in ast.walk(n))
 
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:

@@ -32,6 +32,7 @@ from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.records import (
     element_of,
     first_array,
+    is_of_class,
     is_struct_array,
     member_array,
     member_of,
@@ -116,6 +117,8 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
         return first_array(cx, base).origin
     record = record_in(base)
     if record is not None:
+        if is_of_class(record, name):
+            return python_attribute(cx, record.type, name)
         return member_of(cx, base, record, name)
     if isinstance(base, Slot) and not isinstance(base.get(), Value):
         base = base.get()

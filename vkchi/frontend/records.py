@@ -59,6 +59,7 @@ class StructMethod:
         fn = getattr(method, "__vkchi_func__", method)
         self.__vkchi_func__, self.__name__ = fn, getattr(fn, "__name__", "method")
         self.__self__ = Receiver(target)
+        self.is_plain = fn is method
 
 
 # --- what is one ---------------------------------------------------------------------------------
@@ -163,6 +164,12 @@ def _own_member(cx: Lowering, x: Any) -> Any:
 
 
 # --- members and methods -------------------------------------------------------------------------
+
+
+def is_of_class(held: Record, name: str) -> bool:
+    """Whether `held.name` is neither a member nor a method, but a constant of held's class."""
+    is_own = name in held.members or name in held.methods
+    return not is_own and isinstance(held.type, type) and hasattr(held.type, name)
 
 
 def member_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:

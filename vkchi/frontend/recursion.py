@@ -17,9 +17,11 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.operands import value, weak
+from vkchi.frontend.operands import is_target, value, weak
+from vkchi.frontend.records import Receiver
 from vkchi.frontend.scope import Activation
 from vkchi.frontend.source import source_of
+from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor
 from vkchi.types.structs import StructType
 
@@ -47,8 +49,8 @@ def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_rea
         chain.append(act.fn.__name__)
         if act.fn is fn:
             depth, first = depth + 1, act
-            is_static = any(weak(x) is not None for x in bound.values())
-            if not is_real and (depth >= MOST_NESTED or not is_static):
+            may_end = any(is_another(act, name, x) for name, x in bound.items())
+            if not is_real and (depth >= MOST_NESTED or not may_end):
                 raise _recursive(cx, act, chain)
         act = act.outer
     if not is_real or first is None:
@@ -63,6 +65,17 @@ def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_rea
             help="let it call itself by its own name: then it is inlined less deep; or write a loop"
         )  # fmt: skip
     return False
+
+
+def is_another(act: Activation, name: str, x: Any) -> bool:
+    """Whether an argument is known while compiling, and may not be what `act`, a call of the same
+    function, got: a number, another object, a part of a list."""
+    if weak(x) is not None:
+        return True
+    if isinstance(x, Value | Receiver) or is_target(x):
+        return False
+    var = act.blocks[0].get(name)
+    return var is None or var.value is not x
 
 
 def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:

@@ -57,12 +57,13 @@ class Activation:
 
     `outer` is the one that calls it, `gone` remembers where names of closed blocks were assigned;
     `returned` and `result` are what `return` sets; no loop of one that `is_serial` is parallel;
-    `repeats` counts the calls of the same function inside of it, however deep.
+    one that `is_plain` is of a Python function without a decorator, whose variables become what
+    they are assigned; `repeats` counts the calls of the same function inside of it, however deep.
     """
 
     __slots__ = (
-        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_serial", "loops", "outer",
-        "repeats", "result", "returned", "returns", "source",
+        "blocks", "caller", "depth", "fn", "gone", "is_kernel", "is_plain", "is_serial", "loops",
+        "outer", "repeats", "result", "returned", "returns", "source",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,7 @@ class Activation:
     ) -> None:
         self.fn, self.source, self.caller, self.depth = fn, source, caller, depth
         self.is_kernel, self.outer = is_kernel, outer
+        self.is_plain = False
         self.is_serial: bool = outer is not None and outer.is_serial
         self.blocks: list[dict[str, Var]] = [{}]
         self.gone: dict[str, Span] = {}

@@ -1,0 +1,173 @@
+"""Objects of Python classes that kernels make: `Ray(origin, direction)`.
+
+Owns: `__init__`, which is inlined and adds the members; what else the class holds: methods,
+constants; operators that a class defines, and `super()` in its methods. An object is a Record whose
+type is the class. Must not know: AST classes.
+
+    make_object(cx, Ray, (o, d), {})         # Record(origin=o, direction=d), of type Ray
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from vkchi.errors import KernelCallError, KernelTypeError
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.operands import name_of
+from vkchi.frontend.records import Receiver, StructMethod, as_record
+from vkchi.frontend.scope import VARIABLE
+from vkchi.frontend.targets import Slot
+from vkchi.frontend.trees import Record
+from vkchi.ir.core import Value
+
+_IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
+_NEW = inspect.getattr_static(object, "__new__")
+_WORDS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+_COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def is_makeable(cls: Any) -> bool:
+    """Whether kernels can make objects of a class: a user's, made as `object` makes them."""
+    if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
+        return False
+    return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")
+
+
+def init_of(cls: type) -> FunctionType | None:
+    """The `__init__` that a user wrote; None where there is none."""
+    init = inspect.getattr_static(cls, "__init__")
+    return init if isinstance(init, FunctionType) and not _is_generated(init) else None
+
+
+def _is_generated(fn: FunctionType) -> bool:
+    """Whether a function was written by `dataclasses`, so that it has no source."""
+    return fn.__code__.co_filename == "<string>"
+
+
+def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Record:
+    """What `cls(*args, **kwargs)` is. Raises KernelCallError where the arguments do not fit."""
+    me = cx.declare(f"a new {cls.__name__}", Record({}, methods_of(cls), cls), VARIABLE)
+    init, receiver = init_of(cls), Receiver(Slot(me))
+    if init is not None:
+        cx.tables.call(cx, init, (receiver, *args), kwargs)
+    elif dataclasses.is_dataclass(cls):
+        me.value = Record(_members_of_dataclass(cx, cls, args, kwargs), me.value.methods, cls)
+        finish = inspect.getattr_static(cls, "__post_init__", None)
+        if finish is not None:
+            cx.tables.call(cx, finish, (receiver,), {})
+    elif args or kwargs:
+        raise cx.fail(f"{cls.__name__}() takes no arguments", kind=KernelCallError)
+    made = me.value
+    assert isinstance(made, Record)
+    return made
+
+
+def _members_of_dataclass(
+    cx: Lowering, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The members that the `__init__` of a Python dataclass sets."""
+    try:
+        given = inspect.signature(cls).bind(*args, **kwargs).arguments
+    except TypeError as e:
+        raise cx.fail(f"{cls.__name__}(): {e}", kind=KernelCallError) from None
+    members = {}
+    for field in dataclasses.fields(cls):
+        if field.name in given:
+            members[field.name] = given[field.name]
+        elif field.default_factory is not dataclasses.MISSING:
+            members[field.name] = cx.run_python(field.default_factory, ())
+        elif field.default is not dataclasses.MISSING:
+            members[field.name] = field.default
+    return members
+
+
+def methods_of(cls: type) -> dict[str, Any]:
+    """What objects of a class can be asked for by a call, by name; kernels are not called here."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        for name, item in vars(base).items():
+            kind = getattr(item, "__vkchi_kind__", None)
+            is_method = isinstance(item, _IN_CLASSES) or kind not in (None, "kernel")
+            found.pop(name, None)
+            if is_method and not (isinstance(item, FunctionType) and _is_generated(item)):
+                found[name] = item
+    return found
+
+
+def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
+    """`self.name = x`, where self is such an object and has no member called so yet."""
+    record = held.get()
+    if not isinstance(record, Record) or not isinstance(record.type, type):
+        return False
+    if name in record.members:
+        return False
+    if isinstance(record.methods.get(name), property):
+        raise cx.fail(f"`{name}` is a property, which kernels cannot assign")
+    new = record.copy()
+    new[name] = as_record(cx, x)
+    held.put(cx, new)
+    return True
+
+
+def parents_of(cls: type, me: Any) -> SimpleNamespace:
+    """What `super()` is in a method of `cls`, whose object the variable `me` holds."""
+    order = me.value.type.__mro__
+    after = order[order.index(cls) + 1 :]
+    found: dict[str, Any] = {"__init__": lambda: None}
+    for base in reversed(after[:-1]):
+        found |= {
+            name: StructMethod(item, Slot(me))
+            for name, item in vars(base).items()
+            if isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
+        }
+    return SimpleNamespace(**found)
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+def method_called(x: Any, name: str) -> Any:
+    """The method of that name of an object: one that a kernel made, or a user's; None without."""
+    if isinstance(x, Record) and isinstance(x.type, type):
+        item = x.methods.get(name)
+        return None if item is None else StructMethod(item, x)
+    if isinstance(x, Value | Record) or not is_makeable(type(x)):
+        return None
+    item = inspect.getattr_static(type(x), name, None)
+    is_ours = isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
+    return getattr(x, name) if is_ours else None
+
+
+def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
+    """`x op y` where the class of one defines it; NotImplemented where none does."""
+    word = _WORDS.get(op)
+    names = (f"__{word}__", f"__r{word}__")
+    if word is None:
+        word = _COMPARED[op]
+        names = (f"__{word}__", f"__{_MIRRORED[word]}__")
+    for me, other, name in ((x, y, names[0]), (y, x, names[1])):
+        method = method_called(me, name)
+        if method is not None:
+            return call_method(cx, method, other)
+    return NotImplemented
+
+
+def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
+    """`-x` and the like (`__neg__`) where x's class defines it; NotImplemented else."""
+    method = method_called(x, name)
+    return NotImplemented if method is None else call_method(cx, method)
+
+
+def call_method(cx: Lowering, method: Any, *args: Any) -> Any:
+    """Inline a method that `method_called` found."""
+    receiver = getattr(method, "__self__", None)
+    if receiver is None:
+        raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)
+    return cx.tables.call(cx, method, (receiver, *args), {})
