@@ -204,6 +204,12 @@ def layout_of(t: Array) -> Layout:
 
 
 @lru_cache(maxsize=4096)
+def is_row(t: Array) -> bool:
+    """Whether an array of static shape has one axis, and equal steps along it."""
+    return t.ndim == 1 and t.shape is not None and step_of_last(t.shape, layout_of(t)) is not None
+
+
+@lru_cache(maxsize=4096)
 def has_spare(t: Array) -> bool:
     """Whether the memory of an array of static shape has a spare element at its end: where the
     array fills its memory from the first scalar to the last, nothing else is there
@@ -352,7 +358,8 @@ def _spare_offset(w: Writer, t: Array, indices: Sequence[Value], width: Scalar) 
     """The offset of an element, or of the spare one behind the array. Of a single axis, the index
     itself is judged: its multiples may wrap."""
     layout = layout_of(t)
-    if t.ndim == 1 and t.shape is not None and step_of_last(t.shape, layout) is not None:
+    if is_row(t):
+        assert t.shape is not None
         index, limit = _axis_index(w, layout, 0, indices[0], width), t.shape[0]
         step = t.scalars_per_element
     else:

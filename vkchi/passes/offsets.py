@@ -105,15 +105,13 @@ class Sum:
     def __init__(self, w: Writer, offset: Offset, t: Scalar) -> None:
         self.w, self.offset, self.type = w, offset, t
 
-    def new(self, offset: Offset) -> Sum:
-        """Another one of the same kind."""
-        return Sum(self.w, offset, self.type)
-
     def __add__(self, other: Sum | int) -> Sum:
-        return self.new(self.w.plus(self.offset, offset_of(other), self.type))
+        w, t = self.w, self.type
+        return Sum(w, w.plus(self.offset, offset_of(other), t), t)
 
     def __radd__(self, other: int) -> Sum:
-        return self.new(self.w.plus(Offset(None, other), self.offset, self.type))
+        w, t = self.w, self.type
+        return Sum(w, w.plus(Offset(None, other), self.offset, t), t)
 
     def __sub__(self, other: Sum | int) -> Sum:
         return self + other * -1
@@ -123,7 +121,7 @@ class Sum:
 
     def __mul__(self, other: Sum | int) -> Sum:
         if isinstance(other, int):
-            return self.new(self.w.times(self.offset, other, self.type))
+            return Sum(self.w, self.w.times(self.offset, other, self.type), self.type)
         return self._apply("mul", operator.mul, other)
 
     __rmul__ = __mul__
@@ -139,10 +137,11 @@ class Sum:
 
     def _apply(self, kind: str, f: Callable[[int, int], int], other: Sum | int) -> Sum:
         a, b = self.offset, offset_of(other)
+        w, t = self.w, self.type
         if a.value is None and b.value is None:
-            return self.new(Offset(None, f(a.constant, b.constant)))
-        args = [self.w.whole(x, self.type) for x in (a, b)]
-        return self.new(Offset(self.w.op(kind, *args, type=self.type), 0))
+            return Sum(w, Offset(None, f(a.constant, b.constant)), t)
+        found = w.op(kind, w.whole(a, t), w.whole(b, t), type=t)
+        return Sum(w, Offset(found, 0), t)
 
 
 def offset_of(x: Sum | int) -> Offset:

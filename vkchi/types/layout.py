@@ -89,12 +89,13 @@ class Affine(NamedTuple):
 
     def offset(self, index: Sequence[Any]) -> Any:
         """See `Layout`."""
-        total: Any = 0
+        total: Any = None
         for k, terms in zip(index, self.axes, strict=True):
             for divisor, modulus, stride in terms:
                 digit = k // divisor if divisor != 1 else k
-                total = total + (digit % modulus if modulus else digit) * stride
-        return total
+                step = (digit % modulus if modulus else digit) * stride
+                total = step if total is None else total + step
+        return 0 if total is None else total
 
     def digits(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
         """See `Layout`."""
