@@ -184,7 +184,7 @@ def test_arrays_of_numpy_cost_what_fields_do(own_runtime):
 
 
 def test_an_operator_of_torch(own_runtime):
-    """`torch_op`, forward and backward, beside the same by hand as a Function of torch's."""
+    """`torch_op`, forward and backward, costs no more than by hand, as a Function of torch's."""
     torch = pytest.importorskip("torch", "2.5")
     ti.init()
 
@@ -217,7 +217,7 @@ def test_an_operator_of_torch(own_runtime):
         for k, run in enumerate((op, ByHand.apply)):
             taken = best_of(1, lambda run=run: [run(x).sum().backward() for _ in range(5)])
             seconds[k] = min(seconds[k], taken)
-    assert seconds[0] < 1.3 * seconds[1] * 1.5
+    assert seconds[0] < 1.1 * seconds[1]  # 0.7 of it
 
 
 def least_of(runs, count, launch):

@@ -598,6 +598,8 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
         monkeypatch.setattr(f"vkchi.interop.{place}", lambda x: isinstance(x, Tensor))
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
+    captures = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(captures))
 
     def show(address, seen, ordinal):
         told = {"data": (address, False), "shape": seen.shape, "typestr": "<f4", "version": 3}
@@ -625,6 +627,11 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
     add_one(Tensor(np.zeros(4, np.float32)))
     assert used == [77]
     assert {f["stream"] for n, f in cu.calls if n in ("signal", "wait", "copy")} == {77}
+    captures.append(True)
+    cu.calls.clear()
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="while a graph of CUDA's is captured"):
+        add_one(Tensor(np.zeros(4, np.float32)))
+    assert not cu.calls
 
 
 # --- finding the device, and failing -------------------------------------------------------------

@@ -6,7 +6,7 @@ records, a leaf that requires a gradient cannot be written, as by any operation 
 torch knew of how another was computed ends there: a gradient through it is an error. Must not know:
 kernels.
 
-    check_leaf("x", tensor); tell_torch("x", tensor, "step()", span)
+    check_leaf("x", tensor); tell_torch("x", tensor, plan)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from vkchi.errors import ArgumentError, TensorGradientError
 from vkchi.span import Span
@@ -56,7 +56,15 @@ def refuse(name: str, why: str) -> ArgumentError:
     )
 
 
-def tell_torch(name: str, tensor: Any, who: str, span: Span | None) -> None:
+class Writer(Protocol):
+    """A kernel; finding out its `origin` may take long."""
+
+    @property
+    def origin(self) -> tuple[str, Span | None]:
+        """What it is called, and where it stands in the user's files, if that is known."""
+
+
+def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
     """Say that a kernel changes a tensor. Raises ArgumentError where torch refuses that, as of one
     of several views."""
     if has_tangent(tensor):
@@ -68,7 +76,7 @@ def tell_torch(name: str, tensor: Any, who: str, span: Span | None) -> None:
         version_raiser()(tensor)
         return
     try:
-        kernel_write().apply(tensor, who, span)
+        kernel_write().apply(tensor, *writer.origin)
     except RuntimeError as e:
         raise refuse(name, str(e).rstrip(".")) from None
 

@@ -17,7 +17,7 @@ from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.runtime import Runtime
 from vkchi.signature import Parameter, why_elsewhere
-from vkchi.signature.bound import Bound, Import, is_mixed, tell_owners
+from vkchi.signature.bound import Bound, Import, find_changed, is_mixed, tell_owners
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class Plan:
                 for check in self.checks:
                     check(bound.flat)
                 if imports:
-                    tell_owners(imports, self, is_taped=self.runtime.is_taped)
+                    changed = find_changed(imports, self)
+                    tell_owners(imports, changed, self, is_taped=self.runtime.is_taped)
                 if self.sites:
                     self.runtime.reports.expect()
                 seeds = self.runtime.seeds(again) if self.draws else None

@@ -19,7 +19,7 @@ from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.locks import release_wholly
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.ndarray import Ndarray
-from vkchi.signature.bound import Import, tell_owners
+from vkchi.signature.bound import Import, find_changed, tell_owners
 from vkchi.tuples import NamedTuple
 from vkchi.types.integers import range_of
 
@@ -54,7 +54,9 @@ Settled = tuple[
 class Again:
     """What is known of calls with these objects."""
 
-    __slots__ = ("arrays", "flat", "flats", "numbers", "objects", "plan", "settled", "steps")
+    __slots__ = (
+        "arrays", "changed", "flat", "flats", "numbers", "objects", "plan", "settled", "steps",
+    )  # fmt: skip
 
     def __init__(
         self, plan: Plan, args: tuple[Any, ...], objects: list[tuple[int, weakref.ref[Any]]],
@@ -70,6 +72,7 @@ class Again:
             (step, *step.keys(bound.arrays)) for step in plan.executable.steps
         ]
         self.flats = [self.flat]
+        self.changed: list[int] | None = None  # places of others' arrays that are written
         self.settled: list[Settled] | None = None
         names = [plan.parameters[number.argument].name for number in numbers]
         if not any(step.depends_on(name) for step in plan.executable.steps for name in names):
@@ -120,7 +123,9 @@ class Again:
                     check(self.flat)
                 device = plan.runtime.device
                 if shared:
-                    tell_owners(shared, plan, is_taped=plan.runtime.is_taped)
+                    if self.changed is None:
+                        self.changed = find_changed(shared, plan)
+                    tell_owners(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
                     owners = [one.owner for one in shared]
                     held = device.heap.hold(owners)
                 record = device.record

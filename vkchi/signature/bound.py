@@ -235,13 +235,18 @@ def written_at(plan: Writer, name: str) -> str:
     return f" at {span.place}" if span is not None else ""
 
 
-def tell_owners(imports: Sequence[Import], plan: Writer, *, is_taped: bool) -> None:
-    """Tell torch which tensors a kernel is about to write; a tape knows of leaves itself. Raises
-    ArgumentError where torch does not allow that."""
+def find_changed(imports: Sequence[Import], plan: Writer) -> list[int]:
+    """The places of those whose memory a kernel writes, by whatever name."""
     changed = {memory_of(one.array) for one in imports if one.name in plan.written}
-    tensors = [
-        one for one in imports if memory_of(one.array) in changed and host.is_torch(one.owner)
-    ]
+    return [k for k, one in enumerate(imports) if memory_of(one.array) in changed]
+
+
+def tell_owners(
+    imports: Sequence[Import], changed: Sequence[int], plan: Writer, *, is_taped: bool
+) -> None:
+    """Tell torch which tensors a kernel is about to write, of those at the places `changed`; a tape
+    knows of leaves itself. Raises ArgumentError where torch does not allow that."""
+    tensors = [imports[k] for k in changed if host.is_torch(imports[k].owner)]
     if not tensors:
         return
     from vkchi.interop.written import check_leaf, tell_torch
@@ -249,4 +254,4 @@ def tell_owners(imports: Sequence[Import], plan: Writer, *, is_taped: bool) -> N
     for one in tensors if not is_taped else ():
         check_leaf(one.name, one.owner)
     for one in tensors:
-        tell_torch(one.name, one.owner, *plan.origin)
+        tell_torch(one.name, one.owner, plan)

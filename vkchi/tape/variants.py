@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.interrupts.locks import restoring
 from vkchi.launch.executable import Arrays
-from vkchi.signature.bound import tell_owners
+from vkchi.signature.bound import find_changed, tell_owners
 from vkchi.tape.calls import Call
 from vkchi.target.artifact import Artifact
 from vkchi.target.shader import REPORTS
@@ -41,7 +41,8 @@ class Variant:
         with restoring(runtime.lock), runtime.lock:
             bound = self.executable.bind(call.args, arrays)
             if call.hosts:
-                tell_owners(call.imports, plan, is_taped=runtime.is_taped)
+                changed = find_changed(call.imports, plan)
+                tell_owners(call.imports, changed, plan, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
             self.executable.launch(bound, runtime.seeds(again) if plan.draws else None)

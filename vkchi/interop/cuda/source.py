@@ -67,6 +67,11 @@ def _see_tensor(tensor: Any, cuda: CudaDriver) -> Seen:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_neg() or tensor.is_conj():
         raise ArgumentError("a tensor that is sparse or not yet computed: pass it made dense")
+    if torch.cuda.is_current_stream_capturing():
+        raise ArgumentError(
+            "a tensor in CUDA's memory, while a graph of CUDA's is captured: the graph would not "
+            "run the kernel again; call it outside of the capture"
+        )
     dtype = to_numpy_type(tensor.dtype)
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     stream = torch.cuda.current_stream(cuda.ordinal).cuda_stream or LEGACY
