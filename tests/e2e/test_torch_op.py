@@ -396,6 +396,44 @@ def test_memory_is_not_used_again_while_anybody_has_it():
     assert torch.equal(slope, kept)
 
 
+def test_parts_of_results_are_arguments():
+    x, w = (t.detach() for t in inputs())
+    y = product(x, w, 2.0)
+    want = y.clone()
+    near = torch.testing.assert_close
+    near(product(y[1:], w[1:], 2.0), 2 * want[1:] * w[1:] ** 2)
+    near(product(y.reshape(5, 1)[:, 0], w, 2.0), 2 * want * w**2)
+
+    @ti.kernel
+    def bump(x: ti.types.ndarray()):
+        for i in x:
+            x[i] += 1
+
+    bump(y)
+    bump(y[1:3])
+    bump(y.numpy()[:1])
+    near(y, want + torch.tensor([2.0, 2, 2, 1, 1]))
+
+
+def test_many_shapes_and_threads():
+    import threading
+
+    failed = []
+
+    def work(k):
+        for n in range(1, 60):
+            x = torch.full((n,), float(k))
+            if not torch.allclose(product(x, x, 1.0), x**3):
+                failed.append((k, n))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
 def test_a_thousand_calls_leave_nothing():
     import gc
 

@@ -22,6 +22,7 @@ from typing import Any
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.interop.dtypes import to_numpy_type
 from vkchi.interop.in_place import Fit, HostArrays, HostNdarray, Seen, host_arrays
+from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime
 
 MOST_SPARE, MOST_SPARE_BYTES = 64, 64 << 20
@@ -37,7 +38,8 @@ class Owner(weakref.ref[Any]):
 
 
 class Tensors:
-    """The tensors that were made on one device."""
+    """The tensors that were made on one device. The counts of what is spare are about right: an
+    exception in between leaves them so."""
 
     def __init__(self, runtime: Runtime, hosts: HostArrays) -> None:
         self._runtime, self._hosts = runtime, hosts
@@ -48,6 +50,11 @@ class Tensors:
 
     def make(self, kind: Kind) -> Any:
         """A new tensor that holds anything; None where there can be none."""
+        lock = self._runtime.lock
+        with restoring(lock), lock:
+            return self._make(kind)
+
+    def _make(self, kind: Kind) -> Any:
         if self._gone:
             self._collect()
         spare = self._spare.get(kind)
@@ -85,10 +92,20 @@ class Tensors:
             if self._owners.get(array.start) is not owner:
                 continue
             self._owners.pop(array.start)
-            if self._spare_count < MOST_SPARE and self._spare_bytes < MOST_SPARE_BYTES:
+            if self._has_room():
                 self._spare.setdefault(owner.kind, []).append(array)
                 self._spare_count += 1
                 self._spare_bytes += array.size_bytes
+
+    def _has_room(self) -> bool:
+        if self._spare_count >= MOST_SPARE or self._spare_bytes >= MOST_SPARE_BYTES:
+            found = [array for arrays in self._spare.values() for array in arrays]
+            if len(found) >= MOST_SPARE:
+                self._spare.clear()  # of shapes that come no more, for all that is known
+                found = []
+            self._spare_count = len(found)
+            self._spare_bytes = sum(array.size_bytes for array in found)
+        return self._spare_bytes < MOST_SPARE_BYTES
 
     def find(self, seen: Seen, element_axes: int) -> HostNdarray | None:
         """The array of a tensor that was made here and begins where it did."""
