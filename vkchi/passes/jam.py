@@ -141,14 +141,29 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> Choice | None:
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
     index, first = axis.param, constant_int(axis.begin)
-    wanted = FACTORS[1] if is_processor(caps) else FACTORS[0]  # a word of 64 bits; a vector
-    if factor != wanted or not has_enough(op, last, factor, caps):
+    if factor != neighbours_of(op, caps) or not has_enough(op, last, factor, caps):
         return None
     if first is None or first % factor or not (is_processor(caps) or is_multiple(axis, factor)):
         return None  # not aligned; branches cost other devices more than they gain
     if not is_processor(caps) and (len(body.ops) > MOST_STRAIGHT or not has_at_most(op, MOST_OPS)):
         return None
     return Choice(last, Variance(body, index), factor) if moves_along(op) else None
+
+
+def neighbours_of(op: Op, caps: Caps) -> int | None:
+    """How many neighbours one access is best of: a vector, on processors a word of 64 bits, or of
+    32 where numbers are narrow; None where those are many, or no processor's."""
+    bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
+    if not is_processor(caps):
+        return FACTORS[0] if bits >= 32 else None
+    factor = FACTORS[1] if bits >= 32 else FACTORS[0]
+    return factor if has_at_most(op, MOST_IN_WORDS * FACTORS[1] // factor) else None
+
+
+def bits_at(access: Op) -> int:
+    """The bits of a number where an access is, in memory that others see too."""
+    t = base_of(access.args[0]).type
+    return t.stored.bits if isinstance(t, Array) else 32
 
 
 def moves_along(op: Op) -> bool:
@@ -168,10 +183,10 @@ def moves_along(op: Op) -> bool:
 def choose_terms(op: Op, caps: Caps) -> Choice | None:
     """The last axis, where straight code adds up what it loads of neighbours along it, in words of
     64 bits."""
-    body, last, factor = op.regions[0], len(op.args) // 2 - 1, FACTORS[1]
+    body, last, factor = op.regions[0], len(op.args) // 2 - 1, neighbours_of(op, caps)
     axis = axes_of(op)[last]
     first = constant_int(axis.begin)
-    if first is None or first % factor or not is_multiple(axis, factor):
+    if factor is None or first is None or first % factor or not is_multiple(axis, factor):
         return None
     if any(x.regions for x in body.ops) or not has_enough(op, last, factor, caps):
         return None
@@ -200,8 +215,7 @@ def is_straight(op: Op) -> bool:
 
 
 def step_of(access: Op, index: Param) -> int | None:
-    """How many elements of 32-bit numbers an access moves on with an index: 0, 1, or None for
-    anything else."""
+    """How many elements an access moves on with an index: 0, 1, or None for anything else."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
@@ -215,8 +229,9 @@ def step_of(access: Op, index: Param) -> int | None:
 
 
 def is_dense(t: Array) -> bool:
-    """Whether elements of 32-bit numbers that follow each other along the last axis lie so."""
-    if t.stored.bits != 32:
+    """Whether elements that follow each other along the last axis lie so, of numbers of 32 bits or
+    less that are kept as they are."""
+    if t.stored.bits > 32 or scalar_of(t.elem).bits != t.stored.bits:
         return False
     if t.layout is None or t.shape is None:
         return True

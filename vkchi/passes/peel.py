@@ -36,14 +36,13 @@ from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.intervals import Interval
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
-from vkchi.passes.jam import FACTORS, moves_along
+from vkchi.passes.jam import moves_along, neighbours_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, scalar_of, u1
 
 WIDEST = 16  # iterations at an end of an axis that are an edge
 MOST_OPS = 200  # of a body, which is written twice
-WORD = FACTORS[1]  # neighbours that one access is of
 
 
 class Span(NamedTuple):
@@ -102,14 +101,14 @@ def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
         Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(zip(known[::2], known[1::2]))
     ]
     if any(s.edge for s in spans) or moves_along(op):
-        spans[-1] = at_words(spans[-1])
+        spans[-1] = at_words(spans[-1], neighbours_of(op, caps) or 1)
     middle = prod(s.middle for s in spans)
     return tuple(spans) if prod(sizes) > middle >= 3 * prod(sizes) // 4 else None
 
 
-def at_words(s: Span) -> Span:
-    """A middle that begins and ends between words."""
-    return s._replace(first=s.first + s.first % WORD, last=s.last - s.last % WORD)
+def at_words(s: Span, word: int) -> Span:
+    """A middle that begins and ends between words of so many numbers."""
+    return s._replace(first=s.first + -s.first % word, last=s.last - s.last % word)
 
 
 def is_question(op: Op) -> bool:
