@@ -9,6 +9,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.graph import Arg, ArgKind, Graph, GraphBuilder
+from vkchi.interop.in_place import HostNdarray
 from vkchi.launch import replay
 from vkchi.runtime import current
 
@@ -167,16 +168,16 @@ def test_arguments_that_share_memory_in_one_kernel_only() -> None:
     assert (y.to_numpy() == np.arange(8) + 4).all()
 
 
-def test_views_of_one_memory(executed: list[int]) -> None:
+def test_views_of_one_memory() -> None:
     memory = np.arange(8, dtype=np.float32)
     x, y = ti.from_dlpack(memory), ti.from_dlpack(memory)
+    is_shared = isinstance(x, HostNdarray)  # where a device cannot, these are two copies
     with ti.record() as g:
         shift(1.0, x)
         shift(2.0, y)
     g.run()
-    ti.sync()
-    assert (memory == np.arange(8) + 3).all()
-    assert executed in ([], [2])
+    assert (x.to_numpy() == np.arange(8) + (3 if is_shared else 1)).all()
+    assert (y.to_numpy() == np.arange(8) + (3 if is_shared else 2)).all()
 
 
 def test_left_out(executed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
