@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi import env
+from vkchi.cache.manifest import kept
 from vkchi.compiling import compiling
 from vkchi.errors import (
     ArgumentError,
@@ -29,6 +30,8 @@ from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
+from vkchi.launch import Plan
+from vkchi.launch.again import Again, note_again
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
@@ -39,8 +42,6 @@ if TYPE_CHECKING:
 
     from vkchi.cache.compiled import Compiled
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.launch import Plan
-    from vkchi.launch.again import Again
     from vkchi.signature.bound import Import
     from vkchi.target.caps import Caps
     from vkchi.target.options import Options
@@ -74,8 +75,6 @@ class Plans:
         """Keep what is known of such calls. Not for ever: some programs repeat none."""
         if not self.notes_left:
             return
-        from vkchi.launch.again import note_again  # not before a kernel is called
-
         self.notes_left -= 1
         noted = note_again(plan, self.signer.parameters, args)
         if noted is None:
@@ -213,8 +212,6 @@ class Kernel:
         args: tuple[Any, ...],
         key: tuple[Any, ...],
     ) -> Plan:
-        from vkchi.launch import Plan  # not before a kernel is called
-
         make = Plan
         if runtime.options.debug:
             from vkchi.races.debug import DetectingPlan as make  # 0.1 s
@@ -262,8 +259,6 @@ def find_compiled(
     """A kernel as the cache has it, or compiled. Raises CompilationError, DeviceError."""
     if options.cache is None or env.shows_stages():
         return compile_anew(fn, args, options, caps)
-    from vkchi.cache.manifest import kept
-
     return kept(fn, args, options, caps, options.cache, compile_anew)
 
 
