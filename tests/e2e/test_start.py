@@ -164,7 +164,8 @@ def test_calls_of_other_numbers_find_some_answers(tmp_path):
 
 
 @pytest.mark.device
-def test_answers_that_cannot_be_read_are_found_anew(tmp_path):
+def test_answers_that_cannot_be_read_are_found_anew(tmp_path, capsys):
+    from vkchi.__main__ import main
     from vkchi.cache.store import Store
 
     expected, _ = outcome_of(tmp_path, GRADIENTS)
@@ -172,6 +173,11 @@ def test_answers_that_cannot_be_read_are_found_anew(tmp_path):
     headers = {e.key: e.header for e in store.entries()}
     keys = [key for key, header in headers.items() if header["kind"] == "answers"]
     assert sorted(headers[key]["name"] for key in keys) == ["square", "step", "total"]
+    for verb in (["show", keys[0]], ["verify"]):
+        assert main(["cache", "--folder", str(tmp_path / "cache"), *verb]) == 0
+    said = capsys.readouterr().out
+    assert "differentiated(" in said and "0 damaged" in said
+    assert main(["cache", "--folder", str(tmp_path / "cache"), "diff", *keys[:2]]) == 1
     for damage in (lambda body: b"", lambda body: body[:-9] + b"no answer"):
         for key in keys:
             found = store.peek(key)
