@@ -115,7 +115,22 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
                 return emit_op(cx, kind, constant(cx, x, t), y)
     elif is_python(x) and is_python(y):
         return fold(cx, op, x, y)
+    if op == "*":
+        refuse_repetition(cx, x, y)
     return apply(cx, op, operand(cx, x), operand(cx, y))
+
+
+def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
+    """Raises KernelTypeError for `[a, b] * n` where n is an integer of the kernel's: in Python that
+    is a longer list, and it could be taken for a product."""
+    for items, count in ((x, y), (y, x)):
+        is_count = isinstance(count, Value) and isinstance(count.type, Scalar)
+        if isinstance(items, list | tuple) and is_count and scalar_of(count.type).kind in "iu":
+            raise cx.fail(
+                "a list can only be repeated as often as is known while compiling",
+                kind=KernelTypeError,
+                help="for a product write ti.Vector([...]) * n",
+            )
 
 
 @lru_cache(1024)

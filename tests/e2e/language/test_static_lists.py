@@ -269,3 +269,22 @@ def test_conditions_of_comprehensions_at_run_time() -> None:
 
     with pytest.raises(ti.TaichiCompilationError):
         k(2)
+
+
+def test_a_list_is_not_repeated_by_what_only_the_kernel_knows() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        v = ti.Vector([1, 2] * n)
+        return v.sum()
+
+    with pytest.raises(ti.TaichiCompilationError):
+        k(3)
+
+
+def test_a_list_is_repeated_while_compiling() -> None:
+    @ti.kernel
+    def k() -> ti.i32:
+        v = ti.Vector([1, 2] * 3)
+        return v.sum() * 10 + v.n
+
+    check(k(), 96)

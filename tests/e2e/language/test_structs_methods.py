@@ -325,3 +325,24 @@ def test_ray_and_spheres() -> None:
     render()
     check(depth, [4.0, 6.0, -1.0])
     check(point, [[0.0, 0.0, 4.0], [0.0, 0.0, 6.0], [0.0, 0.0, -1.0]])
+
+
+@pytest.mark.ours("struct-methods")
+def test_struct_methods_by_name_change_their_struct() -> None:
+    @ti.func
+    def scale(self, s):
+        self.w *= s
+
+    box = ti.types.struct(w=ti.f32, __struct_methods={"scale": scale})
+    x = box.field(shape=2)
+
+    @ti.kernel
+    def k() -> ti.f32:
+        b = box(w=2.0)
+        b.scale(3.0)
+        x[1] = b
+        x[1].scale(2.0)
+        return b.w
+
+    check(k(), 6.0)
+    check(x.w, [0.0, 12.0])
