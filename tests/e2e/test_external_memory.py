@@ -54,6 +54,7 @@ def numbers(buffer, n=64):
 def test_two_devices_see_the_same_memory_through_a_file_descriptor(device):
     x = device.allocate(256)
     x.write(0, np.arange(64, dtype=np.float32))
+    device.wait()  # for nobody else does: there is no order between two devices
     payload, block, offset = export(x)
     assert payload.kind == OPAQUE_FD and payload.is_dedicated and payload.size_bytes >= 256
     other = open_device()
@@ -62,6 +63,7 @@ def test_two_devices_see_the_same_memory_through_a_file_descriptor(device):
         seen = np.frombuffer(whole.read(offset, 256), np.float32)
         np.testing.assert_array_equal(seen, np.arange(64))
         whole.write(offset, np.full(64, 7, np.float32))
+        other.wait()
         np.testing.assert_array_equal(numbers(x), np.full(64, 7))
     finally:
         other.close()
@@ -71,6 +73,7 @@ def test_two_devices_see_the_same_memory_through_a_file_descriptor(device):
 def test_memory_lives_until_the_last_of_both_sides_lets_go(device):
     x = device.allocate(256)
     x.write(0, np.arange(64, dtype=np.float32))
+    device.wait()
     payload, block, offset = export(x)
     other = open_device()
     try:

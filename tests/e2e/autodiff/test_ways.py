@@ -751,7 +751,10 @@ def test_what_others_write_to_an_array_in_place(kind: str, make: Any, memory: An
     """Each kernel's gradient is by what it found."""
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.fill(2)
-    weights, view = make()
+    try:
+        weights, view = make()
+    except (BufferError, RuntimeError):  # memory of the device, or of CUDA's, which numpy refuses
+        pytest.skip("no memory that both see here")
     if weights.host is None or not np.may_share_memory(weights.host, view):
         pytest.skip("no memory that both see here")
 
