@@ -201,15 +201,18 @@ class Replay:
         as `Launch.change`."""
         self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
+        changed: dict[Merged | Launch, list[Command]] = {}  # with the commands of before
         for launch, k in places:
             one = self.launches[launch]
             unit = self._merged.get(one, one)
-            parameter, before = one.plan.parameters[k], unit.commands
+            changed.setdefault(unit, unit.commands)
+            parameter = one.plan.parameters[k]
             key = parameter.kind, parameter.type
             numbers = known.get(key)
             if numbers is None:
                 numbers = known[key] = one.numbers_of(k, value)
             one.change(k, numbers)
+        for unit, before in changed.items():
             if isinstance(unit, Merged):
                 unit.refresh()
             if unit.commands is not before:
