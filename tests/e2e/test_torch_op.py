@@ -182,6 +182,52 @@ def test_differentiable_once():
         torch.autograd.grad(slope.sum(), w)
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_forward_mode_is_refused(is_compiled):
+    def act(x):
+        return product(x, w, 2.0)
+
+    act = torch.compile(act, backend="eager") if is_compiled else act
+    w, x = torch.ones(5), torch.ones(5)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        with pytest.raises(RuntimeError, match="forward mode"):
+            act(dual)
+    with pytest.raises(RuntimeError, match="forward mode"):
+        torch.func.jvp(act, (x,), (x,))
+    torch.testing.assert_close(act(x), 2 * x)
+
+
+def test_forward_mode_is_refused_under_other_transforms():
+    jvp, w, x = torch.func.jvp, torch.ones(5), torch.ones(5)
+
+    def act(x):
+        return product(x, w, 2.0)
+
+    def inner(b):  # of which only the outer derivative changes
+        return jvp(lambda a: a * act(b), (x,), (x,))[1]
+
+    for call in (
+        lambda: jvp(inner, (x,), (x,)),
+        lambda: jvp(torch.func.vmap(act), (x[None],), (x[None],)),
+        lambda: torch.func.vmap(lambda a: jvp(act, (a,), (a,)))(x[None]),
+        lambda: torch.compile(lambda a: jvp(act, (a,), (a,)), backend="eager")(x),
+    ):
+        with pytest.raises(RuntimeError, match="forward mode"):
+            call()
+    made = jvp(lambda a: a * act(w), (x,), (x,))[1]  # through what it changes not
+    torch.testing.assert_close(made, 2 * x)
+
+
+def test_forward_mode_is_refused_in_a_gradient():
+    x, w = inputs()
+    made = product(x, w, 2.0)
+    with torch.autograd.forward_ad.dual_level():
+        slope = torch.autograd.forward_ad.make_dual(torch.ones(5), torch.ones(5))
+        with pytest.raises(RuntimeError, match="forward mode"):
+            torch.autograd.grad(made, x, slope)
+
+
 def test_an_input_that_is_written_is_refused() -> None:
     @ti.torch_op(outputs={"y": "x"})
     @ti.kernel

@@ -33,6 +33,15 @@ def has_tangent(tensor: Any) -> bool:
     return forward.unpack_dual(tensor).tangent is not None
 
 
+def may_have_tangent(tensor: Any) -> bool:
+    """The same, true as well of what transforms of functions wrap inside that mode: one of the
+    outer ones may know of a derivative."""
+    if getattr(forward_mode(), "_current_level", 0) < 0:
+        return False
+    is_wrapped = sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor
+    return is_wrapped(tensor) or has_tangent(tensor)
+
+
 @cache
 def forward_mode() -> Any:
     """Torch's module of that name."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from vkchi.errors import TensorGradientError
 from vkchi.interop.torch_library import (
     disturbance,
     has_memory,
@@ -22,6 +23,7 @@ from vkchi.interop.torch_library import (
     make_function,
     plain_tensors,
 )
+from vkchi.interop.written import forward_mode, may_have_tangent
 from vkchi.operators.running import run, run_gradient
 from vkchi.operators.spec import Spec
 from vkchi.signature import ArrayParameter, ScalarParameter
@@ -36,10 +38,10 @@ REGISTERING = (
 def call_directly(operator: Any, backward: Any, spec: Spec) -> Any:
     """The operator, called directly where that will do."""
     takes = types_of(spec)
-    if takes is not None:
-        base: Any = type(operator)
-        operator.__class__ = direct_class(base)
-        operator.direct = Direct(spec, takes, backward)
+    base: Any = type(operator)
+    operator.__class__ = direct_class(base)
+    operator.who = spec.name
+    operator.direct = None if takes is None else Direct(spec, takes, backward)
     return operator
 
 
@@ -60,14 +62,21 @@ def types_of(spec: Spec) -> list[frozenset[type]] | None:
 def direct_class(base: Any) -> type:
     """Operators of torch's that look at their arguments first."""
     compiles = is_compiling()  # which torch knows when it compiles this
+    forward = forward_mode()
 
     class DirectOp(base):  # type: ignore[misc]
         """An operator of torch's; `direct`: what is called in its place, if anything."""
 
+        who: str
         direct: Direct | None
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if compiles() or kwargs or self.direct is None or not self.direct.takes(args):
+            if compiles():
+                if forward._current_level >= 0:  # not known which of the arguments it is about
+                    raise no_forward_mode(self.who)
+                return super().__call__(*args, **kwargs)
+            if kwargs or self.direct is None or not self.direct.takes(args):
+                check_tangents(self.who, (*args, *kwargs.values()))
                 return super().__call__(*args, **kwargs)
             return self.direct.call(args)
 
@@ -162,12 +171,28 @@ def restore(spec: Spec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
 def differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) -> tuple[Any, ...]:
     """The slopes of the operator's arguments, by the operator that is its derivative."""
     args, kept = restore(spec, ctx)
+    check_tangents(spec.name, (*args, *slopes))
     found = backward(*args, *slopes, *map(kept.get, spec.outputs))
     found = dict(zip(spec.tensors, found if isinstance(found, tuple) else (found,), strict=True))
     given = spec.name_arguments(args)
     return tuple(
         found[name] if name in found and given[name].is_floating_point() else None
         for name in spec.names
+    )
+
+
+def check_tangents(who: str, args: Sequence[Any]) -> None:
+    """Raises TensorGradientError for what may carry a derivative of forward mode: torch would take
+    the result for a constant."""
+    if any(hasattr(arg, "untyped_storage") and may_have_tangent(arg) for arg in args):
+        raise no_forward_mode(who)
+
+
+def no_forward_mode(who: str) -> TensorGradientError:
+    """The error for that."""
+    return TensorGradientError(
+        f"{who}() has no derivative in torch's forward mode (torch.func.jvp, jacfwd)",
+        help="differentiate it in reverse mode: backward(), or torch.autograd.grad()",
     )
 
 

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, DeclarationError
 from vkchi.interop.torch_library import stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
-from vkchi.operators.direct import call_directly, differentiate, one_or_all, save
+from vkchi.operators.direct import (
+    call_directly,
+    check_tangents,
+    differentiate,
+    one_or_all,
+    save,
+)
 from vkchi.operators.running import run, run_gradient
 from vkchi.operators.spec import AnyKernel, Rule, Spec, slope_of
 
@@ -71,7 +77,7 @@ def _define(spec: Spec, name: str) -> Any:
     library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
     forward = library.custom_op(
-        name, lambda *args: one_or_all(run(spec, args)), mutates_args=(),
+        name, lambda *args: one_or_all(_run(spec, args)), mutates_args=(),
         schema=f"({spec.schema()}) -> ({results})",
     )  # fmt: skip
     forward.register_fake(lambda *args: one_or_all(_fake(spec, args)))
@@ -91,6 +97,11 @@ def _define(spec: Spec, name: str) -> Any:
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
+
+
+def _run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
+    check_tangents(spec.name, args)
+    return run(spec, args)
 
 
 def _run_gradient(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
