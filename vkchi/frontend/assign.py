@@ -19,7 +19,7 @@ from vkchi.frontend.context import Lowering, plain_number
 from vkchi.frontend.objects import add_member
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
-from vkchi.frontend.records import as_record, is_places, record_in, refuse_operand
+from vkchi.frontend.records import StructMethod, as_record, is_places, record_in, refuse_operand
 from vkchi.frontend.scope import CONSTANT, VARIABLE, Var
 from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
 from vkchi.frontend.trees import (
@@ -89,6 +89,11 @@ def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool
 
 def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
     """Declare a variable, or assign it if it is visible here."""
+    if isinstance(x, StructMethod):
+        raise cx.fail(
+            f"`{name}` would be a method of a struct, which kernels call and do not keep",
+            help="call the method where it is needed",
+        )
     var = cx.act.find(name)
     if var is not None:
         assign_var(cx, var, x)

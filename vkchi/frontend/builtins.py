@@ -19,6 +19,7 @@ from vkchi.frontend.elementwise import ELEMENTWISE, is_plain, round_to_even
 from vkchi.frontend.operands import is_static, name_of
 from vkchi.frontend.texts import formatted, joined
 from vkchi.frontend.trace import traced
+from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef, Context
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
@@ -55,6 +56,12 @@ def _length(cx: Context, x: Any) -> Any:
         if not isinstance(v.type, Tensor):
             raise cx.fail("a number has no `len`", kind=KernelTypeError)
         return v.type.n
+    if isinstance(v, Record) and isinstance(v.type, type):
+        raise cx.fail(
+            "kernels do not ask objects that they made for `len`",
+            kind=KernelTypeError,
+            help="call a method that counts",
+        )
     try:
         return len(v)
     except TypeError:

@@ -23,7 +23,7 @@ from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
 from vkchi.frontend.intrinsics import CALLS, METHODS, call_type
-from vkchi.frontend.objects import init_of, is_makeable, make_object, method_called
+from vkchi.frontend.objects import init_of, is_makeable, make_object
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, lvalue
@@ -152,9 +152,15 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
     if isinstance(n.func, ast.Attribute):
         value = call_attribute(cx, n, n.func)
     else:
-        value = call_object(cx, n, cx.expr(n.func))
+        callee = cx.expr(n.func)
+        value = call_object(cx, n, reference(cx, n.func) if is_made(callee) else callee)
     cx.call_node = outer
     return value
+
+
+def is_made(x: Any) -> bool:
+    """Whether x is an object that the kernel made of a class."""
+    return isinstance(x, Record) and isinstance(x.type, type)
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
@@ -261,8 +267,9 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     first: tuple[Any, ...] = ()
     while isinstance(callee, functools.partial):
         first, callee = (*callee.args, *first), callee.func
-    if isinstance(callee, Record):
-        callee = method_called(callee, "__call__") or callee
+    made = record_in(callee)
+    if made is not None and "__call__" in made.methods:
+        callee = attribute_of(cx, callee, "__call__")
     form = find_in(FORMS, callee)
     if form is not None:
         return form(cx, *lower_arguments(cx, n))

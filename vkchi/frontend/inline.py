@@ -30,9 +30,9 @@ from vkchi.frontend.operands import (
 )
 from vkchi.frontend.records import Receiver, fit_member, is_places
 from vkchi.frontend.recursion import give_up, is_too_deep
-from vkchi.frontend.scope import REFERENCE, UNSET, VARIABLE, Activation, Var
+from vkchi.frontend.scope import PASSED, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.source import Source, source_of
-from vkchi.frontend.syntax import always_leaves, function_assigns
+from vkchi.frontend.syntax import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.trees import Record, is_container, leaves
 from vkchi.ir.core import Value
@@ -146,12 +146,12 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     is_plain = not hasattr(callee, "__vkchi_kind__")
     outer, outer_call, span = cx.act, cx.call_node, cx.span
     act = Activation(fn, source_of(fn), cx.span, len(cx.frames), is_kernel=False, outer=outer)
+    act.is_plain = is_plain or getattr(callee, "is_plain", False)
     for name, x in bound.items():
         if not is_plain:
             check_annotation(cx, fn, name, signature.notes.get(name), x)
         declare_argument(cx, act, name, signature.notes.get(name), x, is_plain=is_plain)
     act.returns = signature.notes.get("return")
-    act.is_plain = is_plain or getattr(callee, "is_plain", False)
     act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
     if is_real(callee) and is_stacked(fn, signature.notes):
@@ -220,7 +220,10 @@ def declare_argument(
         x = coerce(cx, x, t, name, verb="pass")
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
         x = own(cx, x)
-    act.declare(Var(name, x, kind_of(x), depth, span))
+    kind = kind_of(x)
+    if kind == VARIABLE and act.is_plain and not function_rebinds(act.source, name):
+        kind = PASSED
+    act.declare(Var(name, x, kind, depth, span))
 
 
 def is_passed_as_it_is(x: Any) -> bool:
@@ -268,13 +271,14 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
 def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
     """Make the variable of a parameter that stands for what the caller passes."""
     is_receiver = isinstance(x, Receiver)
+    is_copy = isinstance(x, Receiver) and x.is_copy
     x = x.target if is_receiver else x
     if type(x) is Slot:
         act.blocks[-1][name] = x.var
         return
     kind = REFERENCE
     if is_target(x) or is_places(x) or (is_receiver and isinstance(x, Record)):
-        kind = VARIABLE
+        kind = PASSED if is_copy else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
 
 

@@ -137,7 +137,7 @@ def method_called(x: Any, name: str) -> Any:
     """The method of that name of an object: one that a kernel made, or a user's; None without."""
     if isinstance(x, Record) and isinstance(x.type, type):
         item = x.methods.get(name)
-        return None if item is None else StructMethod(item, x)
+        return None if item is None else StructMethod(item, x, is_copy=True)
     if isinstance(x, Value | Record) or not is_makeable(type(x)):
         return None
     item = inspect.getattr_static(type(x), name, None)

@@ -13,20 +13,27 @@ Owns: which of these a variable is, as syntax tells. Must not know: how loops ar
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
 
 from vkchi.frontend.call import CALLS
 from vkchi.frontend.callee import find_in
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
+from vkchi.frontend.intrinsics import METHODS
+from vkchi.frontend.objects import method_called
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.peek import peek
+from vkchi.frontend.peek import part_seen, peek
 from vkchi.frontend.scope import VARIABLE, Var
 from vkchi.frontend.source import source_of
 from vkchi.frontend.syntax import bottom_names
 from vkchi.frontend.targets import roots_of
-from vkchi.frontend.trees import leaves
+from vkchi.frontend.trees import Record, leaves
 from vkchi.frontend.values import Place
+
+See = Callable[[ast.expr], Any]  # what an expression stands for, None where that is not seen
 
 _COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # what `op=` does at once
 _OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
@@ -63,6 +70,8 @@ def assigned_names(cx: Lowering, n: ast.AST) -> dict[str, None]:
     for x in ast.walk(n):
         if isinstance(x, ast.Call):
             found |= dict.fromkeys(names_assigned_by(cx, x))
+        elif isinstance(x, ast.AugAssign) and isinstance(peek(cx, x.target), Record):
+            found |= dict.fromkeys(bottom_names(x.target))
     return found
 
 
@@ -79,19 +88,81 @@ def assigned_here(n: ast.AST) -> dict[str, None]:
 
 def names_assigned_by(cx: Lowering, n: ast.Call) -> Iterator[str]:
     """The names that a function of the user's assigns which gets them by reference."""
-    callee = peek(cx, n.func)
-    if callee is None or find_in(CALLS, callee) is not None:
+    if callee_of(n, lambda x: peek(cx, x)) is None and may_change_receiver(n):
+        yield from bottom_names(n.func)
+    yield from changed_by(n, lambda x: peek(cx, x), ())
+
+
+def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
+    """The names that a call changes, by reference, in the function that the call is in, where `see`
+    tells what expressions stand for; `within` are the functions on the way to it."""
+    callee = callee_of(n, see)
+    if callee is None or callee in within:
         return
-    if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
-        return
-    fn = function_of(callee)
-    signature = signature_of(fn)
-    names = signature.names[getattr(callee, "__self__", None) is not None :]
-    assigned = assigned_here(source_of(fn).node)
-    by_reference = signature.by_reference()
-    for name, arg in zip(names, n.args):
-        if name in by_reference and name in assigned:
+    signature = signature_of(callee)
+    is_method = isinstance(n.func, ast.Attribute) and is_bound(see(n.func))
+    receiver = [n.func.value] if is_method and isinstance(n.func, ast.Attribute) else []
+    if isinstance(see(n.func), Record):
+        receiver = [n.func]
+    args = dict(zip(signature.names, [*receiver, *n.args]))
+    args |= {k.arg: k.value for k in n.keywords if k.arg is not None}
+    by_reference = signature.by_reference() | set(signature.names[: len(receiver)])
+    changed = changed_parameters(callee, {k: see(x) for k, x in args.items()}, (*within, callee))
+    for name, arg in args.items():
+        if name in by_reference and name in changed:
             yield from bottom_names(arg)
+
+
+def callee_of(n: ast.Call, see: See) -> FunctionType | None:
+    """The function of the user's that a call inlines; None where there is none, or none is seen."""
+    callee = see(n.func)
+    if isinstance(callee, Record):
+        callee = method_called(callee, "__call__")
+    if callee is None or find_in(CALLS, callee) is not None:
+        return None
+    is_inlined = getattr(callee, "__vkchi_kind__", "kernel") != "kernel"
+    return function_of(callee) if is_inlined else None
+
+
+def is_bound(callee: Any) -> bool:
+    """Whether a callee brings its first argument with it."""
+    return getattr(callee, "__self__", None) is not None
+
+
+def may_change_receiver(n: ast.Call) -> bool:
+    """Whether a call whose callee is not seen is of a method other than those of vectors, on an
+    item or on `super()`."""
+    f = n.func
+    if not isinstance(f, ast.Attribute) or f.attr in METHODS:
+        return False
+    return any(isinstance(x, ast.Subscript | ast.Call) for x in ast.walk(f.value))
+
+
+def changed_parameters(
+    fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
+) -> dict[str, None]:
+    """The parameters that a function, or those that it calls, assigns otherwise than by what
+    combines at once. `known`: what arguments stand for."""
+    node, names = source_of(fn).node, referred_names(fn) | known
+
+    def see(x: ast.expr) -> Any:
+        if isinstance(x, ast.Name):
+            return names.get(x.id)
+        return part_seen(see(x.value), x.attr) if isinstance(x, ast.Attribute) else None
+
+    found = assigned_here(node)
+    for x in ast.walk(node):
+        if isinstance(x, ast.Call):
+            found |= dict.fromkeys(changed_by(x, see, within))
+            if callee_of(x, see) is None and may_change_receiver(x):
+                me = [a.arg for a in node.args.args[:1]] if calls_super(x) else []
+                found |= dict.fromkeys([*bottom_names(x.func), *me])
+    return found
+
+
+def calls_super(n: ast.Call) -> bool:
+    """Whether a call is `super().f(...)`."""
+    return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
 
 
 # --- what a variable is --------------------------------------------------------------------------

@@ -25,13 +25,17 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
         var = cx.act.find(n.id)
         return cx.peek_captured(n.id) if var is None else var.value
     if isinstance(n, ast.Attribute):
-        base = peek(cx, n.value)
-        if isinstance(base, Record):
-            return peek_member(base, n.attr)
-        if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
-            return None
-        return getattr(base, n.attr, None)
+        return part_seen(peek(cx, n.value), n.attr)
     return None
+
+
+def part_seen(base: Any, name: str) -> Any:
+    """What `base.name` stands for, if it is known while compiling; else None."""
+    if isinstance(base, Record):
+        return peek_member(base, name)
+    if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
+        return None
+    return getattr(base, name, None)
 
 
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:

@@ -42,12 +42,13 @@ class ArrayRecord(Record):
 
 
 class Receiver:
-    """The struct that a method is called on: its `self`, by reference."""
+    """The struct that a method is called on: its `self`, by reference. One that is an operator's
+    operand `is_copy`, which the method cannot change."""
 
-    __slots__ = ("target",)
+    __slots__ = ("is_copy", "target")
 
-    def __init__(self, target: Any) -> None:
-        self.target = target
+    def __init__(self, target: Any, *, is_copy: bool = False) -> None:
+        self.target, self.is_copy = target, is_copy
 
 
 class StructMethod:
@@ -55,10 +56,10 @@ class StructMethod:
 
     __vkchi_kind__ = "func"
 
-    def __init__(self, method: Any, target: Any) -> None:
+    def __init__(self, method: Any, target: Any, *, is_copy: bool = False) -> None:
         fn = getattr(method, "__vkchi_func__", method)
         self.__vkchi_func__, self.__name__ = fn, getattr(fn, "__name__", "method")
-        self.__self__ = Receiver(target)
+        self.__self__ = Receiver(target, is_copy=is_copy)
         self.is_plain = fn is method
 
 
@@ -168,7 +169,7 @@ def _own_member(cx: Lowering, x: Any) -> Any:
 
 def is_of_class(held: Record, name: str) -> bool:
     """Whether `held.name` is neither a member nor a method, but a constant of held's class."""
-    is_own = name in held.members or name in held.methods
+    is_own = name in held.members or name in held.methods or name in ("__class__", "__dict__")
     return not is_own and isinstance(held.type, type) and hasattr(held.type, name)
 
 

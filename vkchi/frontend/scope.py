@@ -20,6 +20,7 @@ VARIABLE = "variable"
 ARGUMENT = "kernel argument"
 CONSTANT = "compile-time value"
 REFERENCE = "value passed by reference"
+PASSED = "argument of a Python function"
 
 
 class Unset:

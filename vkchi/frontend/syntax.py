@@ -108,6 +108,16 @@ def function_assigns(source: Source, name: str) -> bool:
     return name in _remember(source, "locals", find)
 
 
+def function_rebinds(source: Source, name: str) -> bool:
+    """Whether the function's body makes `name` stand for something else."""
+    find = lambda: frozenset(  # noqa: E731
+        x.id
+        for x in ast.walk(source.node)
+        if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
+    )
+    return name in _remember(source, "rebound", find)
+
+
 class Events(NamedTuple):
     """Assignments, calls and returns of a function in order, and which of them stand in a loop."""
 
