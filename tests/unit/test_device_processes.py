@@ -314,6 +314,7 @@ for _ in range(10):
     statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 stop.set()
 worker.join()
+ti.sync()  # an exit tells when it waits
 print(statuses)
 """)
     run_it = f"import runpy; runpy.run_path({str(path)!r})"
