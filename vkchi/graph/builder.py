@@ -21,7 +21,6 @@ from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.fields.storage import Storage
 from vkchi.graph.arguments import Arg
 from vkchi.interrupts.locks import restoring
-from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current
 from vkchi.signature import describe, read_parameters, span_of_function
@@ -30,6 +29,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_real
 
 if TYPE_CHECKING:
+    from vkchi.kernel import BoundKernel, Kernel
     from vkchi.launch import Plan
 
 T = TypeVar("T")
@@ -85,6 +85,8 @@ class Sequential:
         Raises ArgumentError for what is no kernel, ArgumentListError for too few or too many
         arguments, KernelTypeError where the kernel's annotation says otherwise than an Arg.
         """
+        from vkchi.kernel import BoundKernel, Kernel  # which loaded graphs need not
+
         if isinstance(kernel_fn, BoundKernel):
             kernel_fn, args = kernel_fn.func, (*kernel_fn.args, *args)  # type: ignore[assignment]
         if not isinstance(kernel_fn, Kernel):
