@@ -4,9 +4,9 @@ Owns: `Answers` of one kernel, and its entry. A question is a tuple of plain val
 whatever `codec` has a form for; what has none is kept in memory alone. Places in the user's files
 are kept relative to functions, as in a kernel's own entry. Must not know: what is asked.
 
-What was found is written when finding it has taken SLOW_S, and when the device is closed or the
-program ends; what others wrote meanwhile is merged. A process that is killed loses what it found
-last: the next one finds it again.
+What was found is written when finding it has taken SLOW_S, and when the program ends; what others
+wrote meanwhile is merged. A process that is killed loses what it found last: the next one finds it
+again.
 
     answers.find(("gradient", frozenset({"x"})), lambda: differentiate(...))
 """
