@@ -101,6 +101,8 @@ FEW = {
     "vkchi.interop.dtypes.to_taichi_type": "number types; errors are not remembered",
     "vkchi.types.integers.range_of": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
+    "vkchi.ir.literal._pattern": "names of PATTERNS",
+    "vkchi.operators.direct.direct_class": "classes that torch has for operators",
 }
 
 

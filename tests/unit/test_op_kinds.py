@@ -64,6 +64,7 @@ HANDLERS = {
 # module:name -> why it is no fact of ops
 OTHERS = {
     "frontend/elementwise:call": "Python's `and` and `or`",
+    "frontend/objects:_MIRRORED": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
     "passes/access:SHARED": "ops that the pass itself writes",

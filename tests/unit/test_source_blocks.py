@@ -6,7 +6,6 @@ from types import CodeType, FunctionType
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import source
 from vkchi.frontend.source import read_block
 
 TEXT = '''
@@ -89,7 +88,7 @@ def test_most_blocks_are_found_without_tokens(tmp_path, monkeypatch):
     def refuse(lines):
         raise AssertionError("tokens were read")
 
-    monkeypatch.setattr(source.inspect, "getblock", refuse)
+    monkeypatch.setattr(inspect, "getblock", refuse)
     for code in write(tmp_path, TEXT):
         if code.co_name in ("plain", "decorated", "inner", "nested", "nested2"):
             read_block(FunctionType(code, {}))

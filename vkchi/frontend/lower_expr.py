@@ -120,9 +120,10 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     """`-a` and the like."""
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
-        found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
-        if found is not NotImplemented:
-            return found
+        if isinstance(x, Record) or not is_static(x):
+            found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
+            if found is not NotImplemented:
+                return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
         refuse_not(cx, x)
