@@ -29,6 +29,7 @@ test: check
 	@scripts/torch
 	@scripts/browser
 	@scripts/ggui
+	@scripts/screen
 	@scripts/test
 
 check:

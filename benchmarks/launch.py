@@ -5,7 +5,8 @@
 `python` are microseconds of the calling thread, submission included; `wall` are those until the
 device is done; the medians of rounds that take turns. `driver` rows are the same dispatches
 recorded, submitted and waited for by the raw functions, with nothing around them: what the rows
-above them can at best come to.
+above them can at best come to. `x` is the wall time of the row above divided by the driver's, the
+median over rounds.
 """
 
 from __future__ import annotations
@@ -230,7 +231,11 @@ def measure(rows: list[Row], rounds: int) -> None:
             found.setdefault(k, []).append((1e6 * own / row.count, 1e6 * wall / row.count))
     for k, row in enumerate(rows):
         own, wall = (statistics.median(column) for column in zip(*found[k]))
-        print(f"{row.name:32}{own:10.2f}{wall:10.2f}")
+        ratio = ""
+        if row.name.strip() == "driver":
+            ratios = [above[1] / here[1] for above, here in zip(found[k - 1], found[k])]
+            ratio = f"   x {statistics.median(ratios):.2f}"
+        print(f"{row.name:32}{own:10.2f}{wall:10.2f}{ratio}")
 
 
 def main() -> None:

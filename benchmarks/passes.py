@@ -18,6 +18,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 PASSES = (
+    "bins",
     "jam",
     "coarsen",
     "reduce",
@@ -29,6 +30,7 @@ PASSES = (
     "forward",
     "fusion",
     "remainders",
+    "unroll_words",
 )
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "

@@ -29,10 +29,17 @@ def fill_box(gui: ti.GUI, low, high, colour: int) -> None:
                   np.array([(z, w), (x, w)]), color=colour)  # fmt: skip
 
 
+def positive(text: str) -> int:
+    """The number that an option gives, 1 or more."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
+
+
 def parse(title: str, rounds: int | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--headless", action="store_true", help="draw off-screen")
-    parser.add_argument("--frames", type=int, help="end after so many")
+    parser.add_argument("--frames", type=positive, help="end after so many")
     parser.add_argument("--save", type=pathlib.Path, help="write frames and a GIF into this folder")
     demo_help = "15 seconds in a window, or a short GIF in out/ without a screen"
     parser.add_argument("--demo", action="store_true", help=demo_help)

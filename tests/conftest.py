@@ -11,7 +11,8 @@ code to return; where a driver hangs, `--hang-limit` is what ends it. pytest-xdi
 test as one that crashed, and goes on with a new worker.
 `VKCHI_DEVICE` chooses the device by a part of its name. vkchi writes every module that it emits
 into `VKCHI_DUMP_SPV`, which is set here before vkchi is imported; at the end of the session each
-distinct module goes through spirv-val, once, in the controller where pytest-xdist is at work.
+distinct module goes through spirv-val, once, in the controller where pytest-xdist is at work. With
+`VKCHI_CACHE=1` none is written or validated.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     os.environ.setdefault("VKCHI_VERIFY", "1")
     os.environ.setdefault("VKCHI_CACHE", "0")  # a stored shader is not emitted, so not validated
-    if not config.getoption("--no-spirv-val"):
+    is_cached = os.environ["VKCHI_CACHE"] != "0"  # which VKCHI_DUMP_SPV would leave aside
+    if not is_cached and not config.getoption("--no-spirv-val"):
         config.pluginmanager.register(SpirvCheck(), "vkchi-spirv-check")
     if config.getoption("--validation"):
         config.pluginmanager.register(LayerCheck(), "vkchi-layer-check")

@@ -19,6 +19,7 @@ from vkchi.analysis.host_numbers import Number, host_length, host_number, most_i
 from vkchi.cache.compiled import Compiled
 from vkchi.cache.content import kept
 from vkchi.compiling import compiling
+from vkchi.frontend.methods_seen import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
 from vkchi.ir.report_ops import REPORTS
@@ -67,9 +68,10 @@ def _compile_kernel(
     clock.tick("optimise, emit")
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact)
-    return Compiled(
-        artifact, interface, partial(_itself, lowered.func), fields, lowered.dependencies
-    )
+    known = lowered.dependencies
+    methods = methods_seen(known.classes, known.functions)
+    func = partial(_itself, lowered.func)
+    return Compiled(artifact, interface, func, fields, known, methods=methods)
 
 
 def _itself(fn: Func) -> Func:

@@ -58,18 +58,21 @@ MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts o
 class Plans:
     """What a kernel was compiled to for one runtime: a plan for each signature."""
 
-    __slots__ = ("again", "by_key", "notes_left", "runtime", "signer")
+    __slots__ = ("again", "by_key", "is_shared", "notes_left", "runtime", "signer")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.by_key: dict[tuple[Any, ...], Plan] = {}
         self.again: dict[tuple[int, ...], Again] = {}  # by `id` of the arguments that are objects
         self.notes_left = MOST_NOTES
+        self.is_shared = False  # whether the last call had arrays of others in place
 
     def find_again(self, args: tuple[Any, ...]) -> Again | None:
         """What is known of a call like this one."""
         again = self.again.get(tuple([id(args[k]) for k in self.signer.objects]))
-        return again if again is not None and again.takes(args) else None
+        if again is None or not again.takes(args) or not again.plan.is_current:
+            return None
+        return again
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
         """Keep what is known of such calls. Not for ever: some programs repeat none."""
@@ -101,6 +104,7 @@ class Kernel:
             read_parameters(fn, self.is_method)  # a wrong one is told here, where it stands
         kinds = [p.kind for p in declared(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
+        self.edition = 0  # how often something that it was compiled of was found to be changed
         self._plans: Plans | None = None  # of the runtime that it was called on last
         self._others: dict[int, Plans] = {}  # by the id of their runtimes, which they keep
 
@@ -122,6 +126,10 @@ class Kernel:
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given))
         return found
 
+    def act(self, act: Callable[..., Any], *args: Any) -> Any:
+        """act(name, plan, args), with what is used in place behind these, in place of a launch."""
+        return self._run(args, {}, act, is_shared=True)
+
     def _run(
         self,
         args: tuple[Any, ...],
@@ -140,12 +148,13 @@ class Kernel:
         try:
             if act is not launch or runtime.recording is not None:
                 return self._act(plans, args, act, is_shared=is_shared)
-            if plans.again:
+            if plans.again and not plans.is_shared:
                 again = plans.find_again(args)
                 if again is not None:
                     return again.launch(args)
             args, shared = plans.signer.share(plans.signer.adopt(args), runtime, is_launch=True)
-            again = plans.find_again(args) if shared else None
+            again = plans.find_again(args) if shared or plans.is_shared else None
+            plans.is_shared = bool(shared)
             if again is not None:
                 return again.launch(args, shared)
             plan = self._plan_for(plans, args)
@@ -177,7 +186,9 @@ class Kernel:
     def _plan_for(self, plans: Plans, args: tuple[Any, ...]) -> Plan:
         key = plans.signer.sign(args)
         found = plans.by_key.get(key)
-        return self._find_plan(plans, args, key) if found is None else found
+        if found is None or not found.is_current:
+            return self._find_plan(plans, args, key)
+        return found
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
@@ -197,6 +208,10 @@ class Kernel:
         runtime = plans.runtime
         with restoring(runtime.lock), runtime.lock:
             plan = plans.by_key.get(key)
+            if plan is not None and not plan.is_current:
+                plan = None
+                plans.again.clear()
+                self.edition += 1
             if plan is None:
                 plan = self._make_plan(runtime, plans.signer, args, key)
                 for part in identities(key):
@@ -289,6 +304,15 @@ class BoundKernel(functools.partial[Any]):
         """The same of the kernel for this object."""
         found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
+
+    @property
+    def edition(self) -> int:
+        """How often something that the kernel was compiled of was found to be changed."""
+        return self.func.edition  # type: ignore[attr-defined,no-any-return]
+
+    def act(self, act: Callable[..., Any], *args: Any) -> Any:
+        """The same of the kernel for this object."""
+        return self.func.act(act, *self.args, *args)  # type: ignore[attr-defined]
 
 
 def launch(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:

@@ -102,7 +102,6 @@ HOOKS = {
     "struct ndarray": "fields.structs.struct_ndarray",
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
-    "answer to a question": "tape.answering.answer",
     "find a name": "compat.aliases.find",
 }
 

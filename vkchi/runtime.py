@@ -197,6 +197,20 @@ def all_runtimes() -> list[Runtime]:
     return [*([] if Slot.runtime is None else [Slot.runtime]), *Slot.others]
 
 
+def has_several() -> bool:
+    """Whether devices besides that of `init` are open."""
+    return bool(Slot.others)
+
+
+def settle(but: Runtime | None = None) -> None:
+    """Wait for what kernels may still do, unknown to who reads it there, in memory of the host: in
+    arrays of others, and in ours that others see. For who reads such memory now; `but` a runtime
+    whose device does that in its order."""
+    for runtime in all_runtimes():
+        if runtime is not but and runtime.device.busy and (runtime.deferred or runtime.exported):
+            runtime.device.wait()
+
+
 class Chosen(Protocol):
     """A block in which another runtime is the current one (`elsewhere`)."""
 

@@ -20,8 +20,9 @@ from vkchi.interop import host
 from vkchi.lang.texture import encode
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import current
-from vkchi.signature import ANNOTATIONS, Parameter, axes_text, describe, why_elsewhere
+from vkchi.signature import ANNOTATIONS, Parameter
 from vkchi.signature.bound import Bound
+from vkchi.signature.wording import axes_text, describe, why_elsewhere
 from vkchi.types import SCALARS, Scalar, with_shape
 from vkchi.types.formats import Format, rw_texture, texel_of, texture
 from vkchi.types.lazy_numpy import np

@@ -21,7 +21,10 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COLUMNS = ("all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "latency", "inverse")
+COLUMNS = (
+    "all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "spills", "latency", "inverse",
+)  # fmt: skip
+SPILLS = ("Spilled SGPRs", "Spilled VGPRs", "Scratch size")
 CLASSES = (
     ("vmem", r"global_|buffer_|flat_|scratch_"), ("lds", r"ds_"), ("smem", r"s_load|s_buffer"),
     ("branch", r"s_c?branch"), ("wait", r"s_wait|s_delay|s_nop|s_clause|s_sendmsg|s_endpgm|s_code_end|s_inst_prefetch|s_barrier"),
@@ -57,16 +60,21 @@ def count(lines):
     return {**found, "all": sum(found.values()) - found["wait"]}
 
 
-def innermost_loop(blocks):
-    """The instructions of the last of the shortest stretches of blocks that a branch back closes."""
-    names, best = [name for name, _ in blocks], None
+def loops_of(blocks):
+    """The first and last block of each stretch that a branch back closes."""
+    names, found = [name for name, _ in blocks], {}
     for k, (_, lines) in enumerate(blocks):
         for line in lines:
             goal = re.search(r"branch\S*\s+(BB\d+)", line)
             if goal and goal[1] in names and names.index(goal[1]) <= k:
-                start = names.index(goal[1])
-                best = (start, k) if best is None or start >= best[0] else best
-    return [line for _, lines in blocks[best[0] : best[1] + 1] for line in lines] if best else []
+                found[names.index(goal[1])] = k
+    return sorted(found.items())
+
+
+def innermost_loop(blocks):
+    """The instructions of the loop that begins last."""
+    found = loops_of(blocks)[-1:]
+    return [line for a, b in found for _, lines in blocks[a : b + 1] for line in lines]
 
 
 def figures(statistics, text):
@@ -78,6 +86,7 @@ def figures(statistics, text):
     return {
         **{name: whole[name] for name in ("all", "valu", "vmem", "smem", "lds")},
         "loop": loop["all"], "loop valu": loop["valu"], "VGPRs": max(registers, default=-1) + 1,
+        "spills": sum(int(statistics.get(name, 0)) for name in SPILLS),
         "latency": statistics["Latency"], "inverse": statistics["Inverse Throughput"],
     }  # fmt: skip
 

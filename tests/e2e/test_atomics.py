@@ -315,3 +315,39 @@ def test_integer_extremes_by_constants_in_loops(t):
     run()
     assert (high[None], low[None], most[None]) == (1, 7, 16)
     assert list(large.to_numpy()) == [3] * 4
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_extremes_leave_nan_where_nothing_is_written(op):
+    nan, n = np.float32(np.nan), 4096
+    number, vector = ti.field(ti.f32, 3), ti.Vector.field(2, ti.f32, 3)
+    source = ti.field(ti.i32, n)  # zeros: the last places are nobody's
+    number.fill(nan)
+    vector.fill(nan)
+    extreme = ti.atomic_min if op == "min" else ti.atomic_max
+
+    @ti.kernel
+    def by_data():
+        for i in source:
+            extreme(number[source[i]], 2.0)
+            extreme(vector[source[i]], ti.Vector([2.0, 3.0]))
+
+    @ti.kernel
+    def by_conditions():
+        for i in source:
+            if source[i] > 0:
+                extreme(number[1], 2.0)
+                extreme(vector[1], ti.Vector([2.0, 3.0]))
+
+    @ti.kernel
+    def by_loops():
+        for i in range(1, 3):
+            for k in range(source[i]):
+                extreme(number[i], float(k))
+                extreme(vector[i], ti.Vector([2.0, 3.0]))
+
+    by_data()
+    by_conditions()
+    by_loops()
+    assert number.to_numpy().tolist() == pytest.approx([2, nan, nan], nan_ok=True)
+    assert vector.to_numpy().ravel().tolist() == pytest.approx([2, 3, *4 * [nan]], nan_ok=True)

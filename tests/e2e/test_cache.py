@@ -101,6 +101,113 @@ if "strict" in sys.argv:  # nor is what compiles read
 """
 
 
+# Kernels of many kinds: what they return, take and do. `a` and `v` are names of attributes too.
+KINDS = """
+import sys
+import numpy as np
+import vkchi as ti
+if "strict" in sys.argv:
+    import vkchi.kernel
+    def refuse(fn, *rest):
+        raise SystemExit(f"{fn.__name__} was lowered anew")
+    sys.modules["vkchi.kernel"].compile_anew = refuse
+ti.init(arch=ti.vulkan, log_level="error", random_seed=1)
+S = ti.types.struct(a=ti.f32, v=ti.math.vec3)
+
+@ti.dataclass
+class Part:
+    m: ti.f32
+    inner: S
+
+    @ti.func
+    def twice(self):
+        return 2 * self.m
+
+x, s = ti.field(ti.f32, 16), S.field(shape=4)
+picture = ti.Texture(ti.Format.r32f, (8, 8))
+a, v = ti.ndarray(ti.f32, 5), ti.ndarray(ti.f32, 3)
+
+@ti.kernel
+def struct() -> S:
+    return S(a=1.0, v=ti.math.vec3(1, 2, 3))
+
+@ti.kernel
+def with_method() -> Part:
+    return Part(m=3.0, inner=S(a=1.0, v=ti.math.vec3(1, 2, 3)))
+
+@ti.kernel
+def several() -> (ti.i32, ti.math.vec2):
+    return 1, ti.math.vec2(2, 3)
+
+@ti.kernel
+def takes(p: S, m: ti.types.matrix(2, 2, ti.f32), b: ti.types.ndarray()):
+    for i in b:
+        b[i] = p.a + p.v[1] * m[0, 1] * i
+
+@ti.kernel
+def texels(t: ti.types.rw_texture(num_dimensions=2, fmt=ti.Format.r32f)):
+    for i, j in ti.ndrange(8, 8):
+        t.store(ti.Vector([i, j]), ti.Vector([i + 10.0 * j, 0, 0, 0]))
+
+@ti.kernel
+def drawn():
+    for i in x:
+        x[i] = ti.random()
+
+@ti.kernel
+def says(k: ti.i32):
+    assert k < 5, "large"
+    print(f"{x[k]:.3f}", s[1].a)
+
+@ti.real_func
+def real(b: ti.f32) -> ti.f32:
+    if b > 0.5:
+        return 1.0
+    return b
+
+@ti.kernel
+def calls():
+    for i in x:
+        x[i] = real(x[i])
+
+@ti.kernel
+def shares():
+    ti.loop_config(block_dim=16)
+    for i in range(16):
+        t = ti.simt.block.SharedArray(16, ti.f32)
+        t[i % 16] = x[i]
+        ti.simt.block.sync()
+        x[i] = t[15 - i % 16]
+
+@ti.kernel
+def decomposes():
+    for i in range(4):
+        A = ti.Matrix([[2.0, 1.0], [1.0, 3.0]])
+        U, E, W = ti.svd(A)
+        s[i].a = E[0, 0] + (A.inverse() @ A).trace()
+
+r, w = struct(), with_method()
+print(r.a, r.v, w.m, w.inner.v, several())
+takes(S(a=1, v=[1, 2, 3]), ti.Matrix([[1.0, 2], [3, 4]]), a)
+texels(picture)
+drawn()
+decomposes()
+says(1)
+calls()
+shares()
+ti.algorithms.PrefixSumExecutor(16).run(ti.field(ti.i32, 16))
+print(a.to_numpy().tolist(), x.to_numpy().tolist(), s.a.to_numpy().tolist())
+"""
+
+
+def test_kernels_of_all_kinds_are_found(run, tmp_path):
+    """A second process lowers none of them, and gives the same."""
+    path, cache = tmp_path / "kinds.py", tmp_path / "cache"
+    path.write_text(KINDS)
+    first = run(path, cache)[0]
+    assert run(path, cache, "strict")[0] == first and "[1. 2. 3.]" in first
+
+
 COMMENTED = """
 import sys
 import vkchi as ti

@@ -25,6 +25,7 @@ ti.init(arch=ti.vulkan, log_level="error", fast_math=False)
 x = ti.field(ti.f32, 8)
 y = ti.field(ti.f32, shape=8)
 FACTOR = 3.0
+bias = 4
 real = ti.f32
 
 @ti.func
@@ -176,6 +177,7 @@ EDITS = {
     "closure": ("make(2)()", "make(3)()", ["by_closure"]),
     "class attribute": ("weight = 0.5", "weight = 0.75", ["by_class"]),
     "attribute": ("self.bias = 1.5", "self.bias = 2.5", ["by_class"]),
+    "global of an attribute's name": ("bias = 4", "bias = 5", []),
     "attribute not read": ("self.other = 4", "self.other = 5", []),
     "method": ("v * self.weight", "v * self.weight * 2", ["by_class"]),
     "option": ("fast_math=False", "fast_math=True", ALL),

@@ -259,6 +259,46 @@ CASES = {
     + KERNEL.format("ti.static(pick())"),
     "instance then class": "class P:\n def __init__(self): self.weight = V\np = object.__new__(P)\n"
     "p.other = P\ndef pick(): return p.other().weight" + KERNEL.format("ti.static(pick())"),
+    "field's offset": "f = ti.field(ti.i32, 4, offset=V)\n@ti.kernel\ndef run():\n"
+    " for i in f: x[i % 4] = i",
+    "attrgetter elsewhere": "import operator\nclass S: pass\ns = S()\ns.key = V\n"
+    "pick = operator.attrgetter('k' + 'ey')" + KERNEL.format("ti.static(pick(s))"),
+    "descriptor's state": "class D:\n def __init__(self): self.v = V\n"
+    " def __get__(self, obj, owner): return self.v\n"
+    "class S:\n k = D()\ns = S()" + KERNEL.format("ti.static(s.k)"),
+    "super": "class A:\n def pick(self): return V\nclass B(A):\n"
+    " def pick(self): return super().pick() + 1\nb = B()" + KERNEL.format("ti.static(b.pick())"),
+    "property of a metaclass": "class M(type):\n @property\n def k(cls): return V\n"
+    "class S(metaclass=M): pass" + KERNEL.format("ti.static(S.k)"),
+    "builtin's name": ("if V == 2:\n def abs(v): return 7" + KERNEL.format("ti.static(abs(-3))")),
+    "builtin": "import builtins\nbuiltins.chosen = V" + KERNEL.format("ti.static(chosen)"),
+    "item of a name": "names = ['one', 'two']\nclass S: one, two = 1, 2\n"
+    "table = {'one': 1, 'two': 2}" + KERNEL.format("ti.static(table[names[V - 1]])"),
+    "length": "class S:\n def __len__(self): return V\ns = S()"
+    + KERNEL.format("ti.static(len(s))"),
+    "truth": "class S:\n def __bool__(self): return V == 1\ns = S()"
+    + KERNEL.format("3 if ti.static(s) else 4"),
+    "order": "class S:\n def __init__(self, v): self.v = v\n def __lt__(self, o): return V == 1\n"
+    "a = [S(1), S(2)]" + KERNEL.format("ti.static(sorted(a)[0].v)"),
+    "reduced": "def add(a, b): return a + b + V"
+    + KERNEL.format("ti.static(functools.reduce(add, [1, 2]))"),
+    "mapped": "def add(a): return a + V" + KERNEL.format("ti.static(sum(map(add, [1, 2])))"),
+    "default dict": "import collections\nd = collections.defaultdict(lambda: V)"
+    + KERNEL.format("ti.static(d['k'])"),
+    "named tuple": "import collections\nT = collections.namedtuple('T', 'a b')\nt = T(1, V)"
+    + KERNEL.format("t.b"),
+    "weakly held": "import weakref\nclass S: pass\ns = S()\ns.k = V\nw = weakref.ref(s)"
+    + KERNEL.format("ti.static(w().k)"),
+    "contents of a mapping": "import types\nm = types.MappingProxyType({'k': V})"
+    + KERNEL.format("ti.static(m['k'])"),
+    "dispatched": "@functools.singledispatch\ndef pick(a): return 5\n"
+    "@pick.register\ndef _(a: int): return V" + KERNEL.format("ti.static(pick(3))"),
+    "ndrange": "R = ti.ndrange(4, V)\n@ti.kernel\ndef run():\n for i, j in R: x[i] += j + 1",
+    "called with a star": "a = [1, V]\n@ti.func\ndef f(p, q): return p + q"
+    + KERNEL.format("f(*a)"),
+    "sign of zero": "a = [0.0, -0.0][V - 1]\n@ti.kernel\ndef run():\n"
+    " for i in x: x[i] = ti.bit_cast(ti.cast(a, ti.f32), ti.i32)",
+    "truth or number": "a = [1, True][V - 1]" + KERNEL.format("3 if ti.static(a is True) else 4"),
     "clock": KERNEL.format("ti.static(int(time.time() * 0)) + V"),
     "random": KERNEL.format("ti.static(int(random.random() * 0)) + V"),
 }

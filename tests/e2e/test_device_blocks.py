@@ -109,6 +109,38 @@ threads = [threading.Thread(target=work, args=(n,)) for n in ("llvmpipe", "Swift
 [t.join() for t in threads]
 assert len(seen) == 4 and all(name in found and right for name, found, right in seen), seen
 
+
+@ti.kernel
+def take_long(x: ti.types.ndarray(ndim=1)):
+    for i in x:
+        v = x[i]
+        for _ in range(200):
+            v = v * 1.0000001
+        x[i] = v - v + 7
+
+
+ours = ti.ndarray(ti.f32, 1 << 18)
+view = np.from_dlpack(ours)
+for _ in range(2):  # a view of what one device works on, given to another
+    ours.fill(1)
+    take_long(ours)
+    with ti.device("SwiftShader"):
+        there = ti.ndarray(ti.f32, 1 << 18)
+        if _:
+            there.from_numpy(view)
+        else:
+            step(view)
+        found = there.to_numpy() if _ else view - 1
+    assert (found == 7).all(), found
+ti.init(device="llvmpipe", host_arrays="deferred")
+for _ in range(2):
+    given = np.ones(1 << 18, np.float32)
+    take_long(given)
+    with ti.device("SwiftShader"):
+        step(given)
+    ti.sync()
+    assert (given == 8).all(), given
+y = ti.ndarray(ti.f32, 8)
 ti.sync()
 ti.reset()
 refused(lambda: y[0], "reset")

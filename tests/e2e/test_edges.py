@@ -1,5 +1,6 @@
 """Loops whose edges are a dispatch of their own give what whole loops give."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import vkchi as ti
 from vkchi.passes import cost_model
 
 SHAPES = [(40, 64), (33, 47), (64, 33)]
+Make = Callable[[Any, Any], Callable[[], object]]  # of x and y, a kernel that writes y
 
 
 @pytest.fixture(autouse=True)
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of few iterations are split too."""
-    monkeypatch.setattr(cost_model, "SMALLEST_SPLIT", 32)
+    monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
+    monkeypatch.setattr(cost_model, "ALONE", 0.0)
 
 
 def integers(*shape: int) -> Any:
@@ -27,11 +30,11 @@ def field(values: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_guards(shape: tuple[int, int]) -> None:
-    n, m = shape
-    a = integers(n, m)
-    x, y = field(a), ti.field(ti.i32, shape)
+# --- what a cell's neighbours give: the kernel, and the same by numpy -----------------------------
+
+
+def guards(x: Any, y: Any) -> Callable[[], object]:
+    n, m = x.shape
 
     @ti.kernel
     def step():
@@ -47,33 +50,31 @@ def test_guards(shape: tuple[int, int]) -> None:
                 s -= x[i, j + 1]
             y[i, j] = s
 
-    step()
+    return step
+
+
+def guarded(a: Any) -> Any:
     b = np.pad(a, 1)
-    want = 5 * a - b[:-2, 1:-1] - b[2:, 1:-1] - b[1:-1, :-2] - b[1:-1, 2:]
-    assert np.array_equal(y.to_numpy(), want)
+    return 5 * a - b[:-2, 1:-1] - b[2:, 1:-1] - b[1:-1, :-2] - b[1:-1, 2:]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_going_round(shape: tuple[int, int]) -> None:
-    n, m = shape
-    a = integers(n, m)
-    x, y = field(a), ti.field(ti.i32, shape)
+def going_round(x: Any, y: Any) -> Callable[[], object]:
+    n, m = x.shape
 
     @ti.kernel
     def step():
         for i, j in x:
             y[i, j] = x[(i + 2) % n, (j - 1) % m] + 3 * x[(i - 1 + n) % n, (j + 1 + m) % m]
 
-    step()
-    want = np.roll(a, (-2, 1), (0, 1)) + 3 * np.roll(a, (1, -1), (0, 1))
-    assert np.array_equal(y.to_numpy(), want)
+    return step
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_windows_that_are_clamped(shape: tuple[int, int]) -> None:
-    n, m = shape
-    a = integers(n, m)
-    x, y = field(a), ti.field(ti.i32, shape)
+def rolled(a: Any) -> Any:
+    return np.roll(a, (-2, 1), (0, 1)) + 3 * np.roll(a, (1, -1), (0, 1))
+
+
+def windows_that_are_clamped(x: Any, y: Any) -> Callable[[], object]:
+    n, m = x.shape
 
     @ti.kernel
     def step():
@@ -83,28 +84,73 @@ def test_windows_that_are_clamped(shape: tuple[int, int]) -> None:
                 s += (k + 3) * x[ti.max(0, ti.min(i + k, n - 1)), ti.min(ti.max(j - k, 0), m - 1)]
             y[i, j] = s
 
-    step()
-    b = np.pad(a, 2, mode="edge")
-    parts = [(k + 3) * b[2 + k : 2 + k + n, 2 - k : 2 - k + m] for k in range(-2, 3)]
-    assert np.array_equal(y.to_numpy(), sum(parts))
+    return step
 
 
-@pytest.mark.parametrize("shape", [(12, 10, 16), (9, 11, 13)])
-def test_three_axes_between_odd_numbers(shape: tuple[int, int, int]) -> None:
-    p, n, m = shape
-    a = integers(*shape)
-    x, y = field(a), ti.field(ti.i32, shape)
+def clamped(a: Any) -> Any:
+    b, (n, m) = np.pad(a, 2, mode="edge"), a.shape
+    return sum((k + 3) * b[2 + k : 2 + k + n, 2 - k : 2 - k + m] for k in range(-2, 3))
+
+
+def vectors_of_indices(x: Any, y: Any) -> Callable[[], object]:
+    n, m = x.shape
+
+    @ti.kernel
+    def step():
+        for at in ti.grouped(x):
+            s = 0
+            for d in ti.static(ti.grouped(ti.ndrange((-1, 2), (-1, 2)))):
+                near = at + d
+                if (near >= 0).all() and (near < ti.Vector([n, m])).all():
+                    s += x[near]
+            y[at] = s
+
+    return step
+
+
+def added_up(a: Any) -> Any:
+    b, (n, m) = np.pad(a, 1), a.shape
+    return sum(b[i : i + n, j : j + m] for i in range(3) for j in range(3))
+
+
+def three_axes(x: Any, y: Any) -> Callable[[], object]:
+    p, n, m = x.shape
 
     @ti.kernel
     def step():
         for i, j, k in ti.ndrange((1, p - 1), (1, n - 1), (1, m - 1)):
             y[i, j, k] = x[i, j, k - 1] + 2 * x[i, j, k + 1] - x[i - 1, j, k] + x[i, j + 1, k]
 
-    step()
-    want = np.zeros_like(a)
-    c = slice(1, -1)
+    return step
+
+
+def inside(a: Any) -> Any:
+    want, c = np.zeros_like(a), slice(1, -1)
     want[c, c, c] = a[c, c, :-2] + 2 * a[c, c, 2:] - a[:-2, c, c] + a[c, 2:, c]
-    assert np.array_equal(y.to_numpy(), want)
+    return want
+
+
+NEIGHBOURS: list[tuple[Make, Callable[[Any], Any], list[tuple[int, ...]]]] = [
+    (guards, guarded, [*SHAPES]),
+    (going_round, rolled, [*SHAPES]),
+    (windows_that_are_clamped, clamped, [*SHAPES]),
+    (vectors_of_indices, added_up, [(40, 40), *SHAPES]),
+    (three_axes, inside, [(12, 10, 16), (9, 11, 13)]),
+]
+CASES = [(make, want, shape) for make, want, shapes in NEIGHBOURS for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    "make, want, shape", CASES, ids=[f"{make.__name__}-{shape}" for make, _, shape in CASES]
+)
+def test_neighbours(make: Make, want: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+    a = integers(*shape)
+    x, y = field(a), ti.field(ti.i32, shape)
+    make(x, y)()
+    assert np.array_equal(y.to_numpy(), want(a))
+
+
+# --- one axis ------------------------------------------------------------------------------------
 
 
 def test_ends_of_one_axis() -> None:
@@ -149,24 +195,3 @@ def test_conditions_that_hold_nowhere_or_on_one_side() -> None:
     step()
     i = np.arange(n)
     assert np.array_equal(x.to_numpy(), i + 1000 * (i > 5) + 7 * (2 * i < n))
-
-
-def test_a_vector_of_indices() -> None:
-    n = 40
-    a = integers(n, n)
-    x, y = field(a), ti.field(ti.i32, (n, n))
-
-    @ti.kernel
-    def step():
-        for at in ti.grouped(x):
-            s = 0
-            for d in ti.static(ti.grouped(ti.ndrange((-1, 2), (-1, 2)))):
-                near = at + d
-                if (near >= 0).all() and (near < n).all():
-                    s += x[near]
-            y[at] = s
-
-    step()
-    b = np.pad(a, 1)
-    want = sum(b[i : i + n, j : j + n] for i in range(3) for j in range(3))
-    assert np.array_equal(y.to_numpy(), want)

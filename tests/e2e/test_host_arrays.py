@@ -360,6 +360,88 @@ def test_deferred_calls_are_seen_after_sync(own_runtime, in_place):
     assert x[7] == 32
 
 
+@ti.kernel
+def take_long(x: ti.types.ndarray(ndim=1)):
+    for i in x:
+        v = x[i]
+        for _ in range(200):
+            v = v * 1.0000001
+        x[i] = v - v + 7
+
+
+@ti.kernel
+def copy_each(x: ti.types.ndarray(ndim=1), y: ti.types.ndarray(ndim=1)):
+    for i in x:
+        y[i] = x[i]
+
+
+@ti.kernel
+def first_of(v: ti.types.vector(3, ti.f32)) -> ti.f32:
+    return v[0]
+
+
+def as_argument(a):
+    y = ti.ndarray(ti.f32, a.shape[0])
+    copy_each(a, y)
+    return y.to_numpy()
+
+
+def as_contents(x, a):
+    x.from_numpy(a)
+    return x.to_numpy()
+
+
+def in_blocks(n):
+    x = ti.field(ti.f32)
+    ti.root.dense(ti.i, n // 4).dense(ti.i, 4).place(x)
+    return x
+
+
+def as_element(a):
+    x = ti.Vector.field(2, ti.f32, 1)
+    x[0] = a[-2:]
+    return x.to_numpy()
+
+
+def as_filling(a):
+    x = ti.ndarray(ti.f32, 3)
+    x.fill(a[-1:].reshape(()))
+    return x.to_numpy()
+
+
+READERS = {
+    "argument": as_argument,
+    "in steps": lambda a: as_argument(a[::2]),
+    "vector": lambda a: [first_of(a[-3:])],
+    "from_numpy": lambda a: as_contents(ti.ndarray(ti.f32, len(a)), a),
+    "cast": lambda a: as_contents(ti.ndarray(ti.i32, len(a)), a),
+    "field in blocks": lambda a: as_contents(in_blocks(len(a)), a),
+    "element": as_element,
+    "filling": as_filling,
+    "from_dlpack": lambda a: ti.from_dlpack(a).to_numpy(),
+    "from_dlpack, a copy": lambda a: ti.from_dlpack(a, copy=True).to_numpy(),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_who_reads_memory_that_kernels_write_waits_for_them(name, own_runtime):
+    """In arrays of others, where calls are deferred, and in ours that others see."""
+    n = 1 << 18
+    ti.init(host_arrays="deferred")
+    for _ in range(2):  # the first compiles
+        a = np.ones(n, np.float32)
+        take_long(a)
+        assert (np.asarray(READERS[name](a)) == 7).all()
+    own = ti.ndarray(ti.f32, n)
+    if own.host is None:
+        pytest.skip("the host does not reach this device's memory")
+    for _ in range(2):
+        own.fill(1)
+        a = np.from_dlpack(own)
+        take_long(own)
+        assert (np.asarray(READERS[name](a)) == 7).all()
+
+
 def test_deferred_calls_keep_arrays_until_they_are_done(own_runtime, in_place):
     ti.init(host_arrays="deferred")
     x = np.ones(1 << 20, np.float32)
@@ -566,3 +648,111 @@ def test_calls_with_the_same_tensors_tell_torch_each_time():
     add_to(x, x, 1.0)
     add_to(x, x, 1.0)
     assert x[:4].tolist() == [16.0] * 4
+
+
+@pytest.mark.filterwarnings("ignore:Setting the")
+def test_an_array_that_was_seen_is_looked_at_again():
+    """What is kept of an object holds as long as the object is as it was."""
+    a = np.arange(16, dtype=np.float32)
+
+    def turn():
+        for _ in range(3):  # noted, and found
+            double(a)
+
+    def expect(change):
+        """Twice, three times over, what is there after a change."""
+        change()
+        a[...] = np.arange(16).reshape(a.shape)
+        want = a * 8
+        turn()
+        np.testing.assert_array_equal(a, want)
+
+    turn()
+    expect(lambda: None)
+    expect(lambda: setattr(a, "shape", (4, 4)))
+    expect(lambda: setattr(a, "strides", (4, 16)))
+    expect(lambda: setattr(a, "strides", (16, 4)))
+    expect(lambda: setattr(a, "shape", (16,)))
+    expect(lambda: setattr(a, "dtype", np.dtype(np.int32)))
+    expect(lambda: setattr(a, "dtype", np.dtype(">i4")))
+    expect(lambda: setattr(a, "dtype", np.dtype(np.float32)))
+    if find(a) is not None:
+        with pytest.raises(ValueError, match="referenced"):  # by numpy
+            a.resize(64, refcheck=False)
+    before = a.copy()
+    a.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        double(a)
+    np.testing.assert_array_equal(a, before)
+
+
+def test_a_tensor_that_was_seen_is_looked_at_again():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(16.0)
+
+    def expect(change):
+        change()
+        want = x.detach() * 8
+        for _ in range(3):
+            with torch.no_grad():
+                double(x)
+        torch.testing.assert_close(x.detach(), want)
+
+    other = torch.arange(32.0)
+    expect(lambda: None)
+    expect(lambda: None)
+    expect(lambda: x.resize_(4, 4))
+    expect(lambda: x.t_())
+    expect(lambda: x.t_())
+    expect(lambda: x.unsqueeze_(0))
+    expect(lambda: x.set_(other))
+    expect(lambda: x.set_(other.untyped_storage(), 3, (5, 2)))
+    expect(lambda: x.as_strided_((4,), (2,)))
+    expect(lambda: setattr(x, "data", torch.ones(8)))
+    expect(lambda: setattr(x, "data", torch.ones(8, dtype=torch.int32)))
+    expect(lambda: setattr(x, "data", torch.ones(8)))
+    expect(lambda: x.requires_grad_())
+    x.detach_()
+    x.requires_grad_(False)
+    storage = x.untyped_storage()
+    if not storage.resizable():
+        return  # where it is copied, numpy has seen it
+
+    def move():
+        storage.resize_(0)
+        kept.append(torch.zeros(8))
+        storage.resize_(32)
+        x.fill_(1)
+
+    kept = []
+    expect(move)
+    storage.resize_(4)
+    with pytest.raises(ArgumentError):
+        double(x)
+
+
+def test_what_was_seen_keeps_nothing(in_place):
+    torch, a = pytest.importorskip("torch"), np.ones(1 << 16, np.float32)
+    x = torch.ones(1 << 16)
+    storage = weakref.ref(x.untyped_storage())
+    for _ in range(3):
+        double(a)
+        double(x)
+    hosts, gone = host_arrays(current()), weakref.ref(a)
+    count = len(hosts)
+    del a, x
+    gc.collect()
+    assert gone() is None and storage() is None
+    double(np.ones(4, np.float32))
+    assert len(hosts) <= count
+
+
+def test_a_kernel_takes_arrays_of_ours_and_of_others_by_turns():
+    own, a = ti.ndarray(ti.f32, 4), np.ones(4, np.float32)
+    own.fill(1)
+    for _ in range(4):
+        double(own)
+        double(a)
+        double(a)
+        double(own)
+    assert own.to_numpy().tolist() == a.tolist() == [256] * 4

@@ -32,8 +32,8 @@ PROGRAMS = 30
 
 
 @dataclass(frozen=True)
-class Panels:
-    """Cells of `step` scalars."""
+class Toy:
+    """Cells of `step` scalars; what all layouts say of themselves."""
 
     extents: tuple[int, ...]
     step: int
@@ -44,6 +44,16 @@ class Panels:
     def rank(self) -> int:
         return len(self.extents)
 
+    def component(self, k: int) -> Toy:
+        return replace(self, components=(0,))
+
+    def text(self) -> str:
+        parts = self.extents, (self.step,), self.components, self.origin
+        words = ";".join(":".join(map(str, part)) for part in parts)
+        return f"{type(self).__name__.lower()}({words})"
+
+
+class Panels(Toy):
     @property
     def rows(self) -> int:
         return prod(self.extents[:-1])
@@ -64,26 +74,8 @@ class Panels:
         wide = Digit(-(-shape[-1] // 2), 2 * self.step * self.rows, 2)
         return (*found, (wide, Digit(2, self.step, 1)))
 
-    def component(self, k: int) -> Panels:
-        return replace(self, components=(0,))
 
-    def text(self) -> str:
-        return f"panels({words_of(self)})"
-
-
-@dataclass(frozen=True)
-class Turned:
-    """Cells of `step` scalars."""
-
-    extents: tuple[int, ...]
-    step: int
-    components: tuple[int, ...]
-    origin: tuple[int, ...] = ()
-
-    @property
-    def rank(self) -> int:
-        return len(self.extents)
-
+class Turned(Toy):
     @property
     def size(self) -> int:
         return prod(self.extents) * self.step
@@ -96,15 +88,6 @@ class Turned:
     def digits(self, shape: tuple[int, ...]) -> None:
         return None
 
-    def component(self, k: int) -> Turned:
-        return replace(self, components=(0,))
-
-    def text(self) -> str:
-        return f"turned({words_of(self)})"
-
-
-Toy = type[Panels] | type[Turned]
-
 
 def number_of(index: Sequence[Any], extents: tuple[int, ...]) -> Any:
     """The number of an index in row-major order."""
@@ -114,15 +97,10 @@ def number_of(index: Sequence[Any], extents: tuple[int, ...]) -> Any:
     return total
 
 
-def words_of(layout: Panels | Turned) -> str:
-    parts = layout.extents, (layout.step,), layout.components, layout.origin
-    return ";".join(":".join(map(str, part)) for part in parts)
-
-
-def reader(make: Toy) -> Any:
+def reader(make: type[Toy]) -> Any:
     """What reads a layout's text."""
 
-    def read(text: str, rank: int) -> Panels | Turned:
+    def read(text: str, rank: int) -> Toy:
         parts = [tuple(int(k) for k in part.split(":") if k) for part in text.split(";")]
         extents, (step,), components, origin = parts
         return make(extents, step, components, origin)
@@ -132,11 +110,11 @@ def reader(make: Toy) -> Any:
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "panels", reader(Panels))
-    monkeypatch.setitem(KINDS, "turned", reader(Turned))
+    for make in (Panels, Turned):
+        monkeypatch.setitem(KINDS, make.__name__.lower(), reader(make))
 
 
-def place(make: Toy, elem: Any, shape: tuple[int, ...], origin: tuple[int, ...] = ()) -> Any:
+def place(make: type[Toy], elem: Any, shape: tuple[int, ...], origin: tuple[int, ...] = ()) -> Any:
     """A field that lies so, and a copy of another one as far as others know."""
     is_tensor = isinstance(elem, Tensor)
     made: Any = (MatrixField if is_tensor else ScalarField)(current(), elem)
@@ -151,7 +129,7 @@ BOTH = pytest.mark.parametrize("make", [Panels, Turned])
 
 
 @BOTH
-def test_types_of_them_are_read_back(make: Toy) -> None:
+def test_types_of_them_are_read_back(make: type[Toy]) -> None:
     layout = make((3, 4), 5, (0, 1, 2), (-1, 2))
     t = Array.of(Tensor.of(f32, (3,)), 2, (3, 4), layout)
     assert type_named(str(t)) is t
@@ -161,7 +139,7 @@ def test_types_of_them_are_read_back(make: Toy) -> None:
 
 @BOTH
 @pytest.mark.device
-def test_python_and_kernels_find_the_same_elements(make: Toy) -> None:
+def test_python_and_kernels_find_the_same_elements(make: type[Toy]) -> None:
     ti.init()
     x, y = place(make, i32, (5, 6)), ti.field(ti.i32, (5, 6))
 
@@ -204,7 +182,7 @@ def test_python_and_kernels_find_the_same_elements(make: Toy) -> None:
 
 @BOTH
 @pytest.mark.device
-def test_vectors_and_indices_that_begin_elsewhere(make: Toy) -> None:
+def test_vectors_and_indices_that_begin_elsewhere(make: type[Toy]) -> None:
     ti.init()
     v = place(make, Tensor.of(f32, (3,)), (4, 5), (-2, 1))
 

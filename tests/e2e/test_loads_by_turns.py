@@ -1,12 +1,15 @@
 """What a subgroup's invocations load by turns is what each would have loaded: however long loops
 are, wherever rows end, and whoever is away."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.ir.core import Op
+from vkchi.passes import broadcast
 
 LENGTHS = [0, 1, 7, 8, 15, 16, 17, 33, 64]
 
@@ -19,6 +22,22 @@ def array(values: Any) -> Any:
     made = ti.ndarray(ti.i32, values.shape)
     made.from_numpy(values)
     return made
+
+
+@pytest.fixture
+def is_loaded_by_turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool | None]:
+    """Whether the loop that was last looked at is one whose loads are made by turns; None where the
+    device does not do so, or the kernel was compiled before."""
+    seen: list[bool] = []
+    look = broadcast.Finder.turns
+
+    def turns(finder: broadcast.Finder, loop: Op) -> broadcast.Turns | None:
+        found = look(finder, loop)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(broadcast.Finder, "turns", turns)
+    return lambda: any(seen) if seen else None
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -174,3 +193,26 @@ def test_zeros_that_differ_in_sign_are_not_the_same() -> None:
 
     run(0.0, -0.0)
     assert out.to_numpy().tolist() == [16 * 30, 16 * 31] * 32
+
+
+@pytest.mark.parametrize("n", [7, 16, 33])
+def test_a_long_body_with_many_loads(n: int, is_loaded_by_turns) -> None:
+    """More ops than a body with few loads may have."""
+
+    @ti.kernel
+    def mix(w: ti.types.ndarray(), out: ti.types.ndarray(), n: ti.i32):
+        for i in out:
+            s = i
+            for k in range(n):
+                for c in ti.static(range(8)):
+                    s = (s ^ w[k, c]) * 31 + (s >> 3) - w[k, c] // 2
+            out[i] = s
+
+    w, out = integers(64, 8), array(np.zeros(100, np.int32))
+    mix(array(w), out, n)
+    s = np.arange(100, dtype=np.int32)
+    for row in w[:n]:
+        for v in row:
+            s = (s ^ v) * np.int32(31) + (s >> 3) - v // 2
+    assert np.array_equal(out.to_numpy(), s)
+    assert is_loaded_by_turns() in (True, None)

@@ -1,5 +1,6 @@
 """Kernels as operators of PyTorch."""
 
+import numpy as np
 import pytest
 
 import vkchi as ti
@@ -116,6 +117,32 @@ def test_a_gradient_of_ones_own():
     assert x.grad.tolist() == [100, 100, 100]
 
 
+@pytest.mark.parametrize("name", ["x", "y_grad", "y"])
+def test_a_gradient_of_ones_own_that_writes_what_is_torchs_is_refused(name):
+    def back(
+        x: ti.types.ndarray(),
+        y: ti.types.ndarray(),
+        y_grad: ti.types.ndarray(),
+        x_grad: ti.types.ndarray(),
+    ):
+        for i in x_grad:
+            x_grad[i] = x[i] * y_grad[i] * y[i]
+            if ti.static(name == "x"):
+                x[i] = 0
+            elif ti.static(name == "y"):
+                y[i] = 0
+            else:
+                y_grad[i] = 0
+
+    op = ti.torch_op(powers, outputs={"y": "x"}, gradient=ti.kernel(back))
+    x, slope = torch.ones(3, requires_grad=True), torch.ones(3)
+    y = op(x)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=rf"gradient of powers\(\) writes `{name}`"):
+        y.backward(slope)
+    for tensor in (x, y, slope):
+        assert tensor.tolist() == [1, 1, 1]
+
+
 def test_methods_vectors_and_integers():
     @ti.data_oriented
     class Shift:
@@ -173,6 +200,10 @@ def test_what_cannot_be_an_operator():
     refused("needs an output", scaled_product, outputs={})
     refused("nothing is called", scaled_product, outputs={"y": "x"}, gradient=with_template)
     refused("takes a ti.kernel", len, outputs={"y": "x"})
+    refused("gradient= takes a ti.kernel", scaled_product, outputs={"y": "x"}, gradient=len)
+    refused("outputs= is a dict", scaled_product, outputs=["y"])
+    refused("or by a function, not by 3", scaled_product, outputs={"y": 3})
+    refused("library::operator", scaled_product, outputs={"y": "x"}, name="mine")
 
 
 def test_differentiable_once():
@@ -219,6 +250,37 @@ def test_forward_mode_is_refused_under_other_transforms():
     torch.testing.assert_close(made, 2 * x)
 
 
+def test_forward_mode_is_refused_by_whatever_name():
+    w, x = torch.ones(5), torch.ones(5)
+    for op in (product._opoverload, getattr(torch.ops.vkchi, product._name)):
+        with pytest.raises(RuntimeError, match="forward mode"):
+            torch.func.jvp(lambda x, op=op: op(x, w, 2.0), (x,), (x,))
+        with pytest.raises(RuntimeError, match="forward mode"):
+            torch.func.jacfwd(lambda x, op=op: op(x, w, 2.0))(x)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, x)
+            with pytest.raises(RuntimeError, match="forward mode"):
+                op(dual, w, 2.0)
+            assert op(x, w, 2.0).tolist() == [2] * 5  # which carries none
+        made = torch.func.jvp(lambda x, op=op: x * op(w, w, 2.0), (x,), (x,))[1]
+        assert made.tolist() == [2] * 5
+
+        def inner(b, op=op):  # of which only the outer derivative changes
+            return torch.func.jvp(lambda a: a * op(b, w, 2.0), (x,), (x,))[1]
+
+        for act in (
+            lambda: torch.func.jvp(inner, (x,), (x,)),
+            lambda op=op: torch.func.vmap(
+                lambda a: torch.func.jvp(lambda a: op(a, w, 2.0), (a,), (a,))
+            )(x[None]),
+            lambda op=op: torch.func.jvp(
+                torch.func.vmap(lambda a: op(a, w, 2.0)), (x[None],), (x[None],)
+            ),
+        ):
+            with pytest.raises(RuntimeError, match="forward mode"):
+                act()
+
+
 def test_forward_mode_is_refused_in_a_gradient():
     x, w = inputs()
     made = product(x, w, 2.0)
@@ -240,6 +302,57 @@ def test_an_input_that_is_written_is_refused() -> None:
     with pytest.raises(ti.VkchiError, match=r"bump\(\) writes `x`, which is an input"):
         bump(x)
     assert not x.any()
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ((-1,), r"outputs= of `y`: -1 in the shape \(-1,\) is no size\nhelp: give a tuple"),
+        ((2.0,), "2.0 in the shape"),
+        ((True,), "True in the shape"),
+        (3, "gave 3, no shape"),
+        (None, "gave None, no shape"),
+        ("ab", "gave 'ab', no shape"),
+        (torch.ones(2), "no shape"),
+        (((2,), "f32"), "'f32' is no dtype of torch's"),
+        (((2,), ti.f32), "f32 is no dtype of torch's"),
+        (((2,), torch.float32, 1), "is no size"),
+        (((2,), torch.bfloat16), "argument `y`: a tensor of torch.bfloat16"),
+    ],
+)
+def test_what_is_no_shape_of_an_output_is_refused(said, match) -> None:
+    op = ti.torch_op(powers, outputs={"y": lambda given: said})
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=match):
+        op(torch.ones(2))
+
+
+@pytest.mark.parametrize("shape", [torch.Size((2,)), [2], (np.int64(2),)])
+def test_what_is_a_shape_of_an_output(shape) -> None:
+    for said in (shape, (shape, torch.float32)):
+        op = ti.torch_op(powers, outputs={"y": lambda given, said=said: said})
+        assert op(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    op, x = ti.torch_op(powers, outputs={"y": "x"}), ti.field(ti.f32, 2)
+    for given in (None, 2.0, [1.0, 2.0], np.ones(2), x):
+        for call in (lambda given=given: op(given), lambda given=given: op(x=given)):
+            with pytest.raises(
+                ti.TaichiRuntimeTypeError, match=r"`x`: a tensor is needed.*\nhelp:"
+            ):
+                call()
+    for call in (lambda: op(), lambda: op(torch.ones(2), 1)):
+        with pytest.raises(RuntimeError, match=r"powers.*Declaration"):  # torch's own
+            call()
+
+
+def test_a_gradient_of_what_is_passed_by_value_is_not_lost() -> None:
+    x, a = torch.ones(5), torch.tensor(2.0, requires_grad=True)
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=r"gradient of `a`.*would be lost\nhelp:"):
+        product(x, x, a)
+    with torch.no_grad():
+        assert product(x, x, a).tolist() == [2] * 5
+    assert product(x, x, a.detach()).tolist() == [2] * 5
 
 
 def test_a_batch_of_nothing_is_refused() -> None:
@@ -480,6 +593,42 @@ def test_many_shapes_and_threads():
     assert not failed
 
 
+def test_fields_that_other_threads_write_between_forward_and_backward():
+    import threading
+
+    scale, lock, failed = ti.field(ti.f32, 5), threading.Lock(), []
+
+    @ti.kernel
+    def scaled(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = scale[i] * x[i]
+
+    @ti.kernel
+    def slope(y_grad: ti.types.ndarray(), x_grad: ti.types.ndarray()):
+        for i in x_grad:
+            x_grad[i] = scale[i] * y_grad[i]
+
+    generated = ti.torch_op(scaled, outputs={"y": "x"})
+    own = ti.torch_op(scaled, outputs={"y": "x"}, gradient=slope)
+
+    def work(k):
+        for n in range(100):
+            x, factor = torch.rand(5, requires_grad=True), float(100 * k + n)
+            with lock:
+                scale.fill(factor)
+                y = (own if n % 2 else generated)(x)
+            (found,) = torch.autograd.grad(y.sum(), x)
+            if not torch.equal(found, torch.full((5,), factor)):
+                failed.append((k, n))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
 def test_a_thousand_calls_leave_nothing():
     import gc
 
@@ -503,6 +652,39 @@ def test_a_thousand_calls_leave_nothing():
         call()
     used, known = count()
     assert used <= before[0] and known <= before[1] + 8
+
+
+def test_what_torch_lets_go_of_goes_at_once():
+    import gc
+    import weakref
+
+    scale = ti.field(ti.f32, 5)
+    scale.fill(2.0)
+
+    @ti.kernel
+    def scaled(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = scale[i] * x[i]
+
+    @ti.kernel
+    def slope(x: ti.types.ndarray(), y_grad: ti.types.ndarray(), x_grad: ti.types.ndarray()):
+        for i in x:
+            x_grad[i] = scale[i] * y_grad[i]
+
+    generated = ti.torch_op(scaled, outputs={"y": "x"})
+    own = ti.torch_op(scaled, outputs={"y": "x"}, gradient=slope)
+    x, w = inputs()
+    gc.disable()  # nothing here may need it
+    try:
+        for op in (generated, own, lambda x: product(x, w, 2.0)):
+            y = op(x)
+            scale.fill(3.0)
+            made = [y, *torch.autograd.grad(y.sum(), x)]
+            storages = [weakref.ref(one.untyped_storage()) for one in made]
+            del y, made
+            assert not any(ref() for ref in storages)
+    finally:
+        gc.enable()
 
 
 def test_tensors_outlive_the_runtime(own_runtime):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from vkchi.passes.cost_model import LARGEST_EXACT_BLOCK, choose_tile
+from vkchi.passes.cost_model import LARGEST_EXACT_BLOCK, choose_tile, is_worth_splitting
 from vkchi.target.caps import FULL, SMALLEST
 
 PROCESSOR = FULL._replace(subgroup_size=8)
@@ -70,3 +70,19 @@ def test_tiles_are_such_as_the_device_can_run(seed: int) -> None:
     assert all(n <= most for n, most in zip(tile[::-1], caps.workgroup_size))
     assert math.prod(tile) <= min(caps.workgroup_invocations, max(LARGEST_EXACT_BLOCK, demand or 0))
     assert demand in (None, math.prod(tile))
+
+
+@pytest.mark.parametrize(
+    ("work", "middle", "strays", "is_worth"),
+    [
+        (21, 1 << 20, 2 * 1022, True),  # a stencil of five points on 1022 by 1022
+        (21, 1 << 14, 2 * 128, False),  # a small one is compiled for longer than it gains
+        (32, 92 * 94 * 94, 2 * 94 * 94, False),  # ends of short rows are lines of their own
+        (60, 598 * 796, 4 * 600, True),
+    ],
+)
+def test_loops_that_are_worth_splitting(
+    work: int, middle: int, strays: int, is_worth: bool
+) -> None:  # fmt: skip
+    assert is_worth_splitting(work, middle, strays, PROCESSOR) == is_worth
+    assert not is_worth_splitting(work, middle, strays, FULL)  # a graphics card

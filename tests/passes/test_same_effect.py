@@ -31,6 +31,8 @@ MINE = (
     "neighbours",
     "unroll",
     "predicate",
+    "stores_last",
+    "roots",
 )
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something

@@ -18,6 +18,7 @@ import pytest
 from vkchi.__main__ import main
 from vkchi.cache.content import kept
 from vkchi.cache.store import Store
+from vkchi.cache.version import compiler_version
 from vkchi.compiler import _build
 from vkchi.ir.text import parse_func
 from vkchi.target.caps import FULL
@@ -145,6 +146,19 @@ def test_verify(run, store):
     assert "is damaged" in run("show", store.keys()[0], status=1)
 
 
+def test_entries_of_other_versions_are_not_damaged(run, store, tmp_path):
+    """They have a form that this version does not know, and another key than any of its."""
+    key = store.keys()[0]
+    header, body = store.get(key)
+    store.put(key, {**header, "version": "0.0.9"}, b"what that version wrote")
+    text = run("verify")
+    assert "3 entries, 0 damaged" in text and "1 are of other versions" in text
+    assert "of another version of vkchi" in run("show", key, status=1)
+    run("report", "--html", str(tmp_path / "page.html"))
+    store.put(key, {**header, "version": compiler_version()}, b"what this version never wrote")
+    assert "3 entries, 1 damaged" in run("verify", status=1)
+
+
 @pytest.mark.skipif(not shutil.which("spirv-val"), reason="no spirv-val here")
 def test_verify_validates_spirv(run, store):
 
@@ -152,10 +166,12 @@ def test_verify_validates_spirv(run, store):
 
     key = store.keys()[0]
     header, body = store.get(key)
-    made = decode(body)
+    made = decode(body, "Artifact")
     (dispatch,) = made.dispatches
     bad = dispatch.shader._replace(words=dispatch.shader.words[:-8])
-    store.put(key, header, encode(made._replace(dispatches=(dispatch._replace(shader=bad),))))
+    store.put(
+        key, header, encode(made._replace(dispatches=(dispatch._replace(shader=bad),)), "Artifact")
+    )
     assert "spirv-val: " in run("verify", status=1)
 
 
@@ -213,7 +229,8 @@ def test_what_is_not_there(run):
 
 def test_entries_that_others_wrote(run, store, tmp_path):
     """Their sums are right, and they hold no artifact, or headers of other types."""
-    store.put("a" * 64, {"kind": "kernel", "name": "odd"}, b"no artifact")
+    version = compiler_version()
+    store.put("a" * 64, {"kind": "kernel", "name": "odd", "version": version}, b"no artifact")
     store.put("b" * 64, {"kind": "kernel", "name": "odd", "seconds": "many"}, b"")
     store.put("c" * 64, {"kind": "kernel", "name": ["odd"], "parts": 3}, b"")
     assert "aaaaaaaaaaaa cannot be read" in run("show", "aaaa", status=1)

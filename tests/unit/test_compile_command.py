@@ -219,6 +219,46 @@ def test_statistics_of_amd(program: str, shaders: Shaders, run: Run) -> None:
     assert "spills 0" in run(f"{program}:scale", "--device", "polaris10")[0]
 
 
+WARPS = """import vkchi as ti
+x, y = ti.field(ti.i32, 256), ti.field(ti.u64, 256)
+
+@ti.kernel
+def warps():
+    for i in x:
+        w = ti.simt.warp.ballot(x[i] > 3)
+        w += ti.simt.warp.match_any(0xFFFFFFFF, x[i]) + ti.simt.warp.any_nonzero(7, x[i])
+        x[i] = ti.simt.warp.shfl_down_i32(w, x[i], 1) + ti.simt.warp.shfl_xor_i32(w, x[i], 2)
+
+@ti.kernel
+def wide():
+    for i in y:
+        y[i] = ti.simt.subgroup.ballot64(i % 3 == 0)
+
+@ti.kernel
+def narrow():
+    for i in x:
+        x[i] = ti.cast(ti.simt.subgroup.ballot(x[i] > 3), ti.i32)
+"""
+
+
+@needs_radv
+@pytest.mark.parametrize("name", ["warps", "wide", "narrow"])
+def test_ballots_of_all_sizes(name: str, tmp_path: Path, run: Run, shaders: Shaders) -> None:
+    """RDNA has subgroups of 32 and 64, and takes 32 for ballots; GCN has 64."""
+    path = tmp_path / "warps.py"
+    path.write_text(WARPS)
+    (row,) = shaders(f"{path}:{name}", "--device", "navi31", "--isa")
+    assert row["subgroup"] == 32
+    if name == "narrow":
+        assert (
+            "use ti.simt.subgroup.ballot64"
+            in run(f"{path}:{name}", "--device", "polaris10", status=1)[1]
+        )
+        return
+    (row,) = shaders(f"{path}:{name}", "--device", "polaris10", "--isa")
+    assert row["subgroup"] == 64 and row["common"]["spills"] == 0
+
+
 @needs_radv
 def test_an_unknown_family(program: str, tmp_path: Path, run: Run) -> None:
     odd = tmp_path / "odd.json"

@@ -47,9 +47,14 @@ def files_of(name: str) -> set[str]:
     return found - WRITTEN - STAND_INS
 
 
-@pytest.mark.parametrize("op", ["tan", "asin", "acos", "atan", "sinh", "cosh"])
+@pytest.mark.parametrize("op", ["tan", "cosh", "ceil"])
 def test_an_elementwise_op_is_known_to_four_files(op: str) -> None:
     assert files_of(op) == {"ir/ops", "spirv/arith", "autodiff/rules", "lang/elementwise"}
+
+
+@pytest.mark.parametrize("op", ["asin", "acos", "atan", "sinh"])
+def test_one_that_no_device_has_is_known_to_its_stand_in(op: str) -> None:
+    assert files_of(op) == {"ir/ops", "autodiff/rules", "lang/elementwise"}
 
 
 @pytest.mark.parametrize("op", ["atomic_and", "atomic_xor"])

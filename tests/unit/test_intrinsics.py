@@ -452,7 +452,7 @@ def test_subgroups() -> None:
     assert cx.call_of(simt.warp.FUNCTIONS["ballot"], k).type is types.u32
     assert cx.call_of(simt.warp.FUNCTIONS["shfl_up_f32"], -1, k, 1).type is f32
     found = cx.kinds()
-    assert {"subgroup_shuffle", "subgroup_exclusive_max", "subgroup_ballot"} <= set(found)
+    assert {"subgroup_shuffle", "subgroup_exclusive_max", "warp_ballot"} <= set(found)
 
 
 def test_ndrange_takes_values() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.spirv_tools import find_tool, validate
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
-from vkchi.spirv.tools import find_tool, validate
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import SERIAL, Shader, row_grid
 

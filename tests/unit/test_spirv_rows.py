@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.ops.cases import build_func, signatures
+from tests.spirv_tools import find_tool, validate
 from vkchi.errors import InternalError
 from vkchi.passes import f64_math, quotient
+from vkchi.passes.arithmetic import FORMULAS
+from vkchi.passes.legalize import MAY_BE_WHOLE, expansions
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import arith, emit
-from vkchi.spirv.tools import find_tool, validate
 from vkchi.target.caps import FULL
 from vkchi.target.shader import row_grid
 from vkchi.types import Scalar, u1
@@ -19,9 +21,12 @@ from vkchi.types import Scalar, u1
 GRID = row_grid(("dim", "out", 0), 64, guard=True)
 SHAPES = ((), (3,), (2, 3))
 SIGNATURES = list(signatures())
-# What GLSL.std.450 does not have in 64 bits, or devices get wrong; legalize expands it before.
-EXPANDED = {(kind, "f64") for kind in f64_math.FUNCTIONS}
-EXPANDED |= {(kind, name) for kind in quotient.FUNCTIONS for name in ("f16", "f32", "f64")}
+# What `legalize` expands on every device; of these, what no instruction is at all.
+EXPANDED = {(kind, name) for kind, name, space in expansions(FULL) if not space}
+EXPANDED = {(kind, name) for kind, name in EXPANDED if kind not in MAY_BE_WHOLE}
+REFUSED = {(kind, "f64") for kind in f64_math.FUNCTIONS}
+REFUSED |= {(kind, name) for kind in quotient.FUNCTIONS for name in ("f16", "f32", "f64")}
+REFUSED |= {(kind, name) for kind in ("popcnt", "clz") for name in ("u8", "i16", "i64")}
 
 needs_validator = pytest.mark.skipif(find_tool("spirv-val") is None, reason="no spirv-val")
 
@@ -44,24 +49,22 @@ def test_elementwise(kind: str) -> None:
     assert not messages, "\n".join(messages)
 
 
-@pytest.mark.parametrize(("kind", "name"), sorted(EXPANDED))
+@pytest.mark.parametrize(("kind", "name"), sorted(REFUSED))
 def test_what_must_be_expanded_is_refused(kind: str, name: str) -> None:
     types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
-    with pytest.raises(InternalError, match="legalize"):
+    with pytest.raises(InternalError, match="replace"):
         emit(lower(build_func(kind, types), FULL), GRID, FULL, kind)
 
 
 def test_every_row_has_every_type_that_its_signature_takes() -> None:
-    """One instruction or formula for each; `u1` rows are in SIMPLE alone."""
+    """An instruction, or a formula of `arithmetic` or `legalize`; `u1` is in SIMPLE alone."""
     lacking = []
     for kind, types in SIGNATURES:
         t = types[0]
         if kind in ("select", "cast", "bitcast", "stop_grad", "frozen", "in_gradient"):
             continue
-        if (kind, t.name) in EXPANDED and kind in quotient.FUNCTIONS:
-            continue
-        simple = (kind, t.kind) in arith.SIMPLE
-        formula = f"{kind}.{t.name}" in arith.FORMULAS or f"{kind}.{t.kind}" in arith.FORMULAS
-        if not (simple or (t is not u1 and (formula or (kind, t.kind) in arith.GLSL))):
+        has_formula = (kind, t.name) in EXPANDED or (kind, t.name) in FORMULAS
+        has_row = (kind, t.kind) in arith.GLSL or kind in ("popcnt", "clz")
+        if not ((kind, t.kind) in arith.SIMPLE or has_formula or (t is not u1 and has_row)):
             lacking.append(f"{kind} of {t}")
     assert not lacking

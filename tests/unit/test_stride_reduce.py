@@ -156,6 +156,31 @@ def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatc
     assert known or few[:11].tolist() == [*range(-7, 3), 0]
 
 
+@pytest.mark.parametrize("count", [2047, 2048, 2049, 5000, 16384, 32767])
+@pytest.mark.parametrize("is_light", [True, False])
+def test_light_iterations_are_shared_by_fewer(count: int, is_light: bool) -> None:
+    """Where nothing takes long, to begin an invocation for each is most of the work."""
+    text = MANY.replace("BEGIN", "0").replace("END", f"const {count}")
+    if not is_light:
+        text = text.replace("store", "for %begin, %k {\n^(%o: i32)\nyield\n}\nstore")
+    fn = parse_func(text)
+    new = map_grid(fn, FEW)
+    op = find_parallel(new)
+    assert op is not None
+    length = host_length(op)
+    assert length is not None
+    if is_light and count >= 2048:
+        assert count / 16 <= length.hi <= count / 8
+        assert length.hi % op.attr == 0
+    else:
+        assert length.hi == count
+    if is_light:
+        args = {name: np.zeros(count, np.int32) for name in "xy"} | {"n": 0}
+        want, got = run_on(fn, **args), run_on(new, **args)
+        for name in "xy":
+            np.testing.assert_array_equal(got[name], want[name])
+
+
 def test_processors_do_not_loop_over_few_or_synchronised_iterations() -> None:
     for text in (
         MANY.replace("BEGIN", "0").replace("END", "const 1000"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from vkchi.errors import DeviceError, KernelSyntaxError
+from vkchi.ir.alone import ALONE
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run
@@ -86,6 +87,42 @@ def test_what_devices_lack() -> None:
     ballot = parse_func("func @f(%a: u1) {\n  %b = subgroup_ballot %a : u32\n  yield\n}\n")
     with pytest.raises(DeviceError, match="more invocations than a ballot's 32 bits"):
         legalize(ballot, FULL._replace(subgroup_size=64))
+    for kind, t in (("subgroup_ballot_wide", "u64"), ("warp_ballot", "u32")):
+        fn = parse_func(f"func @f(%a: u1) {{\n  %b = {kind} %a : {t}\n  yield\n}}\n")
+        for lack in ({"subgroup_size": 128}, {"subgroup_size": 64, "int64": False}):
+            with pytest.raises(DeviceError, match="a ballot's 64 bits|u64 is not available"):
+                legalize(fn, FULL._replace(**lack))
+        with pytest.raises(DeviceError, match="not available on this device"):
+            legalize(fn, SMALLEST)
+
+
+# --- warps of 32 in larger subgroups -------------------------------------------------------------
+
+WARP = """func @f(%a: u1, %y: array<u32[1]>) {
+  %b = warp_ballot %a : u32
+  %zero = const 0 : i32
+  %p = elem %y, %zero : ptr<u32 global>
+  store %p, %b
+  yield
+}
+"""
+
+
+@pytest.mark.parametrize("index", [0, 5, 31, 32, 40, 63])
+def test_a_warp_is_a_half_of_64(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes = 0x89ABCDEF_01234567
+    monkeypatch.setitem(ALONE, "subgroup_ballot_wide", lambda args, t: np.uint64(votes))
+    monkeypatch.setitem(ALONE, "subgroup_ballot", lambda args, t: np.uint32(votes & 0xFFFFFFFF))
+    monkeypatch.setitem(ALONE, "subgroup_index", lambda args, t: np.int32(index))
+    for size in (64, 32, 8):
+        new = legalize(parse_func(WARP), FULL._replace(subgroup_size=size))
+        verify(new)
+        got = {"a": np.bool_(True), "y": np.zeros(1, np.uint32)}
+        run(new, got)
+        want = votes >> 32 if size == 64 and index >= 32 else votes & 0xFFFFFFFF
+        assert got["y"][0] == want
+    word = legalize(parse_func(WARP), FULL._replace(int64=False))
+    assert [op.kind for op in walk(word.body)][0] == "subgroup_ballot"
 
 
 # --- whole workgroups ----------------------------------------------------------------------------

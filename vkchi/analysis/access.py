@@ -61,7 +61,7 @@ class Survey(Iterations):
         if self.loop is None:
             return True
         if isinstance(base, Op):
-            return base.kind == "local" and base in self.loops
+            return base in self.loops and (base.kind == "local" or has_own_axis(base, ptrs))
         if any(other is not base and may_share(base, other) for other in self.writes):
             return False
         return self.have_own(base, [element_under(p) for p in ptrs])
@@ -112,6 +112,21 @@ class Survey(Iterations):
         if isinstance(write.place.component, Value):
             used.append(write.place.component)
         return not any(write.loops[-1] in self.loops.get(v, ()) for v in used)
+
+
+def has_own_axis(shared: Op, ptrs: Sequence[Value]) -> bool:
+    """Whether an axis of a workgroup array is indexed by the invocation's place in its workgroup at
+    all these places."""
+    elements = [element_under(p) for p in ptrs]
+    if shared.kind != "shared" or None in elements:
+        return False
+    axes = zip(*(e.args[1:] for e in elements if e is not None))
+    return any(all(is_own_place(v) for v in axis) for axis in axes)
+
+
+def is_own_place(v: Value) -> bool:
+    """Whether v is the invocation's place in its workgroup."""
+    return isinstance(v, Op) and v.kind == "local_index"
 
 
 def bits_of_indices(base: Value) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.kernel import Kernel
-from vkchi.signature import describe
+from vkchi.signature.wording import describe
 from vkchi.tuples import NamedTuple
 
 

@@ -22,8 +22,9 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types.structs import StructType
 
-NAME, FORMAT = "vkchi module", 2  # another FORMAT for other records: a test says so
+NAME, FORMAT = "vkchi module", 3  # another FORMAT for other records: a test says so
 METADATA = "module.json"
+CODE = "tuple[Artifact, Interface]"
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
 Tree = Any  # what JSON can hold
@@ -103,7 +104,7 @@ def write(saved: Saved) -> dict[str, bytes]:
 def _kernel_tree(name: str, kernel: SavedKernel, shaders: dict[str, bytes]) -> Tree:
     blobs: list[bytes] = []
     interface = kernel.interface._replace(results=())
-    code = to_tree((kernel.artifact, interface), blobs)
+    code = to_tree((kernel.artifact, interface), CODE, blobs)
     known = {data: name for name, data in shaders.items()}
     names = [known.get(data) or file_name(name, k, shaders) for k, data in enumerate(blobs)]
     shaders.update(zip(names, blobs))
@@ -164,9 +165,8 @@ def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
 
 
 def _kernel_of(tree: Tree, files: dict[str, bytes]) -> SavedKernel:
-    artifact, interface = from_tree(tree["code"], [files[name] for name in tree["shaders"]])
-    if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
-        raise ValueError("no kernel")
+    shaders = [files[name] for name in tree["shaders"]]
+    artifact, interface = from_tree(tree["code"], CODE, shaders)
     interface = interface._replace(results=tuple(type_of(t) for t in tree["results"]))
     return SavedKernel(tuple(tree["parameters"]), tree["fields"], artifact, interface)
 

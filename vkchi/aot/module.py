@@ -30,7 +30,8 @@ from vkchi.kernel import BoundKernel, Kernel, find_compiled
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import ndarray
 from vkchi.runtime import Arch, current
-from vkchi.signature import Parameter, describe, read_parameters
+from vkchi.signature import Parameter, read_parameters
+from vkchi.signature.wording import describe
 from vkchi.span import Span
 from vkchi.texture import Texture
 from vkchi.types.formats import Format

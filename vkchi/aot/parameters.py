@@ -16,8 +16,9 @@ from vkchi.aot.form import Tree, type_of, type_tree
 from vkchi.errors import ArgumentError
 from vkchi.lang.argpack import ArgPack
 from vkchi.ndarray import ndarray
-from vkchi.signature import Parameter, describe, parameter_of
+from vkchi.signature import Parameter, parameter_of
 from vkchi.signature.struct_params import GroupParameter, PackParameter
+from vkchi.signature.wording import describe
 from vkchi.texture import Texture
 from vkchi.types import ndarray as ndarray_type
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes

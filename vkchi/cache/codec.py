@@ -1,10 +1,15 @@
 """Records of the compiler as JSON and bytes, and back: nothing is run or unpickled.
 
-Owns: the form. A value is a number, text, bytes, None, a type of the IR, a tuple, dict or set of
-values, or one of `RECORDS`, by name; whatever else a text holds is refused. Must not know: files.
+Owns: the form. What a value is made of is said by an annotation: a text such as stands at the
+fields of records, `dict[str, tuple[Slot, ...]]`, of numbers, texts, bytes, types of the IR, tuples,
+sets, dicts, and records by name (`RECORDS`; `ALIASES` are other names for annotations). A record is
+written as the list of its fields; nothing in a text says what it is, so a reader gets values of the
+types that it asked for, or is told that there are none. Must not know: files.
 
-    >>> decode(encode(artifact)) == artifact
+    >>> decode(encode(artifact, "Artifact"), "Artifact") == artifact
     True
+
+`span` does something to every place in the user's files, on the way in or out.
 """
 
 from __future__ import annotations
@@ -12,43 +17,72 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from vkchi.ir.literal import type_named
 from vkchi.reports.sites import Shown, Site
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface, IrText
-from vkchi.target.shader import Check, Grid, GridAxis, Shader, Slot
+from vkchi.target.shader import COUNT_OPS, Check, Grid, GridAxis, Shader, Slot
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 CLASSES = (
     Artifact, Check, Dispatch, Grid, GridAxis, Interface, IrText, Shader, Shown, Site, Slot, Span,
 )  # fmt: skip
-RECORDS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in CLASSES}
+RECORDS: dict[str, Any] = {cls.__name__: cls for cls in CLASSES}
+ALIASES = {
+    "Shape": "tuple[int, ...]",
+    "Names": "frozenset[str]",
+    "Range": "tuple[int, int]",
+    "Box": "tuple[Range | None, ...]",
+    "Spans": "dict[str, Span | None]",
+}
+PLAIN: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "None": type(None)}
+TYPES: dict[str, tuple[type, ...]] = {
+    "Array": (Array,), "Scalar": (Scalar,), "Tensor": (Tensor,),
+    "Type": (Scalar, Tensor, Array, Ptr),
+}  # fmt: skip
+# What stands behind the first word of a grid count's leaves, and of bindings.
+LEAVES: dict[str, tuple[tuple[type, ...], ...]] = {
+    "const": ((int,),), "arg": ((str,), (str, int)), "item": ((str, int),), "dim": ((str, int),),
+}  # fmt: skip
+BINDINGS: dict[str, tuple[tuple[type, ...], ...]] = {
+    "arg": ((str,),), "grad": ((str,),), "field": ((int, str),), "return": ((int,),), "seed": ((),),
+}  # fmt: skip
+HEAD = struct.Struct("<I")
+Move = Callable[[Span], Span]
 
 
-def add_records(*classes: Callable[..., Any]) -> None:
+def add_records(*classes: Any) -> None:
     """Let values be such records too."""
     RECORDS.update((cls.__name__, cls) for cls in classes)
-
-
-PLAIN = (bool, int, float, str, type(None))
-HEAD = struct.Struct("<I")
 
 
 class Malformed(ValueError):
     """A text that no `encode` has written."""
 
 
-def encode(value: Any) -> bytes:
-    """The value as bytes. Raises TypeError for what has no form."""
+class Through(NamedTuple):
+    """What goes with a value on its way: its bytes, and what is done to spans."""
+
+    blobs: list[bytes]
+    span: Move | None = None
+
+
+Step = Callable[[Any, Through], Any]  # from a value to its tree, or back
+
+
+def encode(value: Any, form: str, *, span: Move | None = None) -> bytes:
+    """The value as bytes. Raises TypeError for what is not of this form."""
     blobs: list[bytes] = []
-    tree = json.dumps(to_tree(value, blobs), separators=(",", ":")).encode()
+    tree = json.dumps(to_tree(value, form, blobs, span), separators=(",", ":")).encode()
     sizes = json.dumps([len(blob) for blob in blobs]).encode()
     return b"".join([HEAD.pack(len(tree)), HEAD.pack(len(sizes)), tree, sizes, *blobs])
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes, form: str, *, span: Move | None = None) -> Any:
     """The value that was encoded. Raises Malformed."""
     try:
         (size,), (count,) = HEAD.unpack_from(data), HEAD.unpack_from(data, HEAD.size)
@@ -61,53 +95,318 @@ def decode(data: bytes) -> Any:
             at += length
         if at != len(data) or any(length < 0 for length in sizes):
             raise Malformed(f"{len(data)} bytes, and not {at}")
-        return from_tree(tree, blobs)
+        return from_tree(tree, form, blobs, span)
     except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
         raise Malformed(f"{type(e).__name__}: {e}") from None
 
 
-def to_tree(value: Any, blobs: list[bytes]) -> Any:
+def to_tree(value: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
     """The value as what JSON can hold; its bytes are appended to `blobs`. Raises TypeError."""
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, bytes):
-        blobs.append(value)
-        return {"bytes": len(blobs) - 1}
-    if isinstance(value, Scalar | Tensor | Array | Ptr):
-        return {"type": repr(value)}
-    if RECORDS.get(type(value).__name__) is type(value):
-        fields = value if isinstance(value, tuple) else vars(value).values()
-        return {"record": type(value).__name__, "of": [to_tree(v, blobs) for v in fields]}
-    if isinstance(value, tuple | list):
-        return [to_tree(v, blobs) for v in value]
-    if isinstance(value, frozenset | set):
-        return {"set": [to_tree(v, blobs) for v in sorted(value)]}
-    if isinstance(value, dict):
-        return {"dict": [[to_tree(k, blobs), to_tree(v, blobs)] for k, v in value.items()]}
-    raise TypeError(f"{type(value).__name__} has no form in the cache")
+    return writer(form)(value, Through(blobs, span))
 
 
-def from_tree(tree: Any, blobs: list[bytes]) -> Any:
+def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
     """The value of a tree. Raises ValueError, TypeError, KeyError, IndexError for others."""
-    if isinstance(tree, PLAIN):
-        return tree
-    if isinstance(tree, list):
-        return tuple([from_tree(v, blobs) for v in tree])
-    (kind, rest), *others = tree.items()
-    if kind == "bytes":
-        return blobs[rest]
-    if kind == "type":
-        return type_named(rest)
-    if kind == "set":
-        return frozenset(from_tree(v, blobs) for v in rest)
-    if kind == "dict":
-        return {from_tree(k, blobs): from_tree(v, blobs) for k, v in rest}
-    if kind != "record" or len(others) != 1:
-        raise Malformed(f"nothing is called {kind!r}")
-    made = RECORDS[rest](*[from_tree(v, blobs) for v in tree["of"]])
-    if isinstance(made, Check):
-        from vkchi.cache.plain import is_plain_test  # few kernels have checks
+    return reader(form)(tree, Through(blobs, span))
 
-        if not is_plain_test(made.test):
-            raise Malformed(f"`{made.test}` is no check")
-    return made
+
+# --- annotations ---------------------------------------------------------------------------------
+
+
+def split(text: str, mark: str) -> list[str]:
+    """The parts of an annotation between marks that stand in no brackets."""
+    if "[" not in text:
+        return [part.strip() for part in text.split(mark)]
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "[") - (c == "]")
+        if c == mark and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts]
+
+
+def parsed(form: str) -> tuple[str, list[str]]:
+    """An annotation as its outermost word and the annotations inside: of a union `|`."""
+    form = ALIASES.get(form, form)
+    options = split(form, "|")
+    if TYPES.keys() >= set(options):
+        return "types", options
+    if len(options) > 1:
+        return "|", options
+    word, bracket, inner = form.partition("[")
+    return word, split(inner[:-1], ",") if bracket else []
+
+
+def expected(form: str, found: Any) -> TypeError:
+    """The error for something else."""
+    return TypeError(f"{form} expected, and not {found!r:.60}")
+
+
+def same(form: str, kind: type) -> Step:
+    """A step for what stays as it is."""
+
+    def take(value: Any, through: Through) -> Any:
+        if type(value) is not kind:
+            raise expected(form, value)
+        return value
+
+    return take
+
+
+def either(steps: list[Step], form: str) -> Step:
+    """A step for one of several kinds of values."""
+
+    def take(value: Any, through: Through) -> Any:
+        for step in steps:
+            try:
+                return step(value, through)
+            except TypeError:
+                continue
+        raise expected(form, value)
+
+    return take
+
+
+def or_none(step: Step) -> Step:
+    """A step for what may be None."""
+    return lambda value, through: None if value is None else step(value, through)
+
+
+def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
+    """A step for a union."""
+    some = [make(option) for option in options if option != "None"]
+    step = some[0] if len(some) == 1 else either(some, form)
+    return step if len(some) == len(options) else or_none(step)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def reader(form: str) -> Step:
+    """What reads a value of this form. It raises ValueError, TypeError, IndexError, KeyError."""
+    word, inner = parsed(form)
+    if word in PLAIN:
+        return same(form, PLAIN[word])
+    if word == "types":
+        return partial(read_type, kinds_of(inner))
+    if word in RECORDS:
+        return read_record(word)
+    if word == "|":
+        return union(inner, reader, form)
+    if word == "bytes":
+        return read_bytes
+    if word == "Count":
+        return read_count
+    if word == "Binding":
+        return partial(read_row, BINDINGS)
+    if word == "dict":
+        return read_dict(reader(inner[0]), reader(inner[1]))
+    if word in ("tuple", "frozenset") and (word == "frozenset" or inner[1:] == ["..."]):
+        return read_several(inner[0], frozenset if word == "frozenset" else tuple)
+    if word == "tuple":
+        return read_fixed([reader(part) for part in inner], form)
+    raise TypeError(f"`{form}` has no form in the cache")
+
+
+def kinds_of(names: list[str]) -> tuple[type, ...]:
+    """The classes of types of these names."""
+    return tuple([kind for name in names for kind in TYPES[name]])
+
+
+def read_type(kinds: tuple[type, ...], tree: Any, through: Through) -> Any:
+    found = type_named(tree) if type(tree) is str else None
+    if not isinstance(found, kinds):
+        raise expected(kinds[0].__name__, tree)
+    return found
+
+
+def read_bytes(tree: Any, through: Through) -> bytes:
+    if type(tree) is not int or tree < 0:
+        raise expected("bytes", tree)
+    return through.blobs[tree]
+
+
+def read_several(form: str, make: Callable[[list[Any]], Any]) -> Step:
+    kinds, read = {PLAIN.get(form)}, reader(form)
+
+    def take(tree: Any, through: Through) -> Any:
+        if type(tree) is not list:
+            raise expected("a list", tree)
+        if kinds.issuperset(map(type, tree)):  # which most are: numbers, names
+            return make(tree)
+        return make([read(v, through) for v in tree])
+
+    return take
+
+
+def read_fixed(reads: list[Step], form: str) -> Step:
+    def take(tree: Any, through: Through) -> Any:
+        if type(tree) is not list or len(tree) != len(reads):
+            raise expected(form, tree)
+        return tuple([read(v, through) for read, v in zip(reads, tree)])
+
+    return take
+
+
+def read_dict(key: Step, value: Step) -> Step:
+    def take(tree: Any, through: Through) -> Any:
+        if type(tree) is not list:
+            raise expected("a list", tree)
+        return {key(k, through): value(v, through) for k, v in tree}
+
+    return take
+
+
+def read_record(name: str) -> Step:
+    """What reads a record, field by field; those that are plain all at once."""
+    made, forms = RECORDS[name], list(RECORDS[name].__annotations__.values())
+    kinds = [PLAIN.get(form) for form in forms]
+    check = CHECKS.get(name)
+    others: list[tuple[int, Step]] = []
+
+    def take(tree: Any, through: Through) -> Any:
+        if type(tree) is not list or len(tree) != len(forms):
+            raise expected(name, tree)
+        if not others and None in kinds:  # now, since a span holds another
+            others.extend((k, reader(f)) for k, f in enumerate(forms) if kinds[k] is None)
+        fields = list(tree)
+        for k, read in others:
+            fields[k] = read(tree[k], through)
+        for kind, field in zip(kinds, fields):
+            if kind is not None and type(field) is not kind:
+                raise expected(name, tree)
+        found = made(*fields)
+        if check is not None:
+            check(found)
+        return through.span(found) if made is Span and through.span is not None else found
+
+    return take
+
+
+def check_check(check: Check) -> None:
+    """Raises Malformed for one whose texts do more than to compare and to show a number."""
+    from vkchi.cache.plain import is_plain_sentence, is_plain_test  # few kernels have checks
+
+    if not is_plain_test(check.test) or not is_plain_sentence(check.sentence):
+        raise Malformed(f"`{check.test}` is no check")
+
+
+CHECKS: dict[str, Callable[[Any], None]] = {"Check": check_check}
+
+
+def read_count(tree: Any, through: Through) -> Any:
+    """A grid count (`target.shader`)."""
+    if type(tree) is not list or not tree:
+        raise expected("a count", tree)
+    kind, rest = tree[0], tree[1:]
+    if kind in COUNT_OPS:
+        if len(rest) != COUNT_OPS[kind].count("{}"):
+            raise expected("a count", tree)
+        return (kind, *[read_count(part, through) for part in rest])
+    if kind == "wrap" and len(rest) == 2:
+        if read_type((Scalar,), rest[0], through).kind not in "iu":
+            raise expected("an integer type", rest[0])
+        return (kind, rest[0], read_count(rest[1], through))
+    return read_row(LEAVES, tree, through)
+
+
+def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through: Through) -> Any:
+    """A tuple whose first word says what else is in it."""
+    if type(tree) is not list or tuple(map(type, tree[1:])) not in kinds[tree[0]]:
+        raise expected(" or ".join(kinds), tree)
+    return tuple(tree)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def writer(form: str) -> Step:
+    """What writes a value of this form. It raises TypeError."""
+    word, inner = parsed(form)
+    if word in PLAIN:
+        return same(form, PLAIN[word])
+    if word == "types":
+        return partial(write_type, kinds_of(inner))
+    if word in RECORDS:
+        return write_record(word)
+    if word == "|":
+        return union(inner, writer, form)
+    if word == "bytes":
+        return write_bytes
+    if word in ("Count", "Binding"):
+        return write_nested
+    if word == "dict":
+        return write_dict(writer(inner[0]), writer(inner[1]))
+    if word == "frozenset":
+        return write_several(writer(inner[0]), frozenset)
+    if word == "tuple" and inner[1:] == ["..."]:
+        return write_several(writer(inner[0]), tuple)
+    if word == "tuple":
+        return write_fixed([writer(part) for part in inner], form)
+    raise TypeError(f"`{form}` has no form in the cache")
+
+
+def write_type(kinds: tuple[type, ...], value: Any, through: Through) -> str:
+    if not isinstance(value, kinds):
+        raise expected(kinds[0].__name__, value)
+    return repr(value)
+
+
+def write_bytes(value: Any, through: Through) -> int:
+    if type(value) is not bytes:
+        raise expected("bytes", value)
+    through.blobs.append(value)
+    return len(through.blobs) - 1
+
+
+def write_several(write: Step, kind: Any) -> Step:
+    def put(value: Any, through: Through) -> Any:
+        if type(value) is not kind:
+            raise expected(kind.__name__, value)
+        ordered = sorted(value) if kind is frozenset else value
+        return [write(v, through) for v in ordered]
+
+    return put
+
+
+def write_fixed(writes: list[Step], form: str) -> Step:
+    def put(value: Any, through: Through) -> Any:
+        if type(value) is not tuple or len(value) != len(writes):
+            raise expected(form, value)
+        return [write(v, through) for write, v in zip(writes, value)]
+
+    return put
+
+
+def write_dict(key: Step, value: Step) -> Step:
+    def put(table: Any, through: Through) -> Any:
+        if not isinstance(table, dict):
+            raise expected("dict", table)
+        return [[key(k, through), value(v, through)] for k, v in table.items()]
+
+    return put
+
+
+def write_record(name: str) -> Step:
+    made, forms = RECORDS[name], list(RECORDS[name].__annotations__.values())
+    check = CHECKS.get(name)
+
+    def put(value: Any, through: Through) -> Any:
+        if type(value) is not made:
+            raise expected(name, value)
+        if made is Span and through.span is not None:
+            value = through.span(value)
+        if check is not None:
+            check(value)
+        return [writer(form)(field, through) for form, field in zip(forms, value)]
+
+    return put
+
+
+def write_nested(value: Any, through: Through) -> Any:
+    """A tuple of tuples as nested lists."""
+    return [write_nested(v, through) if isinstance(v, tuple) else v for v in value]

@@ -14,6 +14,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.frontend.dependencies import Dependencies
+    from vkchi.frontend.methods_seen import Seen
     from vkchi.ir.core import Func
 
 
@@ -33,8 +34,8 @@ class Home(NamedTuple):
 
 class Compiled(NamedTuple):
     """A kernel for one signature: what was built, what launches bind to it, what reads the Func it
-    was built of, the fields among what is bound, by parameter name, what lowering read, and its
-    home in the cache, if it has one."""
+    was built of, the fields among what is bound, by parameter name, what lowering read, its home in
+    the cache, if it has one, and methods of classes that it depends on."""
 
     artifact: Artifact
     interface: Interface
@@ -42,6 +43,7 @@ class Compiled(NamedTuple):
     fields: dict[str, Any]
     dependencies: Dependencies | None = None
     home: Home | None = None
+    methods: tuple[Seen, ...] = ()
 
     @property
     def func(self) -> Func:

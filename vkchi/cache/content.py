@@ -41,7 +41,7 @@ def kept(fn: Func, options: Options, caps: Caps, shelf: Shelf, make: Make) -> Ar
     made = make(fn, options, caps)
     seconds = time.perf_counter() - begin
     try:
-        body = encode(anchored(made._replace(ir=ir_text(fn)), fn))
+        body = encode(anchored(made._replace(ir=ir_text(fn)), fn), "Artifact")
     except (TypeError, ValueError):  # a part without a form: it is made anew each time
         return made
     if is_changed():
@@ -64,10 +64,7 @@ def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str
 def read(body: bytes, fn: Func, key: str, shelf: Shelf) -> Artifact | None:
     """The artifact of an entry; None, and the entry is gone, where that is none."""
     try:
-        found = decode(body)
-        if not isinstance(found, Artifact):
-            raise Malformed("no artifact")
-        return released(found, fn)
+        return released(decode(body, "Artifact"), fn)
     except (Malformed, IndexError) as e:
         shelf.warn(f"the entry {key[:12]} cannot be read ({e}): it is removed and made anew")
         shelf.remove(key)

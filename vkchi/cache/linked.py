@@ -16,7 +16,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vkchi.cache.codec import Malformed, decode
+from vkchi.cache.codec import decode
+from vkchi.cache.manifest import Kept
 from vkchi.cache.said import without_comments
 from vkchi.errors import VkchiError
 from vkchi.ir.core import Func, Op, Region
@@ -64,20 +65,18 @@ class Linked(NamedTuple):
 Sources = Sequence[tuple[str, int, str]]  # file, first line, text
 
 
-def open_body(body: bytes) -> tuple[Artifact, Sources]:
+def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources]:
     """The artifact of a body, be it a kernel's or that of shaders, and the sources in it. Raises
     Malformed."""
-    found, sources = decode(body), ()
-    if type(found) is tuple and len(found) == 5:
-        found, sources = found[0]._replace(ir=decode(found[4])), found[3]
-    if not isinstance(found, Artifact):
-        raise Malformed("no artifact")
-    return found, sources
+    if header.get("kind") != "kernel":
+        return decode(body, "Artifact"), ()
+    kept: Kept = decode(body, "Kept")
+    return kept.artifact._replace(ir=decode(kept.text, "IrText")), kept.sources
 
 
 def link(header: Mapping[str, Any], body: bytes) -> Linked:
     """What an entry holds, each line with its source. Raises Malformed."""
-    artifact, sources = open_body(body)
+    artifact, sources = open_body(header, body)
     shaders = [d.shader for d in artifact.dispatches]
     if artifact.ir is None:
         parts = tuple(Part(s.name, plain_lines(s)) for s in shaders)

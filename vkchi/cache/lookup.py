@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.cache.listing import SHORT
 from vkchi.cache.store import Damaged, Entry, Store, read_entry
+from vkchi.cache.version import compiler_version
 
 if TYPE_CHECKING:
     from vkchi.cache.linked import Linked
@@ -30,6 +31,17 @@ WITHOUT_TEXT = {"pipelines": "what a driver compiled", ANSWERS: "what was found 
 
 class Missing(Exception):
     """What was asked for is not there, or cannot be read; the text says which and why."""
+
+
+class OtherVersion(Missing):
+    """An entry of another version of vkchi, whose form this one does not know."""
+
+
+def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Missing:
+    """The error for an entry that is whole, and of another form."""
+    if header.get("version") != compiler_version():
+        return OtherVersion(f"{key[:SHORT]} is of another version of vkchi, and in its form")
+    return Missing(f"{key[:SHORT]} cannot be read: {fault}")
 
 
 # --- which ---------------------------------------------------------------------------------------
@@ -99,9 +111,9 @@ def artifact_of(entry: Entry, body: bytes) -> Artifact:
     from vkchi.cache.linked import open_body
 
     try:
-        return open_body(body)[0]
+        return open_body(entry.header, body)[0]
     except ValueError as e:
-        raise Missing(f"{entry.key[:SHORT]} cannot be read: {e}") from None
+        raise unreadable(entry.header, entry.key, e) from None
 
 
 def answers_of(entry: Entry, body: bytes) -> list[str]:
@@ -111,7 +123,7 @@ def answers_of(entry: Entry, body: bytes) -> list[str]:
     try:
         return list(lines_of(body))
     except ValueError as e:
-        raise Missing(f"{entry.key[:SHORT]} cannot be read: {e}") from None
+        raise unreadable(entry.header, entry.key, e) from None
 
 
 def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
@@ -119,7 +131,7 @@ def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
     if header.get("kind") not in WITHOUT_TEXT:
         from vkchi.cache.linked import open_body
 
-        return [open_body(body)[0]]
+        return [open_body(header, body)[0]]
     if header["kind"] != ANSWERS:
         return []
     from vkchi.cache.answers import artifacts_in
@@ -135,19 +147,26 @@ def linked_of(entry: Entry, body: bytes) -> Linked:
     try:
         return link(entry.header, body)
     except (Malformed, ValueError, LookupError) as e:
-        raise Missing(f"{entry.key[:SHORT]} cannot be read: {e}") from None
+        raise unreadable(entry.header, entry.key, e) from None
 
 
 def fault_in(store: Store, key: str, *, validates: bool) -> str:
-    """What is wrong with an entry; empty if nothing. `validates`: its SPIR-V too."""
+    """What is wrong with an entry; empty if nothing. `validates`: its SPIR-V too. Raises
+    OtherVersion for a whole entry of which no more can be told."""
     from vkchi.cache.codec import Malformed
 
     try:
         header, body = read_entry(store.path_of(key))
         if header.get("key") != key:
             return "it is another entry under its name"
+    except (OSError, Damaged) as e:
+        return str(e)
+    try:
         made = artifacts_in(header, body)
-    except (OSError, Damaged, Malformed) as e:
+    except Malformed as e:
+        error = unreadable(header, key, e)
+        if isinstance(error, OtherVersion):
+            raise error from None
         return str(e)
     for dispatch in (d for one in made for d in one.dispatches if validates):
         words = dispatch.shader.words

@@ -10,25 +10,46 @@ A kernel that depends on what has no digest has no entry here; its shaders still
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
 
-from vkchi.cache.codec import Malformed, decode, encode
+from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import Compiled, Home, Places
 from vkchi.cache.store import digest
-from vkchi.cache.survey import Survey, Unknown, is_ours
+from vkchi.cache.survey import Survey, Unknown
 from vkchi.cache.version import is_changed
+from vkchi.cache.whose import is_ours
+from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.methods_seen import methods_seen
 from vkchi.span import PACKAGE, Span
-from vkchi.target.artifact import Artifact, Interface, IrText
+from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
 from vkchi.target.options import IN_CODE, Options, Shelf
 from vkchi.tuples import NamedTuple
+from vkchi.types import Type
+from vkchi.types.structs import StructType
 
 Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
 OWN_FILE = "<vkchi>"
+
+
+class Kept(NamedTuple):
+    """What an entry holds: fields by their numbers in the survey; what is returned, where it is a
+    struct by its number there; of each function its file, its first line and its text, for people;
+    the IR as bytes, which few read."""
+
+    artifact: Artifact
+    interface: Interface
+    fields: dict[str, int]
+    results: tuple[int | Type, ...]
+    sources: tuple[tuple[str, int, str], ...]
+    text: bytes
+
+
+add_records(Kept)
 
 
 class Found(NamedTuple):
@@ -117,8 +138,20 @@ def write(made: Compiled, found: Found) -> bytes:
 
     text = ir_text(fn)
     move = partial(relative, places=places_of(survey))
-    whole = moved((made.artifact._replace(ir=None), made.interface), move)
-    return encode((*whole, fields, sources_of(survey), encode(moved(text, move))))
+    ir = encode(text, "IrText", span=move)
+    bare = made.artifact._replace(ir=None)
+    interface = made.interface._replace(results=())
+    results = numbered(made.interface.results, survey.structs)
+    kept = Kept(bare, interface, fields, results, sources_of(survey), ir)
+    return encode(kept, "Kept", span=move)
+
+
+def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[int | Type, ...]:
+    """What a kernel returns, structs by their numbers. Raises Unknown."""
+    numbers = {id(t): k for k, t in enumerate(structs)}
+    if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
+        raise Unknown("a struct that no name leads to is returned")
+    return tuple([numbers.get(id(t), t) for t in results])
 
 
 def check_reached(made: Compiled, survey: Survey) -> None:
@@ -134,37 +167,42 @@ def check_reached(made: Compiled, survey: Survey) -> None:
 def read(entry: tuple[dict[str, Any], bytes], found: Found, shelf: Shelf) -> Compiled | None:
     """The kernel of an entry; None, and the entry is gone, where that is none."""
     try:
-        artifact, interface, fields, _, text = decode(entry[1])
-        if not isinstance(artifact, Artifact) or not isinstance(interface, Interface):
-            raise Malformed("no kernel")
         places = places_of(found.survey)
         move = partial(absolute, places=places)
-        if not isinstance(text, bytes):
-            raise Malformed("no text")
-        limits, sites, checks = moved((artifact.limits, interface.sites, interface.checks), move)
-        arrays = {name: found.survey.fields[k] for name, k in fields.items()}
-        for name, field in arrays.items():
-            if field.__vkchi_array__() is not artifact.arrays[name]:
-                raise Malformed(f"{name} is another field")
-    except (ValueError, TypeError, LookupError, AttributeError) as e:
+        kept: Kept = decode(entry[1], "Kept", span=move)
+        arrays = {name: found.survey.fields[k] for name, k in kept.fields.items()}
+        check_bound(kept, arrays)
+        structs = found.survey.structs
+        results = tuple([structs[t] if isinstance(t, int) else t for t in kept.results])
+    except (Malformed, LookupError) as e:
         shelf.warn(f"the entry {found.key[:12]} cannot be read ({e}): it is made anew")
         shelf.remove(found.key)
         return None
     return Compiled(
-        artifact._replace(limits=limits),
-        interface._replace(sites=sites, checks=checks),
-        partial(read_func, text, move),
+        kept.artifact,
+        kept.interface._replace(results=results),
+        partial(read_func, kept.text, move),
         arrays,
         home=Home(shelf, found.key, entry[0], places),
+        methods=methods_seen(found.survey.classes, found.survey.functions),
     )
+
+
+def check_bound(kept: Kept, fields: Mapping[str, Storage]) -> None:
+    """Raises Malformed where these are not the fields that a kernel works on."""
+    for name, binding in kept.interface.bindings.items():
+        if binding[0] == "field" and name not in fields:
+            raise Malformed(f"{name} is no field")
+    for name, field in fields.items():
+        if field.__vkchi_array__() is not kept.artifact.arrays[name]:  # type: ignore[attr-defined]
+            raise Malformed(f"{name} is another field")
 
 
 def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
     """The Func of a text, with its spans. The text is read only now: few warm processes need it."""
     from vkchi.ir.text import func_of  # not before something is derived of the kernel
 
-    text: IrText = decode(data)
-    return func_of(text._replace(spans=moved(text.spans, move)))
+    return func_of(decode(data, "IrText", span=move))
 
 
 def header_of(
@@ -223,18 +261,3 @@ def absolute(span: Span, places: Places) -> Span:
     file, first, lines = places[int(span.file)]
     line, end = first + lines[span.line], first + lines[span.end_line]
     return span._replace(file=file, line=line, end_line=end)
-
-
-def moved(value: Any, move: Callable[[Span], Span]) -> Any:
-    """A record of records with every span, and its callers, moved."""
-    if isinstance(value, Span):
-        new = move(value)
-        return new._replace(caller=None if new.caller is None else moved(new.caller, move))
-    if isinstance(value, dict):
-        return {k: moved(v, move) for k, v in value.items()}
-    if isinstance(value, tuple) and value and not isinstance(value[0], bytes | str | int):
-        parts = [moved(v, move) for v in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    if hasattr(value, "_fields"):
-        return type(value)(*[moved(v, move) for v in value])
-    return value

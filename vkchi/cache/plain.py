@@ -29,3 +29,9 @@ def is_plain_test(text: str) -> bool:
         and (not isinstance(n, ast.Call) or getattr(n.func, "id", "") == "all")
         for n in nodes
     )
+
+
+def is_plain_sentence(text: str) -> bool:
+    """Whether a check's sentence, a format, shows its number and nothing else."""
+    rest = text.replace("{n}", "")
+    return "{" not in rest and "}" not in rest

@@ -93,7 +93,7 @@ def _compile_from(
 ) -> tuple[list[Outcome], int, str]:
     """What came before the process ended, how it did, and what it said."""
     sizes = [caps.subgroup_size if "subgroup_size" in s.needs else 0 for s in shaders]
-    texts = [base64.b64encode(encode(shader)).decode() for shader in shaders]
+    texts = [base64.b64encode(encode(shader, "Shader")).decode() for shader in shaders]
     end, rows, said = _run(around, list(zip(texts, sizes)))
     found = [Outcome(tuple(Executable(*e) for e in r["executables"]), r["error"]) for r in rows]
     return found, end, said
@@ -135,7 +135,7 @@ def main() -> Iterator[str]:
         yield json.dumps(physical.caps._asdict())
         return
     for text, subgroup_size in work:
-        shader, error = decode(base64.b64decode(text)), ""
+        shader, error = decode(base64.b64decode(text), "Shader"), ""
         executables: tuple[Executable, ...] = ()
         try:
             executables = pipelines.explain(shader, subgroup_size)

@@ -9,8 +9,9 @@ Must not know: values.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
-from opcode import opmap
+from opcode import hasname, opmap
 from types import CodeType, FunctionType
 
 from vkchi.cache.store import digest
@@ -29,6 +30,10 @@ REACHING, CHANGING, SHOWING = (frozenset(text.split()) for text in (_REACHING, _
 _FORMATTING = "FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC BUILD_STRING CONVERT_VALUE"
 FORMATTING = frozenset(opmap[name] for name in _FORMATTING.split() if name in opmap)
 IMPORT = opmap["IMPORT_NAME"]
+EXTENDED, LOAD_GLOBAL = opmap["EXTENDED_ARG"], opmap["LOAD_GLOBAL"]
+_OF_ATTRIBUTES = "LOAD_ATTR LOAD_METHOD STORE_ATTR DELETE_ATTR LOAD_SUPER_ATTR IMPORT_FROM"
+# Instructions with the number of a name that is none of an attribute.
+NAMING = frozenset(hasname).difference(opmap.get(name, -1) for name in _OF_ATTRIBUTES.split())
 TYPED = "<string>"  # of what dataclasses and the like make, whose text nobody has
 COMPARISONS = ("__eq__", "__lt__", "__le__", "__gt__", "__ge__")  # that dataclasses generate
 
@@ -105,6 +110,22 @@ def names_in(code: CodeType) -> set[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= names_in(constant)
+    return found
+
+
+def globals_in(code: CodeType) -> set[str]:
+    """The names that code may read as globals, and the functions inside it: those that are not only
+    names of attributes."""
+    found: set[str] = set()
+    extended, names, text = 0, code.co_names, code.co_code
+    for op, low in zip(text[::2], text[1::2]):
+        number, extended = extended | low, (extended | low) << 8 if op == EXTENDED else 0
+        if op in NAMING:
+            number >>= op == LOAD_GLOBAL and sys.version_info >= (3, 11)  # the last bit: a call
+            found.update(names[number : number + 1] or names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= globals_in(constant)
     return found
 
 

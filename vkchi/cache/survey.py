@@ -1,7 +1,7 @@
 """What a kernel's code can depend on, found without lowering it: all that it could read in Python.
 
 Owns: the walk over Python objects from a kernel's function on, and a digest of each. Must not know:
-syntax trees, the IR, files but those of sources.
+syntax trees, the IR, files but those of sources, what is nobody's to change (`whose`).
 
 From a function the walk goes to every global and closure variable whose name stands in its text,
 and into objects, classes and modules by those attributes whose names stand in any text that was
@@ -18,23 +18,17 @@ import builtins
 import enum
 import functools
 import math
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
 from types import (
     BuiltinFunctionType,
-    ClassMethodDescriptorType,
     FunctionType,
-    GetSetDescriptorType,
     MemberDescriptorType,
-    MethodDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
-    WrapperDescriptorType,
 )
 from typing import Any
 
@@ -43,6 +37,7 @@ from vkchi.cache.said import (
     REACHING,
     TYPED,
     code_of,
+    globals_in,
     names_in,
     odd_words,
     shows_objects,
@@ -51,6 +46,16 @@ from vkchi.cache.said import (
 )
 from vkchi.cache.statics import held_by, own_or_held
 from vkchi.cache.store import digest
+from vkchi.cache.whose import (
+    OWN,
+    PLAIN,
+    STATELESS,
+    is_foreign,
+    is_in_c,
+    is_of_python,
+    is_ours,
+    is_own_builtin,
+)
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
@@ -61,12 +66,11 @@ from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
 from vkchi.types import Following, Type, ndarray, ref, template
 from vkchi.types.attributes import ArrayArgument
-from vkchi.types.lazy_numpy import is_number_of_numpy, is_numpy_loaded, np
+from vkchi.types.lazy_numpy import is_numpy_loaded, np
 from vkchi.types.structs import StructType
 
 MANGLED = r"_\w+?(__\w+)"
-PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-OWN = "vkchi"
+OF_TEXTURES = f"{OWN}.types.formats"  # not loaded where there are none
 OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # looked at by themselves
 MOST_BYTES = 16 << 20  # of an array that is looked at
 MOST_OBJECTS = 20_000
@@ -78,14 +82,8 @@ _SILENT = """
     __replace__ __format__ __sizeof__ __dir__ __subclasshook__
 """
 SILENT = frozenset(_SILENT.split())
-# What classes have that C code defines, but for what every class of Python has.
-STATELESS = (
-    WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, GetSetDescriptorType,
-    MemberDescriptorType,
-)  # fmt: skip
-IN_C = (*STATELESS, BuiltinFunctionType)
 # What one walk of a survey fills.
-TABLES = ("parts", "owners", "functions", "fields", "seen", "kinds")
+TABLES = ("parts", "owners", "functions", "fields", "structs", "seen", "kinds")
 
 
 class Unknown(Exception):
@@ -93,15 +91,17 @@ class Unknown(Exception):
 
 
 class Survey:
-    """`parts` say by name what was found; `functions` and `fields` are in the order in which they
-    were met, which is the same for the same parts. Raises Unknown."""
+    """`parts` say by name what was found; `functions`, `fields` and `structs` are in the order in
+    which they were met, which is the same for the same parts. Raises Unknown."""
 
     def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
         self.fn, self.args = fn, tuple(args)
         self.texts: dict[FunctionType, str] = {}  # as they stand there
         self.bare: dict[FunctionType, tuple[str, tuple[int, ...]]] = {}  # without comments
-        self.names: frozenset[str] = frozenset()  # that texts and code say
         self.shows = False  # whether some code makes, copies or shows objects of unnamed classes
+        self.words: dict[FunctionType, set[str]] = {}  # that they say
+        # What texts and code say: at first the kernel's own, which often is all.
+        self.names: frozenset[str] = frozenset(self._words(fn, self._text(fn)))
         while True:  # until nothing says a name that was not looked for
             before = self.names, self.shows
             self._start()
@@ -114,12 +114,19 @@ class Survey:
         self.owners: dict[str, Any] = {}  # what each part is of
         self.functions: dict[FunctionType, int] = {}
         self.fields: list[Storage] = []
+        self.structs: list[StructType] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
         self.kinds: dict[type, int] = {}  # the classes of objects
         self.said: set[str] = set()
         self._function(self.fn, "kernel")
         for arg in self.args:
             self._argument(arg)
+
+    @property
+    def classes(self) -> list[type]:
+        """The classes that were met, and those of objects."""
+        named = [value for _, value in self.seen.values() if isinstance(value, type)]
+        return [*self.kinds, *named]
 
     def _argument(self, arg: ArgSpec) -> None:
         name = f"argument {arg.name}"
@@ -184,20 +191,32 @@ class Survey:
         return bare[0]
 
     def _globals(self, fn: FunctionType, text: str) -> None:
-        needed = names_in(fn.__code__)
-        words = needed.union(words_of(text))
+        needed, words = globals_in(fn.__code__), self._words(fn, text)
+        attributes = names_in(fn.__code__) - needed
         self.said |= words
         for name in sorted(words):
             if name in fn.__globals__:
                 part, value = f"{name} in {fn.__module__}", fn.__globals__[name]
                 if name in needed:
                     self._part(part, value)
-                elif name not in fn.__code__.co_varnames or isinstance(value, (*PLAIN, Type)):
+                elif isinstance(value, PLAIN):  # a text may say it, an attribute's name does not
+                    if name not in attributes:
+                        self._try_part(part, value)
+                elif name not in fn.__code__.co_varnames or isinstance(value, Type):
                     self._try_part(part, value)
+            elif name in needed and not is_own_builtin(name):
+                self._part(f"{name} in builtins", vars(builtins)[name])
+
+    def _words(self, fn: FunctionType, text: str) -> set[str]:
+        """All names that a function may say."""
+        if fn not in self.words:
+            self.words[fn] = names_in(fn.__code__) | words_of(text)
+        return self.words[fn]
 
     def _try_part(self, name: str, value: Any) -> None:
-        """A global that only a comment, a text or an annotation of a variable says: types have
-        digests, and nothing else can be such an annotation. As if not met, where it has none."""
+        """A global that only a comment, a text, an attribute or an annotation of a variable says:
+        types have digests, and nothing else can be such an annotation. As if not met, where it has
+        none."""
         held = dict(vars(self))
         copies = {key: copy(table) for key, table in held.items() if key in TABLES}
         try:
@@ -269,6 +288,7 @@ class Survey:
         return text
 
     def _struct_type(self, value: StructType, path: str) -> str:
+        self.structs.append(value)
         members = self._several(value.members.items(), path)
         return f"struct {value} {members} {self._several(value.methods.items(), path)}"
 
@@ -305,12 +325,17 @@ class Survey:
     def _attributes(self, held: Any, path: str) -> str:
         """Of those attributes whose names stand in a text."""
         found = []
-        for name in sorted(held, key=str):
-            mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) else None
-            if name in self.names or (mangled and mangled[1] in self.names):
-                found.append(str(name))
-                self._part(f"{name} of {path}", held[name])
+        for name in sorted(filter(self._is_said, held), key=str):
+            found.append(str(name))
+            self._part(f"{name} of {path}", held[name])
         return ", ".join(found)
+
+    def _is_said(self, name: Any) -> bool:
+        """Whether a text says a name, or one that Python mangles so."""
+        if name in self.names:
+            return True
+        mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) and name[:1] == "_" else None
+        return mangled is not None and mangled[1] in self.names
 
     def _callable(self, value: Any, path: str) -> str:
         if isinstance(value, functools.partial):
@@ -395,6 +420,8 @@ class Survey:
             return self._struct_arrays(value, path)
         if isinstance(value, template | ndarray | ref):
             return f"{type(value).__name__} {self._several(vars(value).items(), path)}"
+        if type(value).__module__ == OF_TEXTURES:
+            return f"{type(value).__name__} {self._several(vars(value).items(), path)}"
         if isinstance(value, Following):
             return f"type {value.type}"
         if is_ours(type(value).__module__) or type(value).__module__ == "builtins":
@@ -434,52 +461,3 @@ def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
 def looks() -> tuple[tuple[Any, Look], ...]:
     """How objects are looked at, by class, the first that fits."""
     return looks_at_numpy() if is_numpy_loaded() else LOOKS
-
-
-def is_ours(module: str | None) -> bool:
-    """Whether a module is of this package, whose sources are the compiler's version."""
-    return (module or "").partition(".")[0] == OWN
-
-
-def is_of_python(value: Any) -> bool:
-    """Whether a class or function is of Python's own library."""
-    if isinstance(value, FunctionType):
-        module = value.__globals__.get("__name__", "")
-    else:
-        module = getattr(value, "__module__", None) or ""
-    return str(module).partition(".")[0] in sys.stdlib_module_names - {"__main__"}
-
-
-def is_in_c(cls: type) -> bool:
-    """Whether C code makes up a class, or part of it, so that its objects may hold what no name
-    leads to."""
-    slots = vars(cls).get("__slots__", ())
-    own = {"__dict__", "__weakref__", *((slots,) if isinstance(slots, str) else slots)}
-    own |= {f"_{cls.__name__.lstrip('_')}{name}" for name in own if name.startswith("__")}
-    return any(
-        isinstance(m, IN_C) and name not in own
-        and getattr(m, "__objclass__", getattr(m, "__self__", None)) is cls
-        for name, m in vars(cls).items()
-    )  # fmt: skip
-
-
-def numpys_folder() -> tuple[str, ...]:
-    """Where functions of numpy's stand; none before it was imported."""
-    return (os.path.dirname(np.__file__) + os.sep,) if is_numpy_loaded() else ()
-
-
-def is_foreign(value: Any) -> bool:
-    """Whether what a module of ours or of numpy's has was perhaps put there by someone else."""
-    if isinstance(value, FunctionType):
-        file = value.__code__.co_filename
-        return not file.startswith((PACKAGE, *numpys_folder()))
-    if isinstance(value, ModuleType):
-        return False
-    if (
-        type(value) in (*PLAIN, list, tuple, dict)
-        or isinstance(value, Type)
-        or is_number_of_numpy(value)
-    ):
-        return True
-    module = value.__module__ if isinstance(value, type) else type(value).__module__
-    return module.partition(".")[0] not in (OWN, "numpy", "builtins", "math", "functools")

@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
         print("usage: python -m vkchi example NAME [--headless] [--frames N] [--save DIR] ...")
         for name, path in examples.items():
             print(f"  {name:18} {title_of(path)}")
+        print("pictures of them: docs/examples.md")
         return 0
     if argv[0] not in examples:
         print(f"there is no example {argv[0]!r}; there are {', '.join(examples)}", file=sys.stderr)

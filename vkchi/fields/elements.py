@@ -304,6 +304,12 @@ class Elements:
         if self.device.busy:
             self.device.wait()
 
+    def ready_to_write(self) -> None:
+        """The same before Python writes to memory: whoever wants what stands there has it saved."""
+        if self.device.guards:
+            self.device.announce((self.buffer.key,))
+        self.ready()
+
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
@@ -366,8 +372,11 @@ class Elements:
                 place = key if type(key) is tuple else () if key is None else (key,)
                 is_inside = lies_inside(place, self.shape)
             if is_inside and type(value) in kinds and low <= value <= high:
-                if self.device.busy:
-                    self.device.wait()
+                device = self.device
+                if device.guards:
+                    device.announce((self.buffer.key,))
+                if device.busy:
+                    device.wait()
                 self._numbers[place] = value
                 return
         self.write(self.index(key), value)
@@ -419,7 +428,7 @@ class Elements:
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
-        self.ready()
+        self.ready_to_write()
         if len(index) == self._rank and type(values) in PLAIN[self.dtype][0]:
             self._numbers[index] = values
             return

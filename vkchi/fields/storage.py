@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vkchi.errors import ArgumentError
 from vkchi.fields.elements import CODES, PLAIN, Access, Elements
 from vkchi.interop import dlpack, host
-from vkchi.runtime import Runtime
+from vkchi.runtime import Runtime, settle
 from vkchi.tuples import NamedTuple
 from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
@@ -177,7 +177,8 @@ class Storage(Elements):
                 dlpack.cuda_device(self.runtime)  # raises with the reason, where there is one
             raise BufferError(NOT_IN_STEPS)
         if shared is not None:
-            self.runtime.exported.add(self)
+            self._expose()
+            self.ready()
             tape = self.runtime.tape
             if tape is not None and tape.seen is not None:
                 tape.seen.take((self,))
@@ -194,9 +195,14 @@ class Storage(Elements):
         view = seen.reshape(self.shape + shape_of(self.elem))
         if flat.dtype != self.dtype.dtype or (view.size and not np.may_share_memory(view, seen)):
             raise BufferError(NOT_IN_STEPS)
-        self.runtime.exported.add(self)
+        self._expose()
         offset = view.ctypes.data - raw.ctypes.data if view.size else 0
         return dlpack.cuda_capsule(self.runtime, self.buffer, view, offset, stream, max_version)
+
+    def _expose(self) -> None:
+        """From now on, others may write to the memory, and nobody is told."""
+        self.runtime.exported.add(self)
+        self.device.announce((self.buffer.key,))
 
     def _in_place(self) -> np.ndarray[Any, Any] | None:
         """A view of shape `shape + element shape`; None where there can be none."""
@@ -257,14 +263,16 @@ class Storage(Elements):
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
+        settle()
         self._put(host.cast(values, self.dtype).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
         """Write numbers of this array's type and of its digits' shape."""
-        self.ready()
         if self.host is not None:
+            self.ready_to_write()
             self.host[...] = values
             return
+        self.device.announce((self.buffer.key,))
         raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
         if not self.is_own:  # what lies between goes back as it was
             raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
@@ -276,12 +284,12 @@ class Storage(Elements):
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         if self._fills_plainly(value):
             self.tell(Access("fill"))
-            self.ready()
+            self.ready_to_write()
             return self._fill_memory(value)
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
         self.tell(Access("fill"))
         if self.host is not None:
-            self.ready()
+            self.ready_to_write()
             self.host[...] = values
         elif values.ndim == 0 and self.stored.size_bytes == 4 and self.is_own:
             word = values.astype(self.stored.dtype).view(np.uint32)

@@ -16,11 +16,12 @@ from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, Ke
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering, plain_number
-from vkchi.frontend.objects import add_member
+from vkchi.frontend.objects import add_member, is_makeable
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
 from vkchi.frontend.records import StructMethod, as_record, is_places, record_in, refuse_operand
-from vkchi.frontend.scope import CONSTANT, VARIABLE, Var
+from vkchi.frontend.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
+from vkchi.frontend.syntax import bottom_names
 from vkchi.frontend.targets import ItemSlot, PartsTarget, PartTarget, Slot
 from vkchi.frontend.trees import (
     Record,
@@ -61,6 +62,11 @@ def kind_of(x: Any) -> str:
     return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
 
 
+def has_parts(x: Any) -> bool:
+    """Whether x can be changed in part, which Python shows under every name that x has."""
+    return is_container(x) or (isinstance(x, Value) and isinstance(x.type, Tensor))
+
+
 # --- assignment ----------------------------------------------------------------------------------
 
 
@@ -77,6 +83,30 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
             store(cx, assignable(cx, n), x)
     else:
         raise cx.tables.refuse(cx, n)
+
+
+def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
+    """After `n = given`: where given may be something that has a name, which Python's n would stand
+    for as well, and n has a copy of it, parts of n cannot be changed. That is so of objects of
+    Python classes, and of all that has parts in functions that are Python's."""
+    if isinstance(n, ast.Tuple | ast.List):
+        parts = given.elts if isinstance(given, ast.Tuple | ast.List) else []
+        for item, one in zip(n.elts, parts if len(parts) == len(n.elts) else [given] * len(n.elts)):
+            mark_shared(cx, item, one)
+        return
+    var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
+    if var is None or var.kind != VARIABLE or not _has_name(given):
+        return
+    is_object = isinstance(var.value, Record) and isinstance(var.value.type, type)
+    if is_object or (cx.act.is_plain and has_parts(var.value)):
+        var.kind = SHARED
+
+
+def _has_name(n: ast.expr) -> bool:
+    """Whether an expression may be what a name, or a part of something, stands for."""
+    if isinstance(n, ast.IfExp):
+        return _has_name(n.body) or _has_name(n.orelse)
+    return isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Starred | ast.NamedExpr)
 
 
 def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
@@ -110,11 +140,13 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
         var.value = own(cx, x)
         var.kind = kind_of(var.value)
         return
-    cx.check_assignable(var)
+    if var.kind not in (PASSED, SHARED):  # these can stand for something else
+        cx.check_assignable(var)
     if _is_place(var.value):
         store(cx, var.value, x)
     elif cx.act.is_plain and var.depth == len(cx.frames):
         var.value = own(cx, x)
+        var.kind = VARIABLE
     elif is_places(var.value):
         fit(cx, var.value, x, var.name)
     else:
@@ -151,8 +183,18 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
         f"`{ast.unparse(n)}` is {'a value' if is_value else 'known while compiling'} "
         "and cannot be assigned",
         kind=KernelSyntaxError,
-        help="" if is_value else "keep what kernels change in fields or array arguments",
+        help="" if is_value else _help_to_change(cx, n),
     )
+
+
+def _help_to_change(cx: Lowering, n: ast.expr) -> str:
+    """What to do where `n`, which would be assigned, is known while compiling."""
+    name = next(bottom_names(n), "")
+    var = cx.act.find(name)
+    made = var is not None and var.kind == CONSTANT and is_makeable(type(var.value))
+    if var is None or not made or cx.dependencies.is_read(var.value):
+        return "keep what kernels change in fields or array arguments"
+    return f"`{name}` is made of literals: begin with a kernel's value, such as ti.cast(0, ti.f32)"
 
 
 def _is_place(x: Any) -> bool:
@@ -276,7 +318,7 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     """`n op= x` for the target that n is: atomic on memory for `+ - & | ^`, otherwise read,
     combine, write."""
     refuse_operand(cx, record_in(target))
-    if cx.act.is_plain and type(target) is Slot and target.var.kind == VARIABLE:
+    if cx.act.is_plain and type(target) is Slot and target.var.kind in CHANGING:
         assign_var(cx, target.var, arith.binary(cx, op, target.get(), x))
         return
     if isinstance(target, Slot) and not isinstance(target.get(), Value):

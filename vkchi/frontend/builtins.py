@@ -72,6 +72,8 @@ def _items(cx: Context, x: Any) -> list[Any] | None:
     """The items of a Python iterable; None for a value."""
     if isinstance(x, Value) or arith.is_target(x):
         return None
+    if isinstance(x, Record):
+        raise cx.fail(f"{name_of(x)} cannot be iterated", kind=KernelTypeError)
     try:
         return list(x)
     except TypeError:

@@ -17,7 +17,7 @@ from vkchi.frontend import arith
 from vkchi.frontend.callee import may_refer
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import Arm, run_region, short_circuit
-from vkchi.frontend.scope import UNSET, VARIABLE, Loop, Var
+from vkchi.frontend.scope import CHANGING, UNSET, VARIABLE, Loop, Var
 from vkchi.frontend.syntax import names_assigned, returns
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import (
@@ -51,7 +51,7 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     variables: dict[Var, None] = {}
     for name in names:
         var = cx.act.find(name)
-        if var is None or var.kind != VARIABLE:
+        if var is None or var.kind not in CHANGING:
             continue
         roots = roots_of(var.value)
         variables.update(dict.fromkeys(roots or [var]))

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.objects import parents_of
+from vkchi.frontend.objects import Parents
 from vkchi.frontend.operands import name_of
 from vkchi.frontend.places import attribute_of
 from vkchi.frontend.records import is_of_class
@@ -65,7 +65,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     me = cx.act.find(names[0]) if names else None
     is_made = me is not None and isinstance(me.value, Record) and isinstance(me.value.type, type)
     if isinstance(cls, type) and is_made:
-        return parents_of(cls, me)
+        return Parents(cx, cls, me)
     if not isinstance(cls, type) or me is None or isinstance(me.value, Value | Record):
         raise cx.fail("`super()` is for methods of Python classes", kind=KernelSyntaxError)
     return cx.run_python(super, (cls, me.value))

@@ -27,7 +27,16 @@ from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.reports import Reports
-from vkchi.frontend.scope import ARGUMENT, CONSTANT, PASSED, REFERENCE, VARIABLE, Activation, Var
+from vkchi.frontend.scope import (
+    ARGUMENT,
+    CONSTANT,
+    PASSED,
+    REFERENCE,
+    SHARED,
+    VARIABLE,
+    Activation,
+    Var,
+)
 from vkchi.frontend.trees import has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
@@ -213,6 +222,12 @@ class Lowering:
                 f"`{var.name}` is an argument of a Python function, which has a copy of it",
                 kind=KernelSyntaxError,
                 help="return the new value, or make it a ti.func with a ti.template() argument",
+            )
+        if var.kind == SHARED:
+            raise self.fail(
+                f"`{var.name}` is another name of what would change, and has a copy of it here",
+                kind=KernelSyntaxError,
+                help="change it under its first name",
             )
         if var.kind == CONSTANT:
             raise self.fail(

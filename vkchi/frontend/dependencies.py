@@ -20,31 +20,43 @@ class Dependencies:
     """`functions`: every Python function whose source was lowered, the kernel first. `captured`:
     the value of each global, closure variable or attribute that was read, by the function it was
     read in and its path there. `opaque`: Python callables that were run while compiling and may
-    have read what is not known.
+    have read what is not known. `classes`: those that were read, and those of objects.
     """
 
     def __init__(self) -> None:
         self.functions: dict[FunctionType, None] = {}
         self.captured: dict[Path, Any] = {}
         self.opaque: dict[str, None] = {}
+        self.classes: dict[type, None] = {}
         self._origins: dict[int, tuple[Any, Path]] = {}  # the object, so that its id stays its own
 
     def read(self, fn: FunctionType, path: str, value: Any) -> None:
         """`value` was found at `path` in `fn`; a module is only a way to what is read."""
         self._origins[id(value)] = (value, (fn, path))
+        self.met(value)
         if not isinstance(value, ModuleType):
             self.captured[fn, path] = value
 
     def root(self, fn: FunctionType, name: str, value: Any) -> None:
         """`value` is an argument of the kernel: part of its signature, but not its attributes."""
         self._origins[id(value)] = (value, (fn, name))
+        self.met(value)
+
+    def met(self, value: Any) -> None:
+        """A class, or an object of one, was met."""
+        self.classes[value if isinstance(value, type) else type(value)] = None
 
     def read_part(self, base: Any, step: str, value: Any) -> None:
         """`value` is the attribute (`.name`) or item (`[key]`) of an object read before."""
         found = self._origins.get(id(base))
+        self.met(base)
         if found is not None and found[0] is base:
             fn, path = found[1]
             self.read(fn, path + step, value)
+
+    def is_read(self, value: Any) -> bool:
+        """Whether an object was found somewhere, and not made while compiling."""
+        return id(value) in self._origins
 
     def ran(self, callee: Any) -> None:
         """A Python callable was run while compiling. Of a function, all names that it refers to

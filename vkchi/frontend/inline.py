@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
-from vkchi.frontend.assign import coerce, kind_of, own
+from vkchi.frontend.assign import coerce, has_parts, kind_of, own
 from vkchi.frontend.call_stack import is_stacked, lower_stacked
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
@@ -221,8 +221,8 @@ def declare_argument(
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
         x = own(cx, x)
     kind = kind_of(x)
-    if kind == VARIABLE and act.is_plain and not function_rebinds(act.source, name):
-        kind = PASSED
+    if kind == VARIABLE and act.is_plain:
+        kind = PASSED if has_parts(x) or not function_rebinds(act.source, name) else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
 
 

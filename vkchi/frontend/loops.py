@@ -12,7 +12,7 @@ Must not know: expressions but through `cx`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -29,7 +29,7 @@ from vkchi.frontend.carry import (
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
 from vkchi.frontend.lower_expr import bind_static
-from vkchi.frontend.order import is_ordered, own_variables
+from vkchi.frontend.order import assigned_names, is_ordered, own_variables
 from vkchi.frontend.peek import is_static_call
 from vkchi.frontend.scope import VARIABLE, Loop, Var
 from vkchi.frontend.spaces import (
@@ -73,10 +73,11 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
     leaves = first_break(source, n) is not None or returns(source, n)
     must_be_serial = config.is_serial or cx.act.is_serial or (leaves and not cx.act.is_kernel)
     must_be_serial |= runs_once(space)
-    if cx.is_top and not must_be_serial and not leaves and config.block is None:
-        must_be_serial = is_ordered(cx, n)
+    assigned = assigned_names(cx, n) if cx.is_top and not must_be_serial else {}
+    if assigned and not leaves and config.block is None:
+        must_be_serial = is_ordered(cx, n, assigned)
     if cx.is_top and not must_be_serial:
-        parallel(cx, n, space, config)
+        parallel(cx, n, space, config, own_variables(cx, n, assigned))
     elif leaves:
         serial_leaving(cx, n, space)
     else:
@@ -184,10 +185,11 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
 # --- parallel ------------------------------------------------------------------------------------
 
 
-def parallel(cx: Lowering, n: ast.For, space: Space, config: LoopConfig) -> None:
-    """A top-level loop: every iteration is an invocation."""
+def parallel(
+    cx: Lowering, n: ast.For, space: Space, config: LoopConfig, own: Sequence[Var]
+) -> None:  # fmt: skip
+    """A top-level loop: every iteration is an invocation, and has variables of its own."""
     check_runs_to_end(cx, n)
-    own = own_variables(cx, n)
     share_variables(cx, n, own)
     cx.locate(n.iter)
     bounds = parallel_bounds(cx, space)

@@ -16,7 +16,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.assign import assign_to, parts_of, unpack
+from vkchi.frontend.assign import assign_to, mark_shared, parts_of, unpack
 from vkchi.frontend.callee import lower_call
 from vkchi.frontend.context import Lowering, is_field
 from vkchi.frontend.flow import (
@@ -248,6 +248,7 @@ def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
     """`(a := b)`: a variable of the block around."""
     value = cx.expr(n.value)
     assign_to(cx, n.target, value)
+    mark_shared(cx, n.target, n.value)
     return cx.expr(n.target)
 
 

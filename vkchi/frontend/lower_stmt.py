@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.assign import assign_to, augment, augmented, coerce
+from vkchi.frontend.assign import assign_to, augment, augmented, coerce, mark_shared
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch, lower_if, truth
 from vkchi.frontend.inline import check_count, convert_result
@@ -37,6 +37,7 @@ def lower_assign(cx: Lowering, n: ast.Assign) -> None:
     is_static = is_static_call(cx, n.value)
     for target in n.targets:
         assign_to(cx, target, value, is_static=is_static)
+        mark_shared(cx, target, n.value)
 
 
 def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:

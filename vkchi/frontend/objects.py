@@ -10,8 +10,9 @@ type is the class. Must not know: AST classes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
@@ -116,18 +117,36 @@ def add_member(cx: Lowering, held: Slot, name: str, x: Any) -> bool:
     return True
 
 
-def parents_of(cls: type, me: Any) -> SimpleNamespace:
-    """What `super()` is in a method of `cls`, whose object the variable `me` holds."""
-    order = me.value.type.__mro__
-    after = order[order.index(cls) + 1 :]
-    found: dict[str, Any] = {"__init__": lambda: None}
-    for base in reversed(after[:-1]):
-        found |= {
-            name: StructMethod(item, Slot(me))
-            for name, item in vars(base).items()
-            if isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
-        }
-    return SimpleNamespace(**found)
+class Parents:
+    """What `super()` is in a method of `cls`, whose object the variable `me` holds: properties are
+    computed where they are asked for."""
+
+    def __init__(self, cx: Lowering, cls: type, me: Any) -> None:
+        order = me.value.type.__mro__
+        known: dict[str, Any] = {"__init__": lambda: None}
+        for base in reversed(order[order.index(cls) + 1 : -1]):
+            known |= vars(base)
+        self.find = functools.partial(_of_parents, cx, known, me)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__vkchi_"):
+            raise AttributeError(name)
+        return object.__getattribute__(self, "find")(name)
+
+
+def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
+    """What `super().name` is. Raises AttributeError where the parents have no such name."""
+    if name not in known:
+        raise AttributeError(name)
+    item = known[name]
+    if isinstance(item, property):
+        return cx.tables.call(cx, item.fget, (Receiver(me.value, is_copy=True),), {})
+    if isinstance(item, staticmethod):
+        return item.__func__
+    if isinstance(item, classmethod):
+        return functools.partial(item.__func__, me.value.type)
+    is_method = isinstance(item, FunctionType) or hasattr(item, "__vkchi_func__")
+    return StructMethod(item, Slot(me)) if is_method else item
 
 
 # --- operators -----------------------------------------------------------------------------------

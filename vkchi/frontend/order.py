@@ -7,13 +7,13 @@ iteration assigns before it reads it, and that nothing reads after the loop, is 
 
 Owns: which of these a variable is, as syntax tells. Must not know: how loops are lowered.
 
-    is_ordered(cx, loop); own_variables(cx, loop)
+    names = assigned_names(cx, loop); is_ordered(cx, loop, names); own_variables(cx, loop, names)
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -21,12 +21,12 @@ from vkchi.frontend.call import CALLS
 from vkchi.frontend.callee import find_in
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.dependencies import referred_names
-from vkchi.frontend.inline import function_of, signature_of
+from vkchi.frontend.inline import Signature, function_of, signature_of
 from vkchi.frontend.intrinsics import METHODS
 from vkchi.frontend.objects import method_called
 from vkchi.frontend.operands import is_target
 from vkchi.frontend.peek import part_seen, peek
-from vkchi.frontend.scope import VARIABLE, Var
+from vkchi.frontend.scope import CHANGING, Var
 from vkchi.frontend.source import source_of
 from vkchi.frontend.syntax import bottom_names
 from vkchi.frontend.targets import roots_of
@@ -39,9 +39,9 @@ _COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # what `op=` 
 _OF_WORKGROUPS = frozenset(("simt", "block", "subgroup", "warp"))
 
 
-def is_ordered(cx: Lowering, n: ast.For) -> bool:
-    """Whether iterations have to come one after the other."""
-    names = [name for name in assigned_names(cx, n) if is_variable(cx.act.find(name))]
+def is_ordered(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> bool:
+    """Whether iterations, which assign these names, have to come one after the other."""
+    names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(
         isinstance(x, ast.Attribute) and x.attr in _OF_WORKGROUPS for x in ast.walk(n)
     ):
@@ -49,15 +49,15 @@ def is_ordered(cx: Lowering, n: ast.For) -> bool:
     return any(not is_own(cx, n, name) and not is_flag(n, name) for name in names)
 
 
-def own_variables(cx: Lowering, n: ast.For) -> list[Var]:
-    """The kernel's variables that are each iteration's own."""
-    found = {name: cx.act.find(name) for name in assigned_names(cx, n)}
+def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
+    """The kernel's variables that are each iteration's own, of those that iterations assign."""
+    found = {name: cx.act.find(name) for name in assigned}
     return [v for k, v in found.items() if v is not None and is_variable(v) and is_own(cx, n, k)]
 
 
 def is_variable(var: Var | None) -> bool:
     """Whether a name is a variable that holds numbers, not an element of an array."""
-    if var is None or var.kind != VARIABLE or not leaves(var.value):
+    if var is None or var.kind not in CHANGING or not leaves(var.value):
         return False
     is_place = isinstance(var.value, Place) and var.value.space == "local"
     return is_place or not is_target(var.value) or bool(roots_of(var.value))
@@ -66,8 +66,9 @@ def is_variable(var: Var | None) -> bool:
 def assigned_names(cx: Lowering, n: ast.AST) -> dict[str, None]:
     """The names that statements, or functions that they call, assign otherwise than by what
     combines at once."""
-    found = assigned_here(n)
-    for x in ast.walk(n):
+    nodes = [*ast.walk(n)]
+    found = assigned_here(nodes)
+    for x in nodes:
         if isinstance(x, ast.Call):
             found |= dict.fromkeys(names_assigned_by(cx, x))
         elif isinstance(x, ast.AugAssign) and isinstance(peek(cx, x.target), Record):
@@ -75,10 +76,10 @@ def assigned_names(cx: Lowering, n: ast.AST) -> dict[str, None]:
     return found
 
 
-def assigned_here(n: ast.AST) -> dict[str, None]:
-    """Those that the statements assign themselves."""
+def assigned_here(nodes: Iterable[ast.AST]) -> dict[str, None]:
+    """Those that statements among these nodes assign themselves."""
     found: dict[str, None] = {}
-    for x in ast.walk(n):
+    for x in nodes:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
             continue
         if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
@@ -104,6 +105,9 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
     receiver = [n.func.value] if is_method and isinstance(n.func, ast.Attribute) else []
     if isinstance(see(n.func), Record):
         receiver = [n.func]
+    if any(isinstance(x, ast.Starred) for x in n.args):
+        yield from changed_by_spread(n, callee, signature, receiver)
+        return
     args = dict(zip(signature.names, [*receiver, *n.args]))
     args |= {k.arg: k.value for k in n.keywords if k.arg is not None}
     by_reference = signature.by_reference() | set(signature.names[: len(receiver)])
@@ -111,6 +115,17 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
     for name, arg in args.items():
         if name in by_reference and name in changed:
             yield from bottom_names(arg)
+
+
+def changed_by_spread(
+    n: ast.Call, callee: FunctionType, signature: Signature, receiver: list[ast.expr]
+) -> Iterator[str]:
+    """The same of a call with `*args`, which does not show what stands for which parameter: what
+    might be changed."""
+    may_refer = receiver or signature.by_reference()
+    if may_refer and changed_parameters(callee, {}, (callee,)):
+        for x in (*receiver, *n.args, *[k.value for k in n.keywords]):
+            yield from bottom_names(x)
 
 
 def callee_of(n: ast.Call, see: See) -> FunctionType | None:
@@ -150,8 +165,9 @@ def changed_parameters(
             return names.get(x.id)
         return part_seen(see(x.value), x.attr) if isinstance(x, ast.Attribute) else None
 
-    found = assigned_here(node)
-    for x in ast.walk(node):
+    nodes = [*ast.walk(node)]
+    found = assigned_here(nodes)
+    for x in nodes:
         if isinstance(x, ast.Call):
             found |= dict.fromkeys(changed_by(x, see, within))
             if callee_of(x, see) is None and may_change_receiver(x):

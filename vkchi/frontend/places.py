@@ -28,6 +28,7 @@ from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
 from vkchi.frontend.foreign import foreign_traceback
 from vkchi.frontend.intrinsics import ATTRIBUTES
+from vkchi.frontend.objects import Parents
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.records import (
     element_of,
@@ -194,6 +195,8 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
 
 def object_name(obj: Any) -> str:
     """What a Python object is called in messages."""
+    if type(obj) is Parents:
+        return "`super()`"
     return f"module `{obj.__name__}`" if isinstance(obj, ModuleType) else name_of(obj)
 
 

@@ -207,7 +207,7 @@ def method_of(cx: Lowering, base: Any, held: Record, name: str) -> Any:
     method = held.methods[name]
     if isinstance(method, property):
         assert method.fget is not None
-        return cx.tables.call(cx, method.fget, (Receiver(base),), {})
+        return cx.tables.call(cx, method.fget, (Receiver(held, is_copy=True),), {})
     if isinstance(method, staticmethod):
         return method.__func__
     if isinstance(method, classmethod):

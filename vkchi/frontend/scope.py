@@ -21,6 +21,8 @@ ARGUMENT = "kernel argument"
 CONSTANT = "compile-time value"
 REFERENCE = "value passed by reference"
 PASSED = "argument of a Python function"
+SHARED = "another name of what a variable holds"
+CHANGING = (VARIABLE, PASSED, SHARED)  # names that can stand for another value later
 
 
 class Unset:

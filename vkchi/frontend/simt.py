@@ -142,6 +142,10 @@ def _ballot(cx: Context, predicate: Any) -> Value:
     return cx.b.emit("subgroup_ballot", arith.truth(cx, predicate))
 
 
+def _wide_ballot(cx: Context, predicate: Any) -> Value:
+    return cx.b.emit("subgroup_ballot_wide", arith.truth(cx, predicate))
+
+
 def _all_equal(cx: Context, value: Any) -> Value:
     parts = arith.components(cx, arith.value(cx, value))
     found = [cx.b.emit("subgroup_all_equal", part) for part in parts]
@@ -202,6 +206,7 @@ _SUBGROUP: dict[str, Handler] = {
     "any_true": _vote("subgroup_any"),
     "all_equal": _all_equal,
     "ballot": _ballot,
+    "ballot64": _wide_ballot,
     "broadcast_first": _first,
     "broadcast": _broadcast,
     "shuffle": _shuffle,

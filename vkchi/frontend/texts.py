@@ -26,6 +26,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.reports.sites import decimals_of, format_number, sample_of, show_number
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, u1
+from vkchi.types.lazy_numpy import np
 
 
 class Piece(NamedTuple):
@@ -36,9 +37,9 @@ class Piece(NamedTuple):
 
 
 Part = str | Piece
-_SPEC = re.compile(
-    r"(?P<head>(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?)(?P<decimals>(?:\.\d+)?)(?P<letter>[a-zA-Z%]?)"
-)
+# Patterns, which are compiled when a kernel first formats something.
+_SPEC = r"(?P<head>(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?)(?P<decimals>(?:\.\d+)?)(?P<letter>[a-zA-Z%]?)"
+_DECIMAL = "eEfFgG%"  # letters of formats that take a number of decimals
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
 
 
@@ -120,8 +121,14 @@ def static_text(cx: Context, x: Any) -> str:
     if isinstance(x, bool):
         return show_number(x, u1)
     if isinstance(x, float):
-        return show_number(x, cx.options.default_fp)
+        return show_number(as_stored(cx, x), cx.options.default_fp)
     return str(x)
+
+
+def as_stored(cx: Context, x: float) -> float:
+    """The number that a kernel's literal is: of default_fp."""
+    with np.errstate(over="ignore"):
+        return float(cx.options.default_fp.dtype.type(x))
 
 
 def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
@@ -138,6 +145,8 @@ def formatted(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list
         return shown(cx, x)
     if isinstance(x, ArrayRef):
         return shown(cx, x)
+    if type(x) is float and spec and not conversion:
+        x, spec = as_stored(cx, x), completed(spec, cx.options.default_fp)
     try:
         shown_as = format_number if isinstance(x, int | float) and not conversion else format
         return [shown_as(_CONVERSIONS[conversion](x) if conversion else x, spec)]
@@ -161,13 +170,8 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
     t = v.type
     if not isinstance(t, Scalar | Tensor):
         raise cx.fail("this cannot be shown in a text", kind=KernelTypeError, label=str(t))
-    elem, found = scalar_of(t), _SPEC.fullmatch(spec)
-    if found is not None and spec and elem.kind == "f":
-        letter = found["letter"] or "f"
-        decimals = found["decimals"] or (f".{decimals_of(elem)}" if letter in "fF%" else "")
-        spec = f"{found['head']}{decimals}{letter}"
-    elif elem.kind == "u":
-        spec = re.sub("u$", "d", spec)
+    elem = scalar_of(t)
+    spec = completed(spec, elem)
     try:
         format_number(sample_of(elem), spec)
     except ValueError:
@@ -175,6 +179,16 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
             f"the format {spec!r} does not fit", kind=KernelTypeError, label=describe(t)
         ) from None
     return spec
+
+
+def completed(spec: str, elem: Scalar) -> str:
+    """A format with what it leaves out, for numbers of a type: a letter, decimals."""
+    found = re.fullmatch(_SPEC, spec)
+    if found is not None and spec and elem.kind == "f":
+        letter = found["letter"] or "f"
+        decimals = found["decimals"] or (f".{decimals_of(elem)}" if letter in _DECIMAL else "")
+        return f"{found['head']}{decimals}{letter}"
+    return re.sub("u$", "d", spec) if elem.kind == "u" else spec
 
 
 # --- str.format and % ----------------------------------------------------------------------------
@@ -214,7 +228,7 @@ def format_text(
     return joined(parts)
 
 
-_PERCENT = re.compile(r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<dot>\.\d+)?(?P<type>[a-zA-Z%])")
+_PERCENT = r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<dot>\.\d+)?(?P<type>[a-zA-Z%])"
 _LETTERS = {"i": "d", "u": "d", "s": "", "r": ""}
 
 
@@ -223,7 +237,7 @@ def percent_text(cx: Context, text: str, right: Any) -> str | Text:
     values = list(right) if isinstance(right, tuple) else [right]
     parts: list[Part] = []
     at, used = 0, 0
-    for found in _PERCENT.finditer(text):
+    for found in re.finditer(_PERCENT, text):
         parts.append(text[at : found.start()])
         at = found.end()
         if found["type"] == "%":

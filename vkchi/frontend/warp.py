@@ -1,9 +1,10 @@
 """`ti.simt.warp` in kernels: CUDA's names, by subgroup operations.
 
 Owns: what each name means. A warp is a subgroup here, of as many invocations as the device likes
-(`ti.simt.subgroup.group_size()`), 32 at most; bit k of a mask stands for invocation k. What CUDA
-does where SPIR-V leaves a value open (shuffles beyond the first or last invocation keep the own
-value) is done here. Must not know: IR ops but those on subgroups.
+(`ti.simt.subgroup.group_size()`), or 32 of it where it has more (AMD's GCN has 64 and nothing
+else): those whose index in it has the same upper bits. Bit k of a mask stands for invocation k.
+What CUDA does where SPIR-V leaves a value open (shuffles beyond the first or last invocation keep
+the own value) is done here. Must not know: IR ops but those on subgroups.
 """
 
 from __future__ import annotations
@@ -18,9 +19,32 @@ from vkchi.ir.core import Param, Value
 from vkchi.lang.simt import warp
 from vkchi.types import Scalar, f32, i32, scalar_of, u32
 
+WARP = 32  # invocations, at most
+
+
+def _index(cx: Context) -> Value:
+    return arith.cast(cx, cx.b.emit("subgroup_index"), u32)
+
 
 def _lane(cx: Context) -> Value:
-    return arith.cast(cx, cx.b.emit("subgroup_index"), u32)
+    """The number of this invocation in its warp."""
+    return _in_warp(cx, _index(cx))
+
+
+def _in_warp(cx: Context, k: Value) -> Value:
+    return cx.b.emit("and", k, cx.b.const(WARP - 1, u32))
+
+
+def _size(cx: Context) -> Value:
+    """The invocations of a warp."""
+    size = arith.cast(cx, cx.b.emit("subgroup_size"), u32)
+    return cx.b.emit("min", size, cx.b.const(WARP, u32))
+
+
+def _of_warp(cx: Context, k: Value) -> Value:
+    """The index in the subgroup of the warp's invocation k."""
+    first = cx.b.emit("and", _index(cx), cx.b.const(0xFFFFFFFF ^ (WARP - 1), u32))
+    return cx.b.emit("or", first, _in_warp(cx, k))
 
 
 def _is_in(cx: Context, mask: Any) -> Value:
@@ -38,15 +62,19 @@ def as_mask(cx: Context, mask: Any) -> Value:
 
 
 def _active(cx: Context) -> Value:
-    return cx.b.emit("subgroup_ballot", arith.truth(cx, True))
+    return cx.b.emit("warp_ballot", arith.truth(cx, True))
 
 
 # --- votes ---------------------------------------------------------------------------------------
 
 
+def _holds_in_some(cx: Context, mask: Any, cond: Value) -> Value:
+    bits = cx.b.emit("warp_ballot", cx.b.emit("and", _is_in(cx, mask), cond))
+    return cx.b.emit("ne", bits, cx.b.const(0, u32))
+
+
 def _holds_in_all(cx: Context, mask: Any, cond: Value) -> Value:
-    outside = cx.b.emit("not", _is_in(cx, mask))
-    return cx.b.emit("subgroup_all", cx.b.emit("or", outside, cond))
+    return cx.b.emit("not", _holds_in_some(cx, mask, cx.b.emit("not", cond)))
 
 
 def _all_nonzero(cx: Context, mask: Any, predicate: Any) -> Value:
@@ -54,8 +82,7 @@ def _all_nonzero(cx: Context, mask: Any, predicate: Any) -> Value:
 
 
 def _any_nonzero(cx: Context, mask: Any, predicate: Any) -> Value:
-    cond = cx.b.emit("and", _is_in(cx, mask), arith.truth(cx, predicate))
-    return arith.cast(cx, cx.b.emit("subgroup_any", cond), i32)
+    return arith.cast(cx, _holds_in_some(cx, mask, arith.truth(cx, predicate)), i32)
 
 
 def _unique(cx: Context, mask: Any, predicate: Any) -> Value:
@@ -66,7 +93,7 @@ def _unique(cx: Context, mask: Any, predicate: Any) -> Value:
 
 
 def _ballot(cx: Context, predicate: Any) -> Value:
-    return cx.b.emit("subgroup_ballot", arith.truth(cx, predicate))
+    return cx.b.emit("warp_ballot", arith.truth(cx, predicate))
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -77,7 +104,8 @@ def _shuffled(kind: str, t: Scalar) -> Handler:
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
         v, k = arith.value(cx, val, t), arith.value(cx, offset, u32)
-        other = cx.b.emit(kind, v, k)
+        own = ADDRESSED.get(kind)
+        other = cx.b.emit(kind, v, k if own is None else own(cx, k))
         beyond = BEYOND.get(kind)
         return other if beyond is None else cx.b.emit("select", beyond(cx, k), v, other)
 
@@ -89,10 +117,13 @@ def _is_before(cx: Context, k: Value) -> Value:
 
 
 def _is_behind(cx: Context, k: Value) -> Value:
-    size = arith.cast(cx, cx.b.emit("subgroup_size"), u32)
-    return cx.b.emit("ge", cx.b.emit("add", _lane(cx), k), size)
+    return cx.b.emit("ge", cx.b.emit("add", _lane(cx), k), _size(cx))
 
 
+# What says which invocation is meant, in a subgroup of several warps.
+ADDRESSED: dict[str, Callable[[Context, Value], Value]] = {
+    "subgroup_shuffle": _of_warp, "subgroup_shuffle_xor": _in_warp,
+}  # fmt: skip
 BEYOND: dict[str, Callable[[Context, Value], Value]] = {
     "subgroup_shuffle_up": _is_before, "subgroup_shuffle_down": _is_behind,
 }  # fmt: skip
@@ -102,10 +133,10 @@ def _match_any(cx: Context, mask: Any, value: Any) -> Value:
     """Of the mask's invocations, the bits of those that have the same value: asked one by one."""
     v, b = arith.value(cx, value), cx.b
     asked = b.emit("and", as_mask(cx, mask), _active(cx))
-    size = arith.cast(cx, b.emit("subgroup_size"), u32)
+    size = _size(cx)
     k, found = Param(u32, "k"), Param(u32, "found")
     with b.region(k, found) as body:
-        same = b.emit("eq", b.emit("subgroup_shuffle", v, k), v)
+        same = b.emit("eq", b.emit("subgroup_shuffle", v, _of_warp(cx, k)), v)
         bit = b.emit("shl", b.const(1, u32), k)
         both = b.emit("select", same, b.emit("or", found, bit), found)
         b.emit("yield", both)

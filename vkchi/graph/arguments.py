@@ -15,14 +15,9 @@ from typing import Any
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
-from vkchi.signature import (
-    ArrayParameter,
-    Parameter,
-    ScalarParameter,
-    TensorParameter,
-    describe,
-)
+from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
 from vkchi.signature.static_args import ById, contents
+from vkchi.signature.wording import describe
 from vkchi.texture import Texture, TextureParameter
 from vkchi.types import Scalar, Tensor, cook
 from vkchi.types.formats import Format, rw_texture, texel_of

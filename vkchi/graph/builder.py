@@ -23,8 +23,9 @@ from vkchi.graph.arguments import Arg
 from vkchi.interrupts.locks import restoring
 from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current
-from vkchi.signature import describe, read_parameters, span_of_function
+from vkchi.signature import read_parameters, span_of_function
 from vkchi.signature.static_args import ById, contents, is_stale
+from vkchi.signature.wording import describe
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_real
 

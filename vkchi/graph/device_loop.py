@@ -21,7 +21,7 @@ from vkchi.lang.static import loop_config, static
 from vkchi.launch.replay import Launch, Replay
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.runtime import Runtime, require_home
-from vkchi.signature import describe
+from vkchi.signature.wording import describe
 from vkchi.types import i32
 from vkchi.types.lazy_numpy import np
 

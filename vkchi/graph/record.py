@@ -32,7 +32,7 @@ from vkchi.interrupts.locks import restoring
 from vkchi.kernel import launch
 from vkchi.launch.replay import Launch, Replay
 from vkchi.runtime import Runtime, current, require_home
-from vkchi.signature import describe
+from vkchi.signature.wording import describe
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> 
     """The part, from 0 to 1, of the pixel in the middle of which (x, y) is, that lies within
     `radius` of the segment from a to b: all of it from one pixel inside the edge on."""
     dx, dy = bx - ax, by - ay
-    along = ((x - ax) * dx + (y - ay) * dy) / max(dx * dx + dy * dy, TINY)
+    per_length = 1.0 / max(dx * dx + dy * dy, TINY)
+    along = ((x - ax) * dx + (y - ay) * dy) * per_length
     t = min(max(along, 0.0), 1.0)
     px, py = x - ax - t * dx, y - ay - t * dy
     return disc(px, py, radius)

@@ -10,6 +10,7 @@ pixels. Must not know: how shapes are painted.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from vkchi.errors import ToolError
@@ -27,26 +28,33 @@ SHIFTS = (16, 8, 0)  # of red, green and blue in 0xRRGGBB
 class Shapes(NamedTuple):
     """Shapes to be painted one over the other.
 
-    points: f32[n, 6] of pixels, a segment's two ends and the second again, or three corners;
-    radius: f32[n], of pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
+    points: f32[n, 2 * corners] of pixels, the middles of discs, the two ends of segments, or the
+    corners of triangles (with three corners, a segment or a disc has its last one again); radius:
+    f32[n], of pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
     """
 
     points: Floats
     radius: Floats
     colours: Floats
 
+    @property
+    def corners(self) -> int:
+        """Of each shape: 1, 2 or 3."""
+        return int(self.points.shape[1]) // 2
+
     def boxes(self, res: Resolution) -> np.ndarray[Any, Any]:
-        """i32[n, 4]: first and last columns, first and last rows that each shape may cover; the
+        """i32[4, n]: first and last columns, first and last rows that each shape may cover; the
         first is behind the last where it covers none."""
-        far, whole = np.maximum(self.radius, 0), np.empty((len(self.radius), 4), np.int32)
+        far, box = np.maximum(self.radius, 0), np.empty((4, len(self.radius)), np.int32)
         for axis, size in enumerate(res):
-            a, b, c = (self.points[:, k] for k in (axis, 2 + axis, 4 + axis))
-            low = np.minimum(np.minimum(a, b), c) - far
-            high = np.maximum(np.maximum(a, b), c) + far
-            whole[:, 2 * axis] = np.clip(low, 0, size)  # casts cut, which is floor from 0 on
-            whole[:, 2 * axis + 1] = np.clip(high, -1, size - 1)
-            whole[:, 2 * axis + 1] -= high < 0
-        return whole
+            places = self.points[:, axis::2].T
+            low = functools.reduce(np.minimum, places) - far
+            high = functools.reduce(np.maximum, places) + far
+            first, last = box[2 * axis : 2 * axis + 2]
+            first[:] = np.clip(low, 0, size)  # casts cut, which is floor from 0 on
+            last[:] = np.clip(high, -1, size - 1)
+            last -= high < 0
+        return box
 
 
 # --- what users pass -----------------------------------------------------------------------------
@@ -91,12 +99,18 @@ def positions(who: str, name: str, x: Any, res: Resolution) -> Floats:
 
 def to_pixels(values: Floats, res: Resolution) -> Floats:
     """Parts of the window as pixels."""
-    return (values * np.array(res, np.float64)).astype(np.float32)
+    return rounded(values * np.array(res, np.float64))
+
+
+def rounded(values: Floats) -> Floats:
+    """The numbers as f32; greater ones than that holds are infinite, and so nowhere (`make`)."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def radii(who: str, x: Any, count: int) -> Floats:
     """f32[n]: radii in pixels, of one number or an array. Raises ToolError."""
-    return one_each(who, "radius", numbers(who, "radius", x), count).astype(np.float32)
+    return rounded(one_each(who, "radius", numbers(who, "radius", x), count))
 
 
 def one_each(who: str, name: str, values: Floats, count: int) -> Floats:
@@ -121,9 +135,10 @@ def colours(who: str, x: Any, count: int) -> Floats:
 
 def from_hex(values: np.ndarray[Any, Any]) -> Floats:
     """f32[..., 4] of colours 0xRRGGBB, opaque."""
-    channels = values[..., None] >> np.array(SHIFTS, np.uint32) & np.uint32(255)
-    opaque = np.full((*values.shape, 1), 255)
-    return (np.concatenate([channels, opaque], -1) / 255).astype(np.float32)
+    channels = np.ones((*values.shape, 4), np.float32)
+    for k, shift in enumerate(SHIFTS):
+        channels[..., k] = (values >> np.uint32(shift) & np.uint32(255)) / np.float32(255)
+    return channels
 
 
 def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
@@ -159,20 +174,19 @@ def make(points: Floats, radius: Floats, colour: Floats) -> Shapes:
 def discs(middles: Floats, radius: Floats, colour: Floats) -> Shapes:
     """Discs: where the middle is at a pixel's lower left corner, that pixel is wholly covered, as
     in Taichi."""
-    at = middles + np.float32(0.5)
-    ends = np.concatenate([at, at, at], 1)
-    return make(ends, np.maximum(radius, 0), colour)
+    return make(middles + np.float32(0.5), np.maximum(radius, 0), colour)
 
 
 def segments(begin: Floats, end: Floats, radius: Floats, colour: Floats) -> Shapes:
     """Lines with round ends."""
-    return make(np.concatenate([begin, end, end], 1), np.maximum(radius, 0), colour)
+    return make(np.concatenate([begin, end], 1), np.maximum(radius, 0), colour)
 
 
 def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> Shapes:
     """Triangles; those without an area are left out."""
-    (ux, uy), (vx, vy) = (b - a).T, (c - a).T
-    has_area = ux * vy != uy * vx
+    with np.errstate(over="ignore", invalid="ignore"):  # of those that are nowhere
+        (ux, uy), (vx, vy) = (b - a).T, (c - a).T
+        has_area = ux * vy != uy * vx
     radius = np.where(has_area, np.float32(IS_TRIANGLE), np.float32(0))
     return make(np.concatenate([a, b, c], 1), radius, colour)
 
@@ -181,4 +195,13 @@ def join(parts: list[Shapes]) -> Shapes:
     """Several lots as one."""
     if len(parts) == 1:
         return parts[0]
-    return Shapes(*(np.concatenate(arrays) for arrays in zip(*parts)))
+    most = max(part.corners for part in parts)
+    points = [
+        np.concatenate([part.points, *[part.points[:, -2:]] * (most - part.corners)], 1)
+        for part in parts
+    ]
+    return Shapes(
+        np.concatenate(points),
+        np.concatenate([part.radius for part in parts]),
+        np.concatenate([part.colours for part in parts]),
+    )

@@ -1,6 +1,7 @@
 """Arrays in host memory that other libraries own: numpy arrays and CPU torch tensors.
 
-Owns: telling them apart without importing torch, viewing them as numpy. Must not know: devices.
+Owns: telling them apart without importing torch, viewing them as numpy. Must not know: what
+devices do.
 
     >>> view_of(np.zeros(3)).shape
     (3,)
@@ -15,6 +16,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.interrupts.imports import import_whole
+from vkchi.runtime import settle
 from vkchi.types import Scalar, cook
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
@@ -168,8 +170,10 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     elif is_torch(value):
+        settle()
         value = array_of_torch(value)
     elif isinstance(value, np.ndarray):
+        settle()
         value = plain(value)
     try:
         values = np.asarray(value)
@@ -202,6 +206,31 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=effort)
     except RuntimeError:  # numpy's TooHardError
         return True
+
+
+def addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where each element of an array begins, in an array of the same shape."""
+    found = np.full(a.shape, a.ctypes.data, np.int64)
+    for axis, (size, step) in enumerate(zip(a.shape, a.strides, strict=True)):
+        along = np.arange(size, dtype=np.int64) * step
+        found += along.reshape(-1, *[1] * (a.ndim - axis - 1))
+    return found
+
+
+def bounds(a: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """The address of an array's first byte, and that after its last; the same where it has none."""
+    if a.size == 0:
+        return a.ctypes.data, a.ctypes.data
+    ends = [(size - 1) * step for size, step in zip(a.shape, a.strides, strict=True)]
+    start = a.ctypes.data + sum(min(0, end) for end in ends)
+    return start, start + sum(map(abs, ends)) + a.itemsize
+
+
+def spans(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether an array has all the memory of another one."""
+    (start, end), (first, last) = bounds(a), bounds(b)
+    is_whole = end - start == a.nbytes and not overlaps_itself(a)
+    return is_same_view(a, b) or (is_whole and start <= first and last <= end)
 
 
 def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:

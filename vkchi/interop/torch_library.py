@@ -6,6 +6,7 @@ Must not know: kernels.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -23,6 +24,22 @@ def torch_library() -> Any:
     if not hasattr(library, "custom_op"):
         raise MissingPackageError("ti.torch_op needs torch 2.4 or later: pip install torch")
     return library
+
+
+def is_dtype(found: object) -> bool:
+    """Whether an object is a dtype of torch's."""
+    import torch
+
+    return isinstance(found, torch.dtype)
+
+
+@cache
+def integers_of_torch() -> type:
+    """The class of integers that stand for any in what torch traces."""
+    import torch
+
+    found: type = torch.SymInt
+    return found
 
 
 def stack(tensors: Sequence[Any]) -> Any:
@@ -54,6 +71,39 @@ def is_recorded() -> Callable[[], bool]:
 
     found: Callable[[], bool] = torch.is_grad_enabled
     return found
+
+
+def look_first(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
+    """Have a function look at the arguments of each call of an operator of torch's, by whatever
+    name, before autograd knows of it, as forward mode does. Does nothing where a torch of another
+    version makes operators otherwise."""
+    try:
+        from torch._library.autograd import make_autograd_impl
+
+        act, library, name = (
+            make_autograd_impl(operator._opoverload, operator), operator._lib, operator._name
+        )  # fmt: skip
+    except (ImportError, AttributeError):
+        return
+
+    def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        look((*args, *kwargs.values()))
+        return act(keyset, *args, **kwargs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it was registered before
+        library.impl(name, call, "Autograd", with_keyset=True)
+
+
+@cache
+def keeps_graph() -> Callable[[], bool]:
+    """A function that tells whether torch, which is going backward, may do so once more; always
+    true of a torch that does not tell."""
+    import torch
+
+    found: Callable[[], bool] | None
+    found = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return found or (lambda: True)
 
 
 def make_function(

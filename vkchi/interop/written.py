@@ -52,7 +52,7 @@ def forward_mode() -> Any:
 
 def check_leaf(name: str, tensor: Any) -> None:
     """Raises ArgumentError where torch refuses to change a tensor in place: a leaf of its graph."""
-    if tensor.is_leaf and is_recorded(tensor):
+    if tensor.requires_grad and tensor.is_leaf and is_recorded(tensor):
         raise refuse(name, "a leaf Variable that requires grad is being used in an in-place "
                      "operation")  # fmt: skip
 
@@ -81,7 +81,7 @@ def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
             f"argument `{name}`: the kernel writes to it, and the derivative that torch's forward "
             f"mode keeps with it would be wrong: pass {name}.clone() from outside that mode"
         )
-    if tensor.is_leaf or not is_recorded(tensor):
+    if not is_recorded(tensor) or tensor.is_leaf:
         version_raiser()(tensor)
         return
     try:

@@ -56,6 +56,8 @@ ALONE: dict[str, Act] = {
     **{f"subgroup_{name}": _own for name in (*EXCHANGES, "first", "all", "any")},
     "subgroup_all_equal": lambda args, t: np.bool_(args[0] == args[0]),
     "subgroup_ballot": lambda args, t: np.uint32(bool(args[0])),
+    "subgroup_ballot_wide": lambda args, t: np.uint64(bool(args[0])),
+    "warp_ballot": lambda args, t: np.uint32(bool(args[0])),
     "subgroup_barrier": _none,
     "subgroup_size": lambda args, t: np.int32(1),
     "subgroup_index": lambda args, t: np.int32(0),

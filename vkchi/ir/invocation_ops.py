@@ -102,4 +102,18 @@ add_row(
     "bit k: whether true in invocation k, which is active; of the first 32",
     Effect.SYNC,
 )
+add_row(
+    "subgroup_ballot_wide",
+    "u1 -> u64",
+    None,
+    "bit k: whether true in invocation k, which is active; of the first 64",
+    Effect.SYNC,
+)
+add_row(
+    "warp_ballot",
+    "u1 -> u32",
+    None,
+    "bit k: whether true in invocation k, which is active, of this one's 32 of the subgroup",
+    Effect.SYNC,
+)
 add_row("subgroup_barrier", "", None, "all active invocations of the subgroup arrive", Effect.SYNC)

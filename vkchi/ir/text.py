@@ -25,13 +25,16 @@ Owns: names and the shape of lines. Must not know: any op but `const`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, walk
 from vkchi.ir.literal import attr_text, constant_text, name_text
-from vkchi.ir.parse import parse, parse_func
 from vkchi.span import Span
 from vkchi.target.artifact import IrText
 from vkchi.types import Scalar
+
+if TYPE_CHECKING:
+    from vkchi.ir.parse import parse, parse_func
 
 __all__ = [
     "func_of",
@@ -45,6 +48,15 @@ __all__ = [
 
 _INDENT = "  "
 _LONG_CONSTANT = 8  # a constant of more characters is not named after its number
+
+
+def __getattr__(name: str) -> Any:
+    """`parse` and `parse_func`: a process that only prints, as most do, does not load them."""
+    if name not in ("parse", "parse_func"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vkchi.ir import parse
+
+    return getattr(parse, name)
 
 
 def print_program(program: Program) -> str:
@@ -73,6 +85,8 @@ def ir_text(fn: Func) -> IrText:
 
 def func_of(text: IrText) -> Func:
     """The Func of a text; the inverse of `ir_text`. Raises ValueError, CompilationError."""
+    from vkchi.ir.parse import parse_func
+
     fn = parse_func(text.text)
     *places, own = text.places
     for op, place in zip(walk(fn.body), places, strict=True):

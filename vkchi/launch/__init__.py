@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.frontend.methods_seen import are_current
 from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build
 from vkchi.launch.executable import Executable, make_cell
 from vkchi.runtime import Runtime
-from vkchi.signature import Parameter, why_elsewhere
+from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import, find_changed, is_mixed, tell_owners
+from vkchi.signature.wording import why_elsewhere
 from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class Plan:
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.parameters, self.show = runtime, parameters, show
         self._read_func, self.home = compiled.read_func, compiled.home
+        self.methods = compiled.methods
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
         self.known_sites = interface.sites
@@ -106,6 +109,11 @@ class Plan:
     def has_func(self) -> bool:
         """Whether the IR is there: not of a kernel from a saved module."""
         return True
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the classes that the kernel works with have the methods that it was made of."""
+        return not self.methods or are_current(self.methods)
 
     @property
     def origin(self) -> tuple[str, Span | None]:

@@ -65,8 +65,10 @@ class Again:
         bound = plan.executable.bind_arguments(args)
         self.plan, self.objects, self.numbers = plan, objects, numbers
         self.arrays = [
-            (k, args[k].buffer.address) for k, _ in objects if isinstance(args[k], Ndarray)
-        ]
+            (k, args[k].buffer.address)
+            for k, _ in objects
+            if isinstance(args[k], Ndarray) and not isinstance(args[k], HostNdarray)
+        ]  # whose gradient, or memory, may be others
         self.flat = bound.flat
         self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(bound.arrays)) for step in plan.executable.steps

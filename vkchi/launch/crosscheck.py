@@ -35,8 +35,9 @@ from vkchi.launch import Plan, bind_gradient
 from vkchi.launch.executable import Executable
 from vkchi.progress import Bar
 from vkchi.runtime import Runtime, current
-from vkchi.signature import Parameter, describe
+from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound
+from vkchi.signature.wording import describe
 from vkchi.span import Span, render_carets, render_chain
 from vkchi.target.shader import REPORTS
 from vkchi.tuples import NamedTuple

@@ -102,6 +102,7 @@ class Executable:
         self.runtime, self.artifact = runtime, artifact
         self.parameters, self.limits = parameters, limits
         self.reads, self.writes = artifact.reads, artifact.writes
+        self.used = self.reads | self.writes
         self.temps = {name: make_cell(runtime, t.elem) for name, t in artifact.temps.items()}
         arrays = {**fixed, **self.temps}
         self.constants = [runtime.device.trash.address, 0]

@@ -22,8 +22,9 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.sparse import names_of
 from vkchi.linalg.sparse import SparseMatrix
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.signature import ANNOTATIONS, Parameter, describe
+from vkchi.signature import ANNOTATIONS, Parameter
 from vkchi.signature.bound import Bound
+from vkchi.signature.wording import describe
 from vkchi.types import Scalar, cook, f32, f64, i32, u32
 from vkchi.types.lazy_numpy import np
 

@@ -20,13 +20,16 @@ from vkchi.interop.torch_library import (
     has_memory,
     is_compiling,
     is_recorded,
+    keeps_graph,
     make_function,
     plain_tensors,
 )
-from vkchi.interop.written import forward_mode, may_have_tangent
+from vkchi.interop.written import forward_mode, has_tangent, may_have_tangent
+from vkchi.operators.checks import check_arguments
+from vkchi.operators.memory import remembered
 from vkchi.operators.running import run, run_gradient
 from vkchi.operators.spec import Spec
-from vkchi.signature import ArrayParameter, ScalarParameter
+from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 
 NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # of Python's, by our kind
 REGISTERING = (
@@ -40,7 +43,7 @@ def call_directly(operator: Any, backward: Any, spec: Spec) -> Any:
     takes = types_of(spec)
     base: Any = type(operator)
     operator.__class__ = direct_class(base)
-    operator.who = spec.name
+    operator.who, operator.parameters = spec.name, spec.inputs
     operator.direct = None if takes is None else Direct(spec, takes, backward)
     return operator
 
@@ -68,6 +71,7 @@ def direct_class(base: Any) -> type:
         """An operator of torch's; `direct`: what is called in its place, if anything."""
 
         who: str
+        parameters: Sequence[Parameter]
         direct: Direct | None
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,6 +80,8 @@ def direct_class(base: Any) -> type:
                     raise no_forward_mode(self.who)
                 return super().__call__(*args, **kwargs)
             if kwargs or self.direct is None or not self.direct.takes(args):
+                named = [kwargs[p.name] for p in self.parameters[len(args) :] if p.name in kwargs]
+                check_arguments(self.who, self.parameters, (*args, *named))
                 check_tangents(self.who, (*args, *kwargs.values()))
                 return super().__call__(*args, **kwargs)
             return self.direct.call(args)
@@ -140,9 +146,10 @@ def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[...
         if records() or is_disturbed() or not all(map(has_memory, slopes)):
             return differentiate(spec, backward, ctx, slopes)  # which torch sees
         args, kept = restore(spec, ctx)
+        memory = take_memory(ctx)
         wanted = [spec.inputs[k].name for k in places if ctx.needs_input_grad[k]]
         given = dict(zip(spec.outputs, slopes, strict=True))
-        found = run_gradient(spec, args, given, kept, wanted)
+        found = run_gradient(spec, args, given, kept, wanted, memory)
         return tuple([found.get(name) for name in spec.names])
 
     return make_function(spec.name, act, go_back)
@@ -152,12 +159,22 @@ def differentiable(spec: Spec, places: list[int], backward: Any) -> Callable[...
 
 
 def save(spec: Spec, ctx: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
-    """Keep in torch's `ctx` what the derivative needs of arguments and results."""
+    """Keep in torch's `ctx` what the derivative needs of arguments, results and fields."""
     given, outputs = spec.name_arguments(args), dict(zip(spec.outputs, made, strict=True))
-    ctx.kept = spec.find_kept(spec.arrange({**given, **outputs}))
+    needs = spec.find_needs(spec.arrange({**given, **outputs}))
+    ctx.kept = needs.outputs
     kept = [tensor for name, tensor in outputs.items() if name in ctx.kept]
     ctx.save_for_backward(*[given[name] for name in spec.tensors], *kept)
     ctx.others = {name: a for name, a in given.items() if name not in spec.tensors}
+    ctx.memory = spec.remember(needs)
+
+
+def take_memory(ctx: Any) -> Any:
+    """What fields held, let go of where torch lets go of the tensors that it saved."""
+    memory = ctx.memory
+    if not keeps_graph()():
+        ctx.memory = None  # torch refuses to go back a second time
+    return memory
 
 
 def restore(spec: Spec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -172,7 +189,8 @@ def differentiate(spec: Spec, backward: Any, ctx: Any, slopes: Sequence[Any]) ->
     """The slopes of the operator's arguments, by the operator that is its derivative."""
     args, kept = restore(spec, ctx)
     check_tangents(spec.name, (*args, *slopes))
-    found = backward(*args, *slopes, *map(kept.get, spec.outputs))
+    with remembered(take_memory(ctx)):
+        found = backward(*args, *slopes, *map(kept.get, spec.outputs))
     found = dict(zip(spec.tensors, found if isinstance(found, tuple) else (found,), strict=True))
     given = spec.name_arguments(args)
     return tuple(
@@ -185,6 +203,13 @@ def check_tangents(who: str, args: Sequence[Any]) -> None:
     """Raises TensorGradientError for what may carry a derivative of forward mode: torch would take
     the result for a constant."""
     if any(hasattr(arg, "untyped_storage") and may_have_tangent(arg) for arg in args):
+        raise no_forward_mode(who)
+
+
+def refuse_tangents(who: str, args: Sequence[Any]) -> None:
+    """The same where torch asks for each of its transforms in turn: then it is known of tensors
+    what they carry."""
+    if any(hasattr(arg, "untyped_storage") and has_tangent(arg) for arg in args):
         raise no_forward_mode(who)
 
 

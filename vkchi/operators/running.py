@@ -14,11 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vkchi.interop.tensors import new_tensor, new_zeros
-from vkchi.operators.spec import Spec, Tensors, parameters_of, slope_of
+from vkchi.operators.memory import Memory
+from vkchi.operators.spec import Spec, Tensors, slope_of
 from vkchi.runtime import current
 
 if TYPE_CHECKING:
     import torch
+
+    from vkchi.launch import Plan
 
 
 def run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -37,25 +40,30 @@ def run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def run_gradient(
-    spec: Spec, args: Sequence[Any], slopes: Tensors, kept: Tensors, wanted: Collection[str]
+    spec: Spec,
+    args: Sequence[Any],
+    slopes: Tensors,
+    kept: Tensors,
+    wanted: Collection[str],
+    memory: Memory,
 ) -> dict[str, torch.Tensor]:
     """The gradients of the tensors `wanted`, given the slopes of the outputs and, of outputs that
-    it needs, what the kernel put there (`kept`)."""
+    it needs, what the kernel put there (`kept`), and of fields, what they held (`memory`)."""
     home = find_home(args, is_launch=spec.gradient is not None)
     if home is not None:
         args, slopes, kept = (move(found, "cpu") for found in (args, slopes, kept))
-        found = run_gradient(spec, args, slopes, kept, wanted)
+        found = run_gradient(spec, args, slopes, kept, wanted, memory)
         return {name: slope.to(home) for name, slope in found.items()}
     given = {k: detached(a) for k, a in spec.name_arguments(args).items()}
     given |= {name: detached(tensor) for name, tensor in kept.items()}
     differentiate = _run_generated if spec.gradient is None else _run_own
-    found = differentiate(spec, given, slopes, wanted)
+    found = differentiate(spec, given, slopes, wanted, memory)
     wait()
     return found
 
 
 def _run_generated(
-    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str]
+    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str], memory: Memory
 ) -> dict[str, torch.Tensor]:
     """The kernel's gradient, which goes from `.grad` to `.grad`."""
     runtime = current()
@@ -68,19 +76,32 @@ def _run_generated(
         if tensor.is_floating_point():
             axes = spec.element_axes[name]
             tensor.grad = new_zeros(runtime, tensor, tensor.shape, tensor.dtype, axes)
-    spec.kernel.grad(*spec.arrange(known))
+    from vkchi.tape.by_itself import run_gradient as act  # most programs have no gradients
+
+    def differentiate(name: str, plan: Plan, *given: Any) -> None:
+        memory.check_edition(spec.kernel.edition)  # which is known once there is a plan
+        act(name, plan, *given, fields=memory)
+
+    spec.kernel.act(differentiate, *spec.arrange(known))
     return {name: _slope(known[name]) for name in wanted}
 
 
 def _run_own(
-    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str]
+    spec: Spec, known: dict[str, Any], slopes: Tensors, wanted: Collection[str], memory: Memory
 ) -> dict[str, torch.Tensor]:
     """The kernel that was given for it."""
     assert spec.gradient is not None
     found = {name: known[name].new_zeros(known[name].shape) for name in spec.tensors}
     known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}
     known |= {slope_of(k): v for k, v in found.items()}
-    spec.gradient(*[known[p.name] for p in parameters_of(spec.gradient)])
+    arguments = spec.arrange_gradient(known)
+    spec.check_gradient_written(arguments)
+    if memory.is_needed:
+        from vkchi.operators.remembering import run_remembering  # few gradients read fields
+
+        spec.gradient.act(partial(run_remembering, memory), *arguments)
+    else:
+        spec.gradient(*arguments)
     return {name: found[name] for name in wanted}
 
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vkchi.errors import DeclarationError
+from vkchi.errors import CompilationError, DeclarationError
+from vkchi.fields.storage import Storage
 from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
+from vkchi.operators.checks import read_shape
+from vkchi.operators.memory import Memories, Memory
 from vkchi.runtime import current
 from vkchi.signature import (
     ArrayParameter,
@@ -25,6 +29,7 @@ from vkchi.signature import (
     TensorParameter,
     read_parameters,
 )
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +44,13 @@ Maker: TypeAlias = "Callable[[torch.Tensor, Sequence[int], torch.dtype, int], to
 AnyKernel: TypeAlias = "Kernel | BoundKernel"
 
 SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's, by our kind
+
+
+class Needs(NamedTuple):
+    """Outputs and fields whose numbers a gradient needs; None where fields are not known."""
+
+    outputs: frozenset[str]
+    fields: tuple[Storage, ...] | None
 
 
 class Spec:
@@ -56,8 +68,10 @@ class Spec:
         self.tensors = tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
         arrays = [p for p in self.parameters if isinstance(p, ArrayParameter)]
         self.element_axes = {p.name: p.element_axes for p in arrays}
+        self._edition = 0
         self._known: weakref.ref[Any] | None = None  # the runtime that the next is true of
-        self._read: dict[Any, frozenset[str] | None] = {}  # by kinds of arguments
+        self.memories = Memories(self.name)
+        self._read: dict[Any, Needs | None] = {}  # by kinds of arguments
 
     def check(self) -> None:
         """Raises DeclarationError for what torch cannot call."""
@@ -66,6 +80,11 @@ class Spec:
         for name, rule in self.outputs.items():
             if name not in arrays:
                 raise DeclarationError(f"outputs=: {self.name}() has no array `{name}`")
+            if not isinstance(rule, str) and not callable(rule):
+                raise DeclarationError(
+                    f"outputs=: the shape of `{name}` is told by the name of a tensor, or by a "
+                    f"function, not by {rule!r}"
+                )
             if isinstance(rule, str) and rule not in self.tensors:
                 raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no tensor")
         if not self.outputs or not self.tensors:
@@ -101,10 +120,9 @@ class Spec:
         if isinstance(rule, str):
             source = given[rule]
             return make(source, source.shape, source.dtype, axes)
-        source, said = given[self.tensors[0]], tuple(rule(given))
-        if len(said) == 2 and isinstance(said[0], Sequence):
-            return make(source, *said, axes)
-        return make(source, said, source.dtype, axes)
+        source = given[self.tensors[0]]
+        shape, dtype = read_shape(self.name, name, rule(given))
+        return make(source, shape, dtype or source.dtype, axes)
 
     # --- what is known of the kernel -----------------------------------------------------------
 
@@ -123,34 +141,101 @@ class Spec:
                 "or copy it in the kernel"
             )
 
-    def find_kept(self, arguments: Sequence[Any]) -> frozenset[str]:
-        """The outputs whose numbers the gradient may need, given the kernel's arguments: those that
-        the kernel reads, or that the gradient of one's own takes. All, where torch has only its
-        own stand-ins for tensors to give."""
-        if self.gradient is not None:
-            taken = frozenset(p.name for p in parameters_of(self.gradient))
-            return taken.intersection(self.outputs)
+    def check_gradient_written(self, arguments: Sequence[Any]) -> None:
+        """Raises DeclarationError where the gradient of one's own writes what is torch's."""
+        assert self.gradient is not None
+        known, kinds = self._known_now(), ("gradient", *map(kind_of, arguments))
+        if kinds not in known:
+            self.gradient.examine(self._check_gradient_plan, *map(shape_on_host, arguments))
+            known[kinds] = None
+
+    def _check_gradient_plan(self, plan: Plan, args: object) -> None:
+        made = {slope_of(name) for name in self.tensors}
+        names = {p.name for p in parameters_of(self.gradient)} if self.gradient else set()
+        written = sorted(plan.written & names - made)
+        if written:
+            raise DeclarationError(
+                f"the gradient of {self.name}() writes `{written[0]}`, which others read as well: "
+                "it may fill the gradients of tensors, as `x_grad`, and fields; take a copy in a "
+                "variable or a field"
+            )
+
+    def find_needs(self, arguments: Sequence[Any]) -> Needs:
+        """What the gradient may need besides inputs and slopes, given the kernel's arguments: that
+        which the kernel reads, or which the gradient of one's own does. All outputs where torch has
+        only its own stand-ins for tensors to give."""
         if not all(is_real(a) for a in arguments):
-            return frozenset(self.outputs)
+            return Needs(frozenset(self.outputs), None)
         known, kinds = self._known_now(), tuple([kind_of(a) for a in arguments])
         found = known.get(kinds)
         if found is None:
-            used = self.kernel.examine(find_used, *map(shape_on_host, arguments))
-            known[kinds] = found = used.intersection(self.outputs)
+            found = known[kinds] = self._find_needs(arguments)
         return found
 
-    def _known_now(self) -> dict[Any, frozenset[str] | None]:
-        runtime = current()
-        if self._known is None or self._known() is not runtime:
-            self._known, self._read = weakref.ref(runtime), {}
+    def _find_needs(self, arguments: Sequence[Any]) -> Needs:
+        fields = self._find_fields(arguments)
+        if self.gradient is not None:
+            taken = frozenset(p.name for p in parameters_of(self.gradient))
+            return Needs(taken.intersection(self.outputs), fields)
+        used = self.kernel.examine(find_used, *map(shape_on_host, arguments))
+        return Needs(used.intersection(self.outputs), fields)
+
+    def _find_fields(self, arguments: Sequence[Any]) -> tuple[Storage, ...]:
+        """The fields that the gradient may read."""
+        given = [shape_on_host(a) for a in arguments]
+        if self.gradient is None:
+            return self.kernel.examine(find_fields, *given)
+        named = {p.name: a for p, a in zip(self.parameters, given, strict=True)}
+        slopes = {slope_of(k): a.new_empty(a.shape) for k, a in named.items() if is_tensor(a)}
+        return self.gradient.examine(find_fields, *self.arrange_gradient({**named, **slopes}))
+
+    def remember(self, needs: Needs) -> Memory | None:
+        """What fields hold now that a gradient needs; None where they are not known."""
+        if needs.fields is None:
+            return None
+        is_needed, edition = bool(needs.fields), self.kernel.edition
+        return Memory(self.name, needs.fields, is_needed=is_needed, edition=edition)
+
+    def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
+        """The same, to be found by the first of the results, of a call that torch may have made out
+        of sight of autograd. What is wrong with a gradient of one's own is told when it is run."""
+        outputs = dict(zip(self.outputs, made, strict=True))
+        arguments = self.arrange({**self.name_arguments(args), **outputs})
+        known, kinds = self._known_now(), ("fields", *map(kind_of, arguments))
+        if kinds not in known:
+            fields: tuple[Storage, ...] = ()
+            with suppress(CompilationError):
+                fields = self._find_fields(arguments)
+            known[kinds] = Needs(frozenset(), fields)
+        found = known[kinds]
+        memory = self.remember(found) if found is not None and found.fields else None
+        if memory is not None:
+            self.memories.add(made[0], memory)
+
+    def arrange_gradient(self, found: Mapping[str, Any]) -> list[Any]:
+        """The arguments, in order, of the gradient of one's own."""
+        assert self.gradient is not None
+        return [found[p.name] for p in parameters_of(self.gradient)]
+
+    def _known_now(self) -> dict[Any, Needs | None]:
+        runtime, edition = current(), self.kernel.edition
+        if self._known is None or self._known() is not runtime or self._edition != edition:
+            self._known, self._edition, self._read = weakref.ref(runtime), edition, {}
         return self._read
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:
     """The arrays whose numbers a kernel uses."""
-    from vkchi.tape.facts import arrays_used  # most calls want no gradient
+    from vkchi.tape.derived import facts  # most calls want no gradient
 
-    return arrays_used(plan)
+    return facts.arrays_used(plan)
+
+
+def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
+    """Those of them that are fields."""
+    fields = plan.fields(args)
+    used = find_used(plan, args) if fields else ()
+    return tuple([array for name, array in fields.items() if name in used])
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -193,9 +278,14 @@ def slope_of(name: str) -> str:
     return f"{name}_grad"
 
 
+def is_tensor(arg: Any) -> bool:
+    """Whether an argument is a tensor."""
+    return hasattr(arg, "untyped_storage")
+
+
 def kind_of(arg: Any) -> Any:
     """What of an argument decides what a kernel reads and writes."""
-    return (arg.dtype, arg.ndim) if hasattr(arg, "untyped_storage") else type(arg)
+    return (arg.dtype, arg.ndim) if is_tensor(arg) else type(arg)
 
 
 def is_real(arg: Any) -> bool:

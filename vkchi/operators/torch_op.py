@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeclarationError
-from vkchi.interop.torch_library import stack, torch_library
+from vkchi.interop.torch_library import look_first, stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.operators.direct import (
     call_directly,
     check_tangents,
     differentiate,
     one_or_all,
+    refuse_tangents,
     save,
 )
 from vkchi.operators.running import run, run_gradient
@@ -67,9 +68,21 @@ def torch_op(
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
     if not isinstance(kernel, Kernel | BoundKernel):
         raise DeclarationError(f"torch_op takes a ti.kernel, not {kernel!r}")
+    if gradient is not None and not isinstance(gradient, Kernel | BoundKernel):
+        raise DeclarationError(f"gradient= takes a ti.kernel, not {gradient!r}")
+    if not isinstance(outputs, Mapping):
+        raise DeclarationError(f'outputs= is a dict, as {{"y": "x"}}, not {outputs!r}')
+    if name is not None and not is_qualified(name):
+        raise DeclarationError(f'name= is for torch, as "library::operator", not {name!r}')
     spec = Spec(kernel, dict(outputs), gradient)
     spec.check()
     return _define(spec, name or f"vkchi::{spec.name}_{next(_numbers)}")
+
+
+def is_qualified(name: object) -> bool:
+    """Whether torch takes a name for that of an operator in a library."""
+    parts = name.split("::") if isinstance(name, str) else ()
+    return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
 
 def _define(spec: Spec, name: str) -> Any:
@@ -94,6 +107,7 @@ def _define(spec: Spec, name: str) -> Any:
         setup_context=lambda ctx, inputs, output: save(spec, ctx, inputs, as_tuple(output)),
     )
     for op in (forward, backward):
+        look_first(op, lambda args: refuse_tangents(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
@@ -101,14 +115,17 @@ def _define(spec: Spec, name: str) -> Any:
 
 def _run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
     check_tangents(spec.name, args)
-    return run(spec, args)
+    made = run(spec, args)
+    spec.remember_by(args, made)
+    return made
 
 
 def _run_gradient(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
     inputs, rest = args[: len(spec.inputs)], args[len(spec.inputs) :]
     slopes = dict(zip(spec.outputs, rest, strict=False))
     kept = {k: t for k, t in zip(spec.outputs, rest[len(slopes) :], strict=True) if t is not None}
-    return list(run_gradient(spec, inputs, slopes, kept, spec.tensors).values())
+    memory = spec.memories.find(kept.get(next(iter(spec.outputs))))
+    return list(run_gradient(spec, inputs, slopes, kept, spec.tensors, memory).values())
 
 
 def _fake(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:

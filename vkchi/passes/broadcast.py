@@ -50,6 +50,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
 
 MOST_OPS = 64  # of a body, which is written three times
+OPS_OF_A_LOAD = 16  # of a larger one, for each load that is made by turns
 MOST_ASKED = 4  # values that the invocations compare
 SAME = kinds_with(Trait.UNIFORM)
 SMALLEST = 2  # tiles in a loop that is worth it
@@ -141,7 +142,8 @@ class Finder:
                 loads[op] = needed.ops
                 asked += [v for v in needed.outside if v not in asked and not self.is_same(v)]
         is_cheap = len(asked) <= MOST_ASKED and all(is_word(v) for v in asked)
-        return Turns(loads, asked) if loads and is_cheap else None
+        is_short = count_ops(body) <= max(MOST_OPS, OPS_OF_A_LOAD * len(loads))
+        return Turns(loads, asked) if loads and is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
         """Whether a value is the same for all invocations by what it is computed from."""
@@ -167,16 +169,20 @@ def is_long(loop: Op, width: int) -> bool:
 
 
 def is_plain(body: Region) -> bool:
-    """Whether a loop is innermost and short, and its invocations look neither at each other nor at
-    what order they come in."""
-    inner = list(walk(body))
-    return len(inner) <= MOST_OPS and not any(
+    """Whether a loop is innermost, and its invocations look neither at each other nor at what order
+    they come in."""
+    return not any(
         op.kind in ("for", "while")
         or op.kind in ORDERED
         or op.kind in TIED
         or TABLE[op.kind].effect is Effect.ALLOC
-        for op in inner
+        for op in walk(body)
     )
+
+
+def count_ops(body: Region) -> int:
+    """How many ops there are in a body."""
+    return sum(1 for _ in walk(body))
 
 
 def is_small(load: Op) -> bool:

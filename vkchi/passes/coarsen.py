@@ -154,10 +154,21 @@ def build_loop(
     trips, start = (begin, end), None
     if constant_int(count) != 1:
         start = b.emit("add", begin, outer[index])
-        trips = b.const(0, i32), as_i32(b, b.emit("trip_count", start, end, count))
+        trips = b.const(0, i32), count_trips(b, (begin, end, count), start)
     with b.region(k) as strip:
         i: Value = k
         if start is not None:
             i = b.emit("add", start, b.emit("mul", k, count))
         Cloner(b, {**outer, index: i}).ops(op.regions[0].ops)
     b.for_(*trips, (), strip)
+
+
+def count_trips(b: Builder, strips: Sequence[Value], start: Value) -> Value:
+    """The iterations of the strip that begins there: where all have as many, a constant, so that
+    subgroups leave the loop together, and what does several rounds at once has none left."""
+    known = [n for n in map(constant_int, strips) if n is not None]
+    if len(known) == len(strips):
+        begin, end, count = known
+        if end >= begin and (end - begin) % count == 0:
+            return b.const((end - begin) // count, i32)
+    return as_i32(b, b.emit("trip_count", start, *strips[1:]))

@@ -6,7 +6,8 @@ A device is described by its `Caps`, and of one of two kinds, told apart by the 
   thread, row by row along x, a subgroup at a time; what a row leaves of its last subgroup idles. An
   invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
   for each on, as many invocations as keep the threads busy share a loop out (`most_threads`), in
-  contiguous pieces, which are streams that the prefetcher follows.
+  contiguous pieces, which are streams that the prefetcher follows. Of iterations that are light,
+  without loops inside, fewer are worth that: FEWEST_LIGHT, of which each does LIGHT_EACH.
 - *Graphics cards*. An invocation costs nothing, integer division 20 to 40 instructions. So each
   iteration has an invocation of its own, and the hardware's indices along up to three axes are the
   loop's. A workgroup is cut into subgroups along x, then y, then z; what it leaves of its last one
@@ -48,9 +49,19 @@ SPARE = 8  # so many times fewer invocations keep a processor busy, if they are 
 GROUPS_HARDWARE = 512
 WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
 WORTH_A_LOOP = 4  # iterations per invocation
+FEWEST_LIGHT = 2048  # iterations that are light, and shared out
+LIGHT_EACH, GROUPS_LIGHT = 8, 16  # of each invocation, and workgroups that are enough for them
 
-SMALLEST_SPLIT = 1 << 16  # iterations of a loop whose edges are worth a dispatch of their own
+# What running gains, times LAUNCHES, is held against what the driver takes to compile more code. In
+# nanoseconds of a processor's time, as `benchmarks/everyday.py` takes them on lavapipe.
+LAUNCHES = 200  # of a kernel that is worth any thought
+DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
+SAVED = 0.01  # per op and iteration that asks nothing
+ALONE = 20.0  # an iteration alone in its line of memory
+
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
+MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # at an element, from which on bins are worth it
+MOST_BIN_BYTES = 8192  # of bins in a workgroup's memory: more leave room for few workgroups
 WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # of them per invocation at least, where there are enough
 
 ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; both ways, where lines are used both ways
@@ -84,15 +95,31 @@ def least_threads(caps: Caps) -> int:
     return most_threads(caps) // (SPARE if is_processor(caps) else 1)
 
 
-def is_worth_sharing(most: int, caps: Caps) -> bool:
-    """Whether a loop of so many iterations, at most, is best shared out."""
-    return is_processor(caps) and most >= WORTH_A_LOOP * most_threads(caps)
+def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
+    """Whether a loop of so many iterations, at most, is best shared out; of light ones, to begin
+    an invocation for each costs more than to do what is in it."""
+    least = WORTH_A_LOOP * most_threads(caps)
+    return is_processor(caps) and most >= (min(least, FEWEST_LIGHT) if is_light else least)
 
 
-def is_worth_splitting(count: int, caps: Caps) -> bool:
-    """Whether the edges of a loop of so many iterations are best a dispatch of their own. Graphics
-    cards take branches that whole subgroups take, so they gain little."""
-    return is_processor(caps) and count >= SMALLEST_SPLIT
+def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
+    """The invocations that share a loop of so many iterations, and their workgroup's size: the
+    default one (None), or as many workgroups as keep the device busy."""
+    most = most_threads(caps)
+    if count is None or count[0] != "const" or count[1] >= WORTH_A_LOOP * most:
+        return most, None
+    block = subgroup_width(caps)
+    while block < DEFAULT_BLOCK and block * GROUPS_LIGHT * LIGHT_EACH < count[1]:
+        block *= 2
+    return block * max(1, min(GROUPS_SOFTWARE, count[1] // (block * LIGHT_EACH))), block
+
+
+def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
+    """Whether the edges of a loop are best a dispatch of their own: of iterations of so many ops,
+    those in the middle gain, the strays at the ends of rows lose, and the code is compiled twice.
+    Graphics cards take branches that whole subgroups take, so they gain little."""
+    gain = SAVED * work * middle - ALONE * strays
+    return is_processor(caps) and LAUNCHES * gain >= DISPATCH + OP * work
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:
@@ -106,6 +133,40 @@ def summing_threads(count: Count | None, caps: Caps) -> int | None:
         return None
     share = n // (WORK_SOFTWARE if is_processor(caps) else WORK_HARDWARE)
     return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))
+
+
+class Binning(NamedTuple):
+    """How workgroups of `block` invocations gather what goes to the first so many `arrays`: at most
+    `groups` of them, each invocation going through at least so many iterations, with bins of its
+    own, or those of its workgroup."""
+
+    arrays: int
+    groups: int
+    block: int
+    least: int
+    has_own: bool
+
+
+def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
+    """How a loop of so many iterations gets bins for arrays of these numbers of elements, and bytes
+    of each; None where that is worth it for none."""
+    on_processor = is_processor(caps)
+    block = subgroup_width(caps) if on_processor else min(DEFAULT_BLOCK, caps.workgroup_invocations)
+    meetings = MEETINGS_SOFTWARE if on_processor else MEETINGS_HARDWARE
+    n = count[1] if count is not None and count[0] == "const" else None
+    for arrays in range(len(sizes), 0, -1):
+        elements = sum(size for size, _ in sizes[:arrays])
+        needed = sum(size * each for size, each in sizes[:arrays])
+        with_spare = needed + sum(each for _, each in sizes[:arrays])
+        worth = meetings * elements
+        has_room = needed <= MOST_BIN_BYTES and with_spare <= caps.shared_bytes
+        if not has_room or (n is not None and n < worth):
+            continue
+        most = GROUPS_SOFTWARE if on_processor else GROUPS_HARDWARE
+        groups = most if n is None else max(1, min(most, n // worth))
+        has_own = on_processor and with_spare * block <= caps.shared_bytes
+        return Binning(arrays, groups, block, -(-worth // block), has_own)
+    return None
 
 
 # --- workgroups of one axis ----------------------------------------------------------------------

@@ -43,10 +43,10 @@ from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import is_processor, least_threads
+from vkchi.passes.walks import bits_at, step_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Tensor, Type, f16, scalar_of
-from vkchi.types.layout import step_of_last
+from vkchi.types import Tensor, Type, f16, scalar_of
 
 FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
@@ -160,12 +160,6 @@ def neighbours_of(op: Op, caps: Caps) -> int | None:
     return factor if has_at_most(op, MOST_IN_WORDS * FACTORS[1] // factor) else None
 
 
-def bits_at(access: Op) -> int:
-    """The bits of a number where an access is, in memory that others see too."""
-    t = base_of(access.args[0]).type
-    return t.stored.bits if isinstance(t, Array) else 32
-
-
 def moves_along(op: Op) -> bool:
     """Whether straight code steps through memory along the last axis, mostly."""
     body, index = op.regions[0], axes_of(op)[-1].param
@@ -212,30 +206,6 @@ def is_straight(op: Op) -> bool:
     accesses = [x for x in inner if x.kind in MEMORY]
     has_loops = any(is_loop(x) for x in (op, *inner))
     return not has_loops and all(is_private(base_of(x.args[0])) for x in accesses)
-
-
-def step_of(access: Op, index: Param) -> int | None:
-    """How many elements an access moves on with an index: 0, 1, or None for anything else."""
-    place = access.args[0]
-    if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
-        return None
-    sums = Sums()
-    found = [factor_of(index, sums.of(v)) for v in place.args[1:]]
-    t = place.args[0].type
-    assert isinstance(t, Array)
-    if not any(found):
-        return 0 if access.kind == "load" else None
-    return 1 if found == [0] * (len(found) - 1) + [1] and is_dense(t) else None
-
-
-def is_dense(t: Array) -> bool:
-    """Whether elements that follow each other along the last axis lie so, of numbers of 32 bits or
-    less that are kept as they are."""
-    if t.stored.bits > 32 or scalar_of(t.elem).bits != t.stored.bits:
-        return False
-    if t.layout is None or t.shape is None:
-        return True
-    return step_of_last(t.shape, t.layout) == t.scalars_per_element
 
 
 def saving(load: Op, loop: Op, index: Param, variance: Variance) -> float:

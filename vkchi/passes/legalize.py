@@ -19,6 +19,7 @@ Must not know: SPIR-V, how values are emitted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -71,6 +72,7 @@ def legalize(fn: Func, caps: Caps) -> Func:
     """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
     types and ops that the device does not have and that nothing can stand in for."""
     check_types(fn, caps)
+    check_shared(fn, caps)
     found = find_expansions(fn, expansions(caps))
     if not found:
         return fn
@@ -174,6 +176,29 @@ def check_types(fn: Func, caps: Caps) -> None:
                 raise lacking_type(elem, op.span)
 
 
+def check_shared(fn: Func, caps: Caps) -> None:
+    """Raises DeviceError if the arrays of a workgroup need more memory than the device gives it."""
+    arrays = [op for op in walk(fn.body) if op.kind == "shared"]
+    strays = {op.args[0] for op in walk(fn.body) if op.kind == "elem" and op.attr != "inside"}
+    needed = sum(shared_bytes(op, has_spare=op in strays) for op in arrays)
+    if needed > caps.shared_bytes:
+        sentence = (
+            f"the shared arrays of a workgroup take {needed} bytes, and this device has "
+            f"{caps.shared_bytes}"
+        )
+        raise DeviceError(render(sentence, arrays[-1].span, "make them smaller"))
+
+
+def shared_bytes(op: Op, *, has_spare: bool) -> int:
+    """The bytes of a workgroup array; truth values take four each, and what an index leads to that
+    may be outside one element more (`access`)."""
+    t = op.type
+    assert isinstance(t, Array) and t.shape is not None
+    elem = scalar_of(t.elem)
+    count = (math.prod(t.shape) + has_spare) * t.scalars_per_element
+    return count * (4 if elem is u1 else elem.size_bytes)
+
+
 def _scalar(t: Type) -> Scalar:
     inner = t.elem if isinstance(t, Ptr | Array) else t
     return scalar_of(inner)
@@ -224,6 +249,12 @@ def refuse_wide_subgroup(b: Builder, op: Op, args: Args) -> Value:
 def refuse_ballot(b: Builder, op: Op, args: Args) -> Value:
     """A ballot among more invocations than a word has bits."""
     sentence = "subgroups of this device have more invocations than a ballot's 32 bits"
+    raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.ballot64"))
+
+
+def refuse_wide_ballot(b: Builder, op: Op, args: Args) -> Value:
+    """A ballot in 64 bits on a device that has none, or more invocations than these."""
+    sentence = "this device has no 64-bit integers, or larger subgroups than a ballot's 64 bits"
     raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.all_true or any_true"))
 
 
@@ -338,35 +369,27 @@ def expand_f64(b: Builder, op: Op, args: Args) -> Value:
     return FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
+POWERS: dict[str, Callable[..., Num]] = {
+    "pow": lambda x, y: powers.power(x, y, f32),
+    "exp2": powers.exp2,
+    "log2": powers.log2,
+}
+
+
+def in_f32(kind: str, args: Sequence[Num]) -> Num:
+    """A function of f32: from arithmetic where the device's is not good enough."""
+    function = f32_math.FUNCTIONS.get(kind) or POWERS.get(kind)
+    return function(*args) if function is not None else args[0].op(kind, *args[1:])
+
+
 def expand_f32(b: Builder, op: Op, args: Args) -> Value:
     """A function of f32 from arithmetic, more precise than devices need to be."""
-    return f32_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
+    return in_f32(op.kind, [Num(b, v) for v in args]).v
 
 
 def expand_power(b: Builder, op: Op, args: Args) -> Value:
     """A power of f32, where the device has f64."""
     return powers.power(Num(b, args[0]), Num(b, args[1]), f64).v
-
-
-def expand_power_f32(b: Builder, op: Op, args: Args) -> Value:
-    """A power of f32, where it has not."""
-    return powers.power(Num(b, args[0]), Num(b, args[1]), f32).v
-
-
-def expand_exp2(b: Builder, op: Op, args: Args) -> Value:
-    """A power of 2 of f32."""
-    return powers.exp2(Num(b, args[0])).v
-
-
-def expand_log2(b: Builder, op: Op, args: Args) -> Value:
-    """A logarithm to base 2 of f32."""
-    return powers.log2(Num(b, args[0])).v
-
-
-def expand_exact_f16(b: Builder, op: Op, args: Args) -> Value:
-    """The same for f16 by way of f32."""
-    wide = [Num(b, v).cast(f32) for v in args]
-    return f32_math.FUNCTIONS[op.kind](*wide).cast(scalar_of(args[0].type)).v
 
 
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
@@ -375,9 +398,9 @@ def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
 
 
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f16 by that of f32."""
+    """A function of f16 by that of f32, whatever that is."""
     wide = [Num(b, v).cast(f32) for v in args]
-    return wide[0].op(op.kind, *wide[1:]).cast(scalar_of(args[0].type)).v
+    return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
 
 
 def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:
@@ -419,7 +442,7 @@ NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
 NAMES = " ".join(FUNCTIONS)
 QUOTIENTS = " ".join(quotient.FUNCTIONS)
-ROUGH = " ".join(f32_math.FUNCTIONS)
+ROUGH = " ".join([*f32_math.FUNCTIONS, *POWERS])
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
 RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
@@ -445,13 +468,10 @@ ROWS: tuple[Row, ...] = (
     Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
     Row(NAMES, "f64", "int64", refuse_function),
     Row(NAMES, "f64", "never", expand_f64),
-    Row(ROUGH, "f32", "never", expand_f32),
-    Row("pow", "f32", "float64", expand_power_f32),
+    Row("pow", "f32", "float64", expand_f32),
     Row("pow", "f32", "never", expand_power),
-    Row("exp2", "f32", "never", expand_exp2),
-    Row("log2", "f32", "never", expand_log2),
-    Row("div sqrt", "f16", "never", expand_exact_f16),
-    Row(NAMES, "f16", "never", expand_f16),
+    Row(ROUGH, "f32", "never", expand_f32),
+    Row(f"{NAMES} div sqrt", "f16", "never", expand_f16),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
     Row(QUOTIENTS, "f32 f64", "never", expand_quotient),
     Row(QUOTIENTS, "f16", "never", expand_quotient_f16),
@@ -462,9 +482,17 @@ ROWS: tuple[Row, ...] = (
     Row(REDUCTIONS, NARROW.removesuffix(" u1"), "never", subgroups.reduce_narrow),
     Row(RELATIVE, ANY, "subgroup_shuffle_relative", refuse_subgroup),
     Row(ANYWHERE, ANY, "subgroup_shuffle", refuse_subgroup),
-    Row(f"{SENT} subgroup_ballot", ANY, "subgroup_ballot", refuse_subgroup),
+    Row(
+        f"{SENT} subgroup_ballot subgroup_ballot_wide warp_ballot",
+        ANY,
+        "subgroup_ballot",
+        refuse_subgroup,
+    ),
     Row(VOTES, ANY, "subgroup_vote", refuse_subgroup),
     Row("subgroup_ballot", "u1", "ballot_fits_word", refuse_ballot),
+    Row("warp_ballot", "u1", "ballot_exceeds_word", subgroups.ballot_in_subgroup),
+    Row("warp_ballot subgroup_ballot_wide", "u1", "ballot_fits_long", refuse_wide_ballot),
+    Row("warp_ballot", "u1", "never", subgroups.ballot_in_half),
     Row(EXCHANGES, NARROW, "never", subgroups.exchange_narrow),
     Row(EXCHANGES, "i64 u64", "never", subgroups.exchange_wide),
     Row("subgroup_all_equal", NARROW, "never", subgroups.compare_narrow),

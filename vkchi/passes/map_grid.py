@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from vkchi.analysis.host_numbers import axis_length, host_count, host_length
 from vkchi.analysis.mixing import is_tied, minds_neighbours
@@ -37,7 +38,8 @@ from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel
+from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import digits_of, find_order
 from vkchi.passes.cost_model import (
@@ -47,6 +49,7 @@ from vkchi.passes.cost_model import (
     fills_groups,
     is_worth_sharing,
     most_threads,
+    sharing_threads,
     subgroup_width,
 )
 from vkchi.passes.rows import build_row, copy_body, is_one_row, put_in_rows
@@ -55,9 +58,10 @@ from vkchi.passes.workgroup import fill_groups
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, GridAxis
-from vkchi.types import i32
+from vkchi.types import Tensor, i32
 
 MOST_AXES = 3
+MOST_LIGHT = 160  # numbers that an iteration computes which takes no longer than to begin another
 
 
 def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) -> Func:
@@ -80,7 +84,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
         if isinstance(op.attr, tuple):
             return None
         if wants_stride(op, caps):
-            share_iterations(b, op, args, caps)
+            share_iterations(b, op, args, caps, options.block_dim)
         elif not build_grid(b, op, args, caps, op.attr or options.block_dim):
             if is_one_row(op):
                 return None
@@ -113,34 +117,59 @@ def wants_stride(op: Op, caps: Caps) -> bool:
     """Whether the iterations should be shared out: they must, or it is worth it and nothing hinders
     it."""
     length = host_length(op)
-    return length is None or (is_worth_sharing(length.hi, caps) and not is_tied(op))
+    if length is None:
+        return True
+    return is_worth_sharing(length.hi, caps, is_light=is_light(op)) and not is_tied(op)
+
+
+def is_light(op: Op) -> bool:
+    """Whether iterations are short, and without loops."""
+    inner = list(islice(walk(op.regions[0]), MOST_LIGHT + 1))
+    is_short = sum(map(numbers, inner)) <= MOST_LIGHT
+    return op.attr is None and is_short and not any(x.kind in LOOPS for x in inner)
+
+
+def numbers(op: Op) -> int:
+    """The numbers that an op computes, or takes."""
+    t = op.args[-1].type if op.type is None and op.args else op.type
+    return t.size if isinstance(t, Tensor) else 1
 
 
 # --- shared out ----------------------------------------------------------------------------------
 
 
-def share_iterations(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
+def share_iterations(
+    b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None
+) -> None:
     """Append a `parallel` with these bounds whose iterations are shared out."""
-    most = most_threads(caps, op.attr or DEFAULT_BLOCK)
+    block: int | None = op.attr
+    most = most_threads(caps, block or DEFAULT_BLOCK)
+    if block is None and demand is None:
+        most, block = sharing_threads(host_count(op), caps)
 
     def run(shared: Shared, t: Value) -> None:
         shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
 
-    build_shared(b, op, args, Crowd(most, op.attr or subgroup_width(caps)), run)
+    build_shared(b, op, args, Crowd(most, op.attr or subgroup_width(caps)), run, block)
 
 
 def build_shared(
-    b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, run: Callable[[Shared, Value], None]
+    b: Builder,
+    op: Op,
+    args: Sequence[Value],
+    crowd: Crowd,
+    run: Callable[[Shared, Value], None],
+    block: int | None = None,
 ) -> None:
     """Append a `parallel` of a crowd of invocations, of which `run` appends what one with this
-    number does."""
+    number does; in workgroups of `block`, or the loop's own."""
     shared = share_out(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
     with b.region(t) as region:
         run(shared, t)
         b.span = op.span
         b.emit("yield")
-    b.parallel((b.const(0, i32), shared.threads), region, op.attr)
+    b.parallel((b.const(0, i32), shared.threads), region, block or op.attr)
 
 
 # --- an invocation for each iteration ------------------------------------------------------------

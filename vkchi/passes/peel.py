@@ -12,7 +12,8 @@ in the middle, all of it is known to be inside. Where the last axis of straight 
 odd number, its first and last iterations are edges too: words of two neighbours begin at even ones.
 
 Iterations of a `parallel` may run in any order, so also in two loops. Only long loops are split,
-for a dispatch more costs as much as some thousand iterations.
+for the driver compiles their body twice; and not those of short rows, whose ends are another line
+of memory each.
 
 Owns: this form, and how wide edges are. Must not know: what is made of the middle.
 
@@ -22,21 +23,21 @@ Owns: this form, and how wide edges are. Must not know: what is made of the midd
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from math import prod
 
 from vkchi.analysis.conditions import NEVER
+from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.mixing import may_mix
 from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.control import Axis, axes_of
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.control import Axis, axes_of, is_loop
+from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.intervals import Interval
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
-from vkchi.passes.jam import moves_along, neighbours_of
+from vkchi.passes.jam import has_at_most, moves_along, neighbours_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, scalar_of, u1
@@ -83,8 +84,7 @@ def peel(fn: Func, caps: Caps) -> Func:
 
 def may_split(op: Op) -> bool:
     """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    count = sum(1 for _ in islice(walk(op.regions[0]), MOST_OPS + 1))
-    return count <= MOST_OPS and may_mix(op)
+    return has_at_most(op, MOST_OPS) and may_mix(op)
 
 
 def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
@@ -94,7 +94,8 @@ def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
         return None
     known = [n for n in ends if n is not None]
     sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
-    if not is_worth_splitting(prod(sizes), caps) or prod(sizes) >= 1 << 31:
+    work = work_of(op.regions[0])
+    if not is_worth_splitting(work, prod(sizes), 0, caps) or prod(sizes) >= 1 << 31:
         return None
     ask = Questions(op)
     spans = [
@@ -102,8 +103,20 @@ def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
     ]
     if any(s.edge for s in spans) or moves_along(op):
         spans[-1] = at_words(spans[-1], neighbours_of(op, caps) or 1)
-    middle = prod(s.middle for s in spans)
-    return tuple(spans) if prod(sizes) > middle >= 3 * prod(sizes) // 4 else None
+    middle, strays = prod(s.middle for s in spans), size(spans, len(spans) - 1)
+    if not prod(sizes) > middle >= 3 * prod(sizes) // 4:
+        return None
+    return tuple(spans) if is_worth_splitting(work, middle, strays, caps) else None
+
+
+def work_of(region: Region) -> int:
+    """The ops that a region does, of loops of unknown length one round."""
+    total = 0
+    for op in region.ops:
+        rounds = [axis_length(axis) for axis in axes_of(op)] if is_loop(op) else []
+        known = [max(0, n.hi) for n in rounds if n is not None and n.lo == n.hi]
+        total += 1 + prod(known) * sum(map(work_of, op.regions))
+    return total
 
 
 def at_words(s: Span, word: int) -> Span:

@@ -70,6 +70,7 @@ ENTRIES: dict[str, Entry] = {
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
+    "bins": Entry("bins:bins", "caps", ATOMICS.keys()),
     "reduce": Entry("reduce:reduce", "caps", ATOMICS.keys()),
     "jam": Entry("jam:jam", "caps", ("parallel",)),
     "jam_sums": Entry("jam:jam_sums", "caps", ATOMICS.keys()),
@@ -80,6 +81,7 @@ ENTRIES: dict[str, Entry] = {
     "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
+    "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
@@ -87,8 +89,11 @@ ENTRIES: dict[str, Entry] = {
     "access": Entry("access:lower_access"),
     "neighbours": Entry("neighbours:join_neighbours", "caps", ("address",)),
     "broadcast": Entry("broadcast:broadcast_loads", "caps", ("for",)),
+    "arithmetic": Entry("arithmetic:lower_arithmetic", "caps"),
     "bases": Entry("bases:take_constants_apart", "caps", ("address",)),
+    "stores_last": Entry("stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
     "streams": Entry("streams:lower_random", needs=("random",)),
+    "roots": Entry("roots:compare_squares", needs=("sqrt",)),
     "records": Entry("records:lower_reports", needs=REPORTS),
     "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
     "fusion": Entry("fusion:fuse_loops", needs=("parallel",)),
@@ -118,6 +123,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
     Step("licm", "places must be computed outside of the loop that sums", ("coarsen",)),
     Step("jam_sums", "before reduce, after which terms of a sum are no neighbours"),
+    Step("bins", "before reduce, which takes out of serial loops what they need not do there"),
     Step("reduce", "needs the final loops and places, and makes new ones"),
     Step(
         "demote_all", "what came out of serial loops may be private now, and reduce left the rest"
@@ -135,22 +141,31 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step(
         "simplify",
         "reduce and map_grid build without looking around",
-        ("reduce", "jam", "indices", "map_grid"),
+        ("bins", "reduce", "jam", "indices", "map_grid"),
     ),
     Step(
         "licm",
         "what all iterations of an invocation share",
-        ("reduce", "jam", "indices", "map_grid"),
+        ("bins", "reduce", "jam", "indices", "map_grid"),
     ),
     Step("predicate", "after bounds, which proves by branches; unroll takes loops without them"),
     Step(
         "unroll", "what is known of loops' lengths is known; before neighbours, which joins loads"
     ),
-    Step("simplify", "indices of rounds, and what is equal now", ("predicate", "unroll")),
+    Step("unroll_words", "as unroll: on other devices, of other loops"),
+    Step(
+        "simplify", "indices of rounds, what is equal now", ("predicate", "unroll", "unroll_words")
+    ),
+    Step("forward", "what one round stores the next need not load", ("unroll_words",)),
     Step("bounds", "the places that reduce made", ("reduce",)),
+    Step("roots", "who else asks for a root has been found out; legalize may write roots"),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
-    Step("dce", "what these left unused", ("reduce", "jam", "indices", "map_grid", "legalize")),
+    Step(
+        "dce",
+        "what these left unused",
+        ("reduce", "jam", "indices", "map_grid", "legalize", "roots"),
+    ),
 )
 
 # On each dispatch, before it is emitted: what stands in the op table as `LOWERED` is written in
@@ -163,16 +178,18 @@ LOWERING: tuple[Step, ...] = (
     Step(
         "neighbours", "offsets are equal where they can be, and loads where they stay", ("access",)
     ),
+    Step("stores_last", "accesses are those that are emitted"),
     Step("streams", "nobody asks any more whether a Func draws"),
     Step("records", "until here, reports touch no memory"),
+    Step("arithmetic", "no pass reads divisions and lengths any more"),
     Step("bases", "last: what it says of addresses is for the emitter"),
 )
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
-    "bases", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission", "forward",
-    "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "peel", "predicate", "promote",
-    "reduce", "remainders", "strength", "unroll",
+    "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission",
+    "forward", "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "peel", "predicate",
+    "promote", "reduce", "remainders", "roots", "stores_last", "strength", "unroll", "unroll_words",
 })  # fmt: skip
 
 
@@ -221,10 +238,12 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
 # what is for processors alone for one.
 PROCESSOR = FULL._replace(subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
+PASSES["bins"] = Pass("bins", PROCESSOR)
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
+PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 

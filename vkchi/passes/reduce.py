@@ -34,7 +34,7 @@ from vkchi.analysis.mixing import may_share_out
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ATOMICS, EXTREMES, LOOPS, PLACES, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import subgroup_width, summing_threads
 from vkchi.passes.map_grid import build_shared
@@ -122,12 +122,12 @@ class _Reducer:
     def finish(self, b: Builder, found: Sum) -> None:
         """The atomic after a loop; none if nothing was added to the sum."""
         b.span = found.claims[0].atomic.span
-        v = b.emit("load", found.local)
-        if isinstance(v.type, Tensor) or not all(c.guarded for c in found.claims):
-            self.build_atomic(b, found.claims[0], v)
-            return
-        some = b.emit("ne", v, identity(b, found.claims[0].atomic))
-        self.build_guarded(b, some, found.claims[0], v)
+        v, claim = b.emit("load", found.local), found.claims[0]
+        is_scalar = isinstance(v.type, Scalar)
+        if hides_nan(claim.atomic) or (is_scalar and all(c.guarded for c in found.claims)):
+            self.build_guarded(b, differs(b, claim.atomic.kind, v), claim, v)
+        else:
+            self.build_atomic(b, claim, v)
 
     def build_guarded(self, b: Builder, condition: Value, claim: Claim, v: Value) -> None:
         """The atomic under a condition."""
@@ -166,16 +166,14 @@ class _Reducer:
         claim = found.claims[0]
         b.span = claim.atomic.span
         v = b.emit("load", found.local)
-        kind = "subgroup_" + ATOMICS[claim.atomic.kind].combine
         if not self.caps.subgroup_arithmetic or scalar_of(v.type).name not in SUBGROUP_TYPES:
-            self.build_atomic(b, claim, v)
+            self.finish(b, found)
             return
-        if isinstance(v.type, Tensor):
-            parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
-            v = b.emit("pack", *[b.emit(kind, x) for x in parts], type=v.type)
-        else:
-            v = b.emit(kind, v)
-        self.build_guarded(b, b.emit("subgroup_elect"), claim, v)
+        v = over_subgroup(b, claim.atomic.kind, v)
+        condition = b.emit("subgroup_elect")
+        if hides_nan(claim.atomic):
+            condition = b.emit("and", condition, differs(b, claim.atomic.kind, v))
+        self.build_guarded(b, condition, claim, v)
 
     # --- sums
 
@@ -213,9 +211,40 @@ def identity(b: Builder, atomic: Op) -> Op:
     summed up in 32, and rounded once."""
     t = atomic.args[1].type
     assert isinstance(t, Scalar | Tensor)
-    t = with_scalar(t, f32) if scalar_of(t) is f16 else t
-    bits = ATOMICS[atomic.kind].identity(scalar_of(t))
+    return neutral(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
+
+
+def neutral(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
+    """The value of a type that an atomic of this kind changes nothing by."""
+    bits = ATOMICS[kind].identity(scalar_of(t))
     return b.emit("const", attr=(bits,) * t.size if isinstance(t, Tensor) else bits, type=t)
+
+
+def hides_nan(atomic: Op) -> bool:
+    """Whether the identity of an atomic makes another number of NaN: it is done only where there is
+    something to do, for else memory changes that nothing was written to."""
+    return atomic.kind in EXTREMES and scalar_of(atomic.args[1].type).kind == "f"
+
+
+def differs(b: Builder, kind: str, v: Value) -> Op:
+    """Append whether a value, or a component of it, is not what an atomic of this kind changes
+    nothing by."""
+    if not isinstance(v.type, Tensor):
+        return b.emit("ne", v, neutral(b, kind, scalar_of(v.type)))
+    parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
+    first, *others = [differs(b, kind, part) for part in parts]
+    for other in others:
+        first = b.emit("or", first, other)
+    return first
+
+
+def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
+    """Append what an atomic of this kind would make of the values of all of a subgroup."""
+    combined = "subgroup_" + ATOMICS[kind].combine
+    if not isinstance(v.type, Tensor):
+        return b.emit(combined, v)
+    parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
+    return b.emit("pack", *[b.emit(combined, x) for x in parts], type=v.type)
 
 
 def as_type(b: Builder, v: Value, t: Type) -> Value:

@@ -38,7 +38,7 @@ from math import prod
 from vkchi.analysis.host_numbers import host_length
 from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, total_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
+from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Op, Param, Value
 from vkchi.passes.cost_model import SPARE, WIDEST_SOFTWARE
 from vkchi.tuples import NamedTuple
@@ -52,10 +52,12 @@ Body = Callable[[Sequence[Value], Value], None]
 
 class Crowd(NamedTuple):
     """How many invocations there are at most, and how many of them run side by side, which divides
-    that."""
+    that. With `least`, there are as many whatever the host finds, and some of them go through no
+    iterations where others would have fewer than that."""
 
     most: int
     width: int
+    least: int = 0
 
 
 class Rows(NamedTuple):
@@ -124,6 +126,16 @@ class Shared(NamedTuple):
         else:
             start = self.inner.split(b, as_type(b, first, u32))
             self._around(b, trips, start, [], body)
+
+    def has_any(self, b: Builder, t: Value) -> Value | None:
+        """Append whether any of the invocations beside invocation t has iterations; None where
+        there is a constant number of them, of which nearly all have."""
+        share = self.share
+        if self.rows is not None or share.total is None or is_constant(share.total):
+            return None
+        group = b.emit("sub", t, b.emit("mod", t, b.const(share.width, i32)))
+        at = b.emit("bitcast", first_offset(b, share, group), type=u32)
+        return b.emit("lt", at, share.total)
 
     @property
     def inner(self) -> Space:
@@ -319,10 +331,10 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd) -> Shar
     else:
         count = b.emit("trip_count", begin, end, b.const(1, i32))
     threads: Value = b.const(limit, i32)
-    if known:
+    if known and not crowd.least:
         threads = b.emit("min", end if first == 0 else as_i32(b, count), threads)
-        return share_count(b, begin, count, threads, crowd)._replace(may_wrap=False)
-    return share_count(b, begin, count, threads, crowd)
+    shared = share_count(b, begin, count, threads, crowd)
+    return shared._replace(may_wrap=False) if known and not crowd.least else shared
 
 
 def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: Crowd) -> Share:
@@ -330,7 +342,10 @@ def share_count(b: Builder, begin: Value, count: Value, threads: Value, crowd: C
     step = as_type(b, threads, u32)
     left = b.emit("ne", b.emit("mod", count, step), b.const(0, u32))
     most = b.emit("add", b.emit("floordiv", count, step), b.emit("cast", left, type=u32))
-    may_wrap = crowd.most & (crowd.most - 1) != 0  # else limit * most is 2**32 at most
+    if crowd.least:
+        most = b.emit("max", most, b.const(crowd.least, u32))
+    # else limit * most is 2**32 at most
+    may_wrap = crowd.most & (crowd.most - 1) != 0 or crowd.least > 1
     return Share(begin, threads, crowd.width, as_i32(b, most), count, may_wrap)
 
 

@@ -2,7 +2,10 @@
 
 Python's `//` and `%` round down, C's toward zero; of natural numbers they are the same, and so is
 division of unsigned numbers, which costs least. By a power of two the rounding down is a shift or a
-mask (the emitter makes it), so that form is taken.
+mask (the emitter makes it), so that form is taken. Where only the divisor is known to be natural,
+as extents are, numbers below zero are divided by their complements: rounded down, a // n is
+~(~a // n), and a % n is n - 1 - ~a % n. Which of the two it is, the sign's bits say, without a
+branch; and what drivers compute of the divisor alone serves both kinds of dividends.
 
 Which numbers are natural, `analysis.intervals` knows. Runs after `bounds`, which reads the plain
 forms, as does the host: ops beside a `parallel` stay.
@@ -10,6 +13,7 @@ forms, as does the host: ops beside a `parallel` stay.
 Owns: the cheaper forms. Must not know: how division is emitted.
 
     rem %i, 8    ->    mod %i, 8            floordiv %i, %n    ->    as u32: floordiv %i, %n
+    floordiv %a, %n    ->    s = %a >> 31; as u32: (floordiv %a ^ s, %n) ^ s
 """
 
 from __future__ import annotations
@@ -18,11 +22,11 @@ from collections.abc import Sequence
 
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant, is_power_of_two
+from vkchi.ir.constants import constant, is_constant, is_power_of_two
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.ops import ROUNDED_DOWN
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.types import Scalar, u32, u64
+from vkchi.types import Scalar, scalar_of, u32, u64
 
 UNSIGNED = {32: u32, 64: u64}
 
@@ -50,6 +54,8 @@ class Strengthener(Rebuilder):
             return None
         if is_constant_power(args[1]):
             return [b.emit(kind, *args, name=op.name)]
+        if not self.is_natural(op.args[0]):
+            return [divide_any(b, op, args)]
         unsigned = [b.emit("bitcast", v, type=UNSIGNED[t.bits]) for v in args]
         return [b.emit("bitcast", b.emit(kind, *unsigned), type=t, name=op.name)]
 
@@ -60,12 +66,29 @@ class Strengthener(Rebuilder):
             return False
         if is_constant_power(op.args[1]) and ROUNDED_DOWN[op.kind] == op.kind:
             return False
-        return t.bits in UNSIGNED and all(map(self.is_natural, op.args))
+        if t.bits not in UNSIGNED or not self.is_natural(op.args[1]):
+            return False
+        is_rounded_down = ROUNDED_DOWN[op.kind] == op.kind and not is_constant(op.args[1])
+        return is_rounded_down or self.is_natural(op.args[0])
 
     def is_natural(self, v: Value) -> bool:
         """Whether an integer is never negative."""
         found = self.intervals.of(v)
         return found is not None and found[0] >= 0
+
+
+def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
+    """A quotient or remainder, rounded down, of any integer by a natural number."""
+    t = scalar_of(op.type)
+    sign = b.emit("shr", args[0], b.const(t.bits - 1, t))  # all ones below zero, else none
+    dividend, divisor, ones = (
+        b.emit("bitcast", v, type=UNSIGNED[t.bits])
+        for v in (b.emit("xor", args[0], sign), args[1], sign)
+    )
+    found = b.emit("xor", b.emit(op.kind, dividend, divisor), ones)
+    if op.kind == "mod":
+        found = b.emit("add", found, b.emit("and", divisor, ones))
+    return b.emit("bitcast", found, type=t, name=op.name)
 
 
 def is_constant_power(v: Value) -> bool:

@@ -13,6 +13,7 @@ from vkchi.ir.num import Num
 from vkchi.types import SCALARS, Scalar, f32, i32, scalar_of, u1, u32, u64
 
 Args = tuple[Value, ...]
+WARP = 32  # invocations
 WIDER = {"i": i32, "u": u32, "f": f32}
 # Scans whose identity is a number that the narrow type has not -> what limits them to it.
 LIMITS = {"subgroup_exclusive_min": ("min", 1), "subgroup_exclusive_max": ("max", -1)}
@@ -72,3 +73,15 @@ def compare_wide(b: Builder, op: Op, args: Args) -> Value:
     """Whether 64-bit integers are all equal: both halves are."""
     low, high = (b.emit(op.kind, half) for half in _halves(b, args[0]))
     return b.emit("and", low, high)
+
+
+def ballot_in_subgroup(b: Builder, op: Op, args: Args) -> Value:
+    """A warp's ballot where a subgroup is no more than one warp."""
+    return b.emit("subgroup_ballot", *args)
+
+
+def ballot_in_half(b: Builder, op: Op, args: Args) -> Value:
+    """A warp's ballot where a subgroup is several: the 32 bits with this invocation's own."""
+    bits = b.emit("subgroup_ballot_wide", *args)
+    first = b.emit("and", b.emit("subgroup_index"), b.const(WARP, i32))
+    return b.emit("cast", b.emit("shr", bits, b.emit("cast", first, type=u64)), type=u32)

@@ -7,7 +7,7 @@
 Drivers unroll short loops of known length only, and else wait for one round's loads before they
 start the next one's. Here the loads of several rounds do not wait for each other; neighbours among
 them become vectors later. What a round computes, and the order of sums, stay. Processors have many
-loads in flight anyway.
+loads in flight anyway (`unroll_words`).
 
 Only innermost loops are unrolled that load, and do nothing but compute besides, also in private
 places: no other writes, branches or waiting. Their length may be anything.
@@ -19,7 +19,7 @@ Owns: this form, and when it is worth it. Must not know: what loops are for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
@@ -31,6 +31,7 @@ from vkchi.ir.rebuild import Cloner, Rebuilder
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, scalar_of
 
 ROUNDS = 4  # at once
@@ -41,16 +42,24 @@ SHORT = 8  # rounds, of a known number, that drivers unroll by themselves
 
 def unroll(fn: Func, caps: Caps) -> Func:
     """The Func with some rounds of some serial loops done at once, for a graphics card."""
-    return fn if is_processor(caps) else unroll_loops(fn)
+    if is_processor(caps):
+        return fn
+    return unroll_loops(fn, lambda loop: Way(ROUNDS) if is_worth_it(loop) else None)
 
 
-def unroll_loops(fn: Func) -> Func:
-    """The Func with some rounds of some serial loops done at once."""
+class Way(NamedTuple):
+    """How many rounds are done at once, and how many before, one by one."""
+
+    rounds: int
+    skipped: int = 0
+
+
+def unroll_loops(fn: Func, choose: Callable[[Op], Way | None]) -> Func:
+    """The Func with some rounds done at once in serial loops that are to be unrolled."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "for" or not is_worth_it(op):
-            return None
-        return Rounds(b, op, walker.map).build(args)
+        way = choose(op) if op.kind == "for" else None
+        return None if way is None else Rounds(b, op, walker.map, way).build(args)
 
     walker = Rebuilder(visit)
     body = walker.region(fn.body)
@@ -100,14 +109,15 @@ def words(load: Op) -> int:
 class Rounds:
     """Appends a loop that does some rounds at once."""
 
-    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value]) -> None:
-        self.b, self.body, self.known = b, loop.regions[0], known
+    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: Way) -> None:
+        self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
 
     def build(self, args: Sequence[Value]) -> Sequence[Value]:
         """Append it, and the rest of its rounds if there may be one; the results."""
         b = self.b
-        groups, rest = cut(b, args[0], args[1], ROUNDS)
-        found = self.at_once(args[0], groups, args[2:])
+        begin, first = self.skip(args[0], args[2:])
+        groups, rest = cut(b, begin, args[1], self.way.rounds)
+        found = self.at_once(begin, groups, first)
         if rest is None:
             return found
         index, *carried = [Param(p.type, p.name) for p in self.body.params]
@@ -115,16 +125,23 @@ class Rounds:
             b.emit("yield", *self.round(index, carried))
         return b.for_(rest, args[1], found, region).results
 
+    def skip(self, begin: Value, first: Sequence[Value]) -> tuple[Value, Sequence[Value]]:
+        """Append the rounds before; where the others begin, and what they are handed."""
+        for _ in range(self.way.skipped):
+            first = self.round(begin, first)
+            begin = self.b.const((constant_int(begin) or 0) + 1, i32)
+        return begin, first
+
     def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
         """Append the loop over groups of rounds; its results."""
         b = self.b
         index, *carried = [Param(p.type, p.name) for p in self.body.params]
         with b.region(index, *carried) as region:
-            start = b.emit("mul", index, b.const(ROUNDS, i32))
+            start = b.emit("mul", index, b.const(self.way.rounds, i32))
             if constant_int(begin) != 0:
                 start = b.emit("add", begin, start)
             values: Sequence[Value] = carried
-            for k in range(ROUNDS):
+            for k in range(self.way.rounds):
                 at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
                 values = self.round(at, values)
             b.emit("yield", *values)

@@ -46,7 +46,10 @@ NEUTRAL = {
     for row in ATOMICS.values()
     for prefix in ("atomic_", *[f"subgroup_{span}" for span in SPANS])
 }
-NEUTRAL_VOTES = {"subgroup_all": True, "subgroup_any": False, "subgroup_ballot": False}
+NEUTRAL_VOTES = {
+    "subgroup_all": True, "subgroup_any": False, "subgroup_ballot": False,
+    "subgroup_ballot_wide": False, "warp_ballot": False,
+}  # fmt: skip
 
 
 def fill_groups(fn: Func, caps: Caps = SMALLEST) -> Func:

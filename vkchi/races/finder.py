@@ -4,7 +4,7 @@ to something else, and gives what stands in an element to everyone who stored th
 
 Owns: `RaceFinder` of a tape, which looks at calls; the errors. A call is free of races if
 - indices keep its iterations apart (`races.conflicts`), or the ranges of this call do: those are
-  questions (`tape.facts`), and most calls come no further;
+  questions (`may_race`, `meeting`), and most calls come no further;
 - or a trial says so, of what decides which elements they come to (`races.detector.slimmed`). It is
   not repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has
   written to since;
@@ -24,12 +24,15 @@ from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.races.race import Doubt, Found, Race, name_of
-from vkchi.tape import facts
 from vkchi.tape.calls import Call
+from vkchi.tape.derived import Asked
 
 if TYPE_CHECKING:
+    from vkchi.races import meeting as facts
     from vkchi.races.meeting import Races, Trials
     from vkchi.races.trials import Trial
+else:
+    facts = Asked("races.meeting", {"may_race": "bool"}, {"meeting": "tuple[int, ...]"})
 
 MOST_KNOWN = 10_000  # calls with different numbers that are remembered as free
 

@@ -6,7 +6,6 @@ whether they meet in a call: trials, and its own run. Must not know: tapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.dataflow import Dependence
@@ -22,7 +21,7 @@ from vkchi.races.detector import Group, Style, grouped, note, slimmed
 from vkchi.races.race import Doubt, Race, name_of
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call
-from vkchi.tape.facts import Case, Names
+from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import prepare
 from vkchi.tape.questions import arrays_in, live, numbers_in
 from vkchi.tuples import NamedTuple
@@ -42,19 +41,17 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
 
 
 def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
-    """Whether anything may meet."""
+    """Whether iterations of some call may meet where it matters to derivatives by these arrays, or
+    (`all_`) at all."""
     return bool(races_of(plan, spec, names, all_).conflicts)
 
 
 def meeting(
     plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
 ) -> tuple[int, ...]:
-    """The conflicts in which something may meet in such a call."""
+    """The numbers of the conflicts that may be in such a call."""
     found = races_of(plan, spec, names, all_)
     return found.feasible.find(numbers_in(case), arrays_in(case))
-
-
-ANSWERING: tuple[Callable[..., Any], ...] = (may_race, meeting)  # what `tape.facts` asks
 
 
 # --- what matters --------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host
 from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime, current
+from vkchi.runtime import Runtime, current, has_several, settle
 from vkchi.signature.bound import Bound, Import, borrow
 from vkchi.signature.declared import Declared, Empty, declared
 from vkchi.signature.static_args import ById, contents, lie_apart
+from vkchi.signature.wording import axes_text, describe, hint_for, why_elsewhere, with_article
 from vkchi.span import Span
 from vkchi.types import (
     WIDE_FROM,
@@ -45,7 +46,7 @@ from vkchi.types import (
 )
 from vkchi.types.attributes import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.integers import range_of, wrapped
-from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, is_real, is_whole, np
+from vkchi.types.lazy_numpy import is_array_of_numpy, is_real, is_whole, np
 from vkchi.types.structs import ArgPackType, StructType
 
 # Classes whose arrays are arguments as they are: more of them as they are met.
@@ -87,9 +88,10 @@ class Parameter:
         in place of arrays in host memory."""
         return arg
 
-    def refuse(self, why: str) -> ArgumentError:
-        """The error for an argument that does not fit."""
-        return ArgumentError(f"argument `{self.name}`: {why}")
+    def refuse(self, why: str, help: str = "") -> ArgumentError:
+        """The error for an argument that does not fit, and what to do."""
+        hint = f"\nhelp: {help}" if help else ""
+        return ArgumentError(f"argument `{self.name}`: {why}{hint}")
 
 
 # Annotation class -> what makes its handler, called with (name, annotation), of the kinds of
@@ -232,7 +234,10 @@ class ArrayParameter(Parameter):
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
             raise self.refuse(f"an array of {self.dtype} is needed, not of {elem}")
         if want.ndim is not None and want.ndim != ndim:
-            raise self.refuse(f"an array of {axes_text(want.ndim)} is needed, it has {ndim}")
+            raise self.refuse(
+                f"an array of {axes_text(want.ndim)} is needed, it has {ndim}",
+                f"pass one of {axes_text(want.ndim)}, or annotate `{self.name}` with ndim={ndim}",
+            )
         if want.element_dim is not None and want.element_dim != len(inner):
             axes = axes_text(want.element_dim)
             raise self.refuse(f"elements of {axes} are needed, not {elem}")
@@ -329,6 +334,9 @@ class Signer:
         that is used as it is, and these; for launches also in place of those in CUDA's. The others
         are copied."""
         hosts = runtime.host_arrays or host_arrays(runtime)
+        find = hosts.find if hosts.can_import else None
+        if has_several():
+            settle(but=runtime)
         shared: list[Import] = []
         given = list(args)
         for k in self._arrays:
@@ -336,7 +344,7 @@ class Signer:
             if isinstance(arg, Ndarray):
                 continue
             parameter: Any = self.parameters[k]
-            found = hosts.find(arg, parameter.element_axes) if hosts.can_import else None
+            found = None if find is None else find(arg, parameter.element_axes)
             if found is not None:
                 given[k] = found
                 shared.append(Import(parameter.name, found.host, found, arg))
@@ -382,44 +390,6 @@ class Signer:
                 like = "" if first == k else self.parameters[first].name
                 signed[k] = signed[k].given(like, apart=apart)
         return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
-
-
-def why_elsewhere(what: str, array: Storage, runtime: Runtime) -> str:
-    """Why a kernel cannot use an array that is on another device."""
-    here, there = runtime.device.info.name, array.device.info.name
-    return (
-        f"{what} is on {there}, and the kernel runs on {here}: call it in `with ti.device(...)`, "
-        "or give it a copy (x.to_numpy())"
-    )
-
-
-def with_article(name: str) -> str:
-    """`an f32`, `a u8`: as the name is spelled aloud."""
-    return f"{'an' if name[0] in 'if' else 'a'} {name}"
-
-
-def axes_text(n: int) -> str:
-    """`1 axis`, `2 axes`."""
-    return f"{n} axis" if n == 1 else f"{n} axes"
-
-
-def hint_for(arg: Any) -> str:
-    """How to pass what is no array of those that kernels take; nothing for what is none at all."""
-    if isinstance(arg, StructNdarray):
-        return ": annotate it with ti.types.ndarray(dtype=...)"
-    if isinstance(arg, Storage):
-        return ": annotate it with ti.template()"
-    is_like = isinstance(arg, list | tuple) or hasattr(arg, "__array__")
-    return ": pass np.asarray(...) of it" if is_like and not is_of_numpy(arg) else ""
-
-
-def describe(arg: Any) -> str:
-    """What an argument is, for messages."""
-    if is_array_of_numpy(arg):
-        return f"a numpy array of {arg.dtype}, shape {arg.shape}"
-    if isinstance(arg, Storage):
-        return repr(arg)
-    return f"{type(arg).__name__} {host.shorten(arg)}"
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:

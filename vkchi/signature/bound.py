@@ -16,6 +16,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.interop.in_place import HostNdarray
+from vkchi.interop.written import check_leaf, tell_torch
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
@@ -247,10 +248,6 @@ def tell_owners(
     """Tell torch which tensors a kernel is about to write, of those at the places `changed`; a tape
     knows of leaves itself. Raises ArgumentError where torch does not allow that."""
     tensors = [imports[k] for k in changed if host.is_torch(imports[k].owner)]
-    if not tensors:
-        return
-    from vkchi.interop.written import check_leaf, tell_torch
-
     for one in tensors if not is_taped else ():
         check_leaf(one.name, one.owner)
     for one in tensors:

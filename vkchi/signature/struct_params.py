@@ -18,8 +18,9 @@ from vkchi.fields.structs import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.lang.argpack import ArgPack
 from vkchi.lang.struct import Struct, members_of
-from vkchi.signature import Parameter, describe, parameter_of
+from vkchi.signature import Parameter, parameter_of
 from vkchi.signature.bound import Bound
+from vkchi.signature.wording import describe
 from vkchi.types import ndarray
 from vkchi.types.structs import ArgPackType, StructType
 

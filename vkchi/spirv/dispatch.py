@@ -16,7 +16,6 @@ from vkchi.spirv.emitter import Emitter
 from vkchi.spirv.lower import ROWS
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, ExecutionMode
-from vkchi.spirv.survey import check_shared
 from vkchi.target.caps import Caps
 from vkchi.target.shader import Grid, Shader, Slot
 from vkchi.types import f32, f64
@@ -39,7 +38,6 @@ def emit(
     not have come here.
     """
     em = emitter(fn, grid, caps, ROWS, exact=exact)
-    check_shared(fn, caps)
     entry, slots, size_bytes, indirect = _write_function(em)
     if caps.signed_zero_inf_nan_f32 and f32 in em.types and not is_fast:
         em.need("signed_zero_inf_nan_f32")

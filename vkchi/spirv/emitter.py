@@ -260,7 +260,7 @@ class Emitter:
         for op in ops:
             row = rows.get(op.kind)
             if row is None:
-                raise InternalError(f"spirv/lower.py has no row for `{op.kind}`")
+                raise InternalError(f"spirv/lower.py has no row for `{op.kind}`; passes replace it")
             result = row(self, op)
             if result is not None:
                 ids[op] = result

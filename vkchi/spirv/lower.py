@@ -10,7 +10,6 @@ Must not know: what single instructions mean (`arith.py`), addresses (`memory.py
 
 from __future__ import annotations
 
-from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
@@ -22,30 +21,16 @@ SELECT_MAX = 4  # components that a computed index selects among without an arra
 
 
 def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
-    """One instruction or formula per component."""
+    """One instruction per component."""
     columns = [em.ids[v] for v in op.args]
-    kind, t = op.kind, scalar_of(op.args[0].type)
-    opcode = arith.SIMPLE.get((kind, t.kind))
-    if opcode is None:
-        return tuple([arith.apply(em, kind, t, *parts) for parts in zip(*columns, strict=True)])
+    t_id = em.type_id(scalar_of(op.type))
+    opcode, *extra = arith.instruction_of(em, op.kind, scalar_of(op.args[0].type))
     m, code = em.m, em.code
-    t_id, head = em.type_id(scalar_of(op.type)), (len(columns) + 3) << 16 | opcode
-    first = m.bound
+    head, first = (len(columns) + len(extra) + 3) << 16 | opcode, m.bound
     for parts in zip(*columns, strict=True):
-        code += head, t_id, m.bound, *parts
+        code += head, t_id, m.bound, *extra, *parts
         m.bound += 1
     return tuple(range(first, m.bound))
-
-
-def lower_shift(em: Emitter, op: Op) -> tuple[int, ...]:
-    """A plain instruction where the amount is masked to be within the width."""
-    t, amount = op.type, op.args[1]
-    if isinstance(t, Scalar) and isinstance(amount, Op) and amount.kind == "and":
-        masks = [constant_int(x) for x in amount.args]
-        if any(m is not None and 0 <= m < t.bits for m in masks):
-            opcode = arith.SHIFTS[op.kind, t.kind]
-            return (em.op(opcode, em.type_id(t), em.ids[op.args[0]][0], em.ids[amount][0]),)
-    return lower_elementwise(em, op)
 
 
 def lower_const(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -198,13 +183,11 @@ def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
 
 # --- the rows ----------------------------------------------------------------------------------
 
-ELEMENTWISE = sorted(
-    {*arith.OPCODES, *arith.EXTENDED, *(key.partition(".")[0] for key in arith.FORMULAS)}
-)
+ELEMENTWISE = sorted({*arith.OPCODES, *arith.EXTENDED})
 ROWS: dict[str, Row] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
-    "shl": lower_shift,
-    "shr": lower_shift,
+    "popcnt": arith.lower_popcnt,
+    "clz": arith.lower_clz,
     "const": lower_const,
     **dict.fromkeys(kinds_with(Trait.IDENTITY), lambda em, op: em.ids[op.args[0]]),
     "select": lower_select,
@@ -246,6 +229,7 @@ ROWS: dict[str, Row] = {
     "subgroup_index": subgroup.lower_index,
     "subgroup_elect": subgroup.lower_elect,
     "subgroup_ballot": subgroup.lower_ballot,
+    "subgroup_ballot_wide": subgroup.lower_wide_ballot,
     "subgroup_barrier": subgroup.lower_barrier,
     **dict.fromkeys(subgroup.REDUCTIONS, subgroup.lower_reduction),
     **dict.fromkeys(subgroup.EXCHANGES, subgroup.lower_exchange),

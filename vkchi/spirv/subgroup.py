@@ -16,7 +16,7 @@ from vkchi.ir.core import Op
 from vkchi.spirv import spec
 from vkchi.spirv.invocation import builtin, signed
 from vkchi.spirv.spec import BuiltIn, Capability, GroupOperation, Scope, Semantics
-from vkchi.types import Scalar, scalar_of, u1, u32
+from vkchi.types import Scalar, scalar_of, u1, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -114,12 +114,22 @@ def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
     """subgroup_ballot: the first of the four words."""
+    return (_ballot_words(em, op, 1)[0],)
+
+
+def lower_wide_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
+    """subgroup_ballot_wide: the first two of the four words, as one number."""
+    pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *_ballot_words(em, op, 2))
+    return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
+
+
+def _ballot_words(em: Emitter, op: Op, count: int) -> list[int]:
     em.need("subgroup_ballot")
     em.need("subgroup_size")
     word = em.type_id(u32)
     four = em.m.type(spec.OpTypeVector, word, 4)
     bits = em.op(spec.OpGroupNonUniformBallot, four, scope_of(em), em.ids[op.args[0]][0])
-    return (em.op(spec.OpCompositeExtract, word, bits, 0),)
+    return [em.op(spec.OpCompositeExtract, word, bits, k) for k in range(count)]
 
 
 def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:

@@ -8,15 +8,11 @@ Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
 
 from __future__ import annotations
 
-import math
-
 from vkchi.analysis.alias import may_share
-from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import WRITES, Effect, effect_of
-from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, scalar_of, u1
+from vkchi.types import Array
 
 REMOVABLE = frozenset({Effect.PURE, Effect.READ, Effect.ALLOC})
 
@@ -76,28 +72,3 @@ def note_uses(op: Op, used: set[Value]) -> None:
     for region in op.regions:
         for inner in walk(region):
             used.update(inner.args)
-
-
-# --- workgroup memory ----------------------------------------------------------------------------
-
-
-def check_shared(fn: Func, caps: Caps) -> None:
-    """Raises DeviceError if the arrays of a workgroup need more memory than the device gives it."""
-    arrays = [op for op in walk(fn.body) if op.kind == "shared"]
-    needed = sum(map(shared_bytes, arrays))
-    if needed > caps.shared_bytes:
-        sentence = (
-            f"the shared arrays of a workgroup take {needed} bytes, and this device has "
-            f"{caps.shared_bytes}"
-        )
-        raise DeviceError(
-            str(CompilationError(sentence, arrays[-1].span, help="make them smaller"))
-        )
-
-
-def shared_bytes(op: Op) -> int:
-    """The bytes of a workgroup array; truth values take four each."""
-    t = op.type
-    assert isinstance(t, Array) and t.shape is not None
-    elem = scalar_of(t.elem)
-    return math.prod(t.shape) * (4 if elem is u1 else elem.size_bytes)

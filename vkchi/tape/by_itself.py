@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Protocol
 
 from vkchi.analysis.boxes import Box, is_inside, may_meet
 from vkchi.autodiff.answers import Differentiated, MarkedOp
 from vkchi.errors import GradientError, GradientWarning
+from vkchi.fields.keeping import still
+from vkchi.fields.storage import Storage
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.races.finder import RaceFinder
 from vkchi.races.finder import check as check_race
 from vkchi.signature.bound import Import
-from vkchi.tape import facts
+from vkchi.span import Span
 from vkchi.tape.calls import (
     Call,
     Gradients,
@@ -26,6 +29,7 @@ from vkchi.tape.calls import (
     describe_call,
     plan_gradient,
 )
+from vkchi.tape.derived import facts
 from vkchi.tape.plan import GradientPlan
 from vkchi.tuples import NamedTuple
 
@@ -106,11 +110,40 @@ def overwritten(call: Call, made: GradientPlan, op: MarkedOp) -> GradientError:
     )  # fmt: skip
 
 
+class Memory(Protocol):
+    """Fields as a call left them."""
+
+    def find(self, array: Storage) -> Storage:
+        """What holds that of a field; the field itself where that is not known."""
+
+    def check(self, name: str, array: Storage, span: Span | None) -> None:
+        """Raises GradientError for a field, read there, of which it is not known."""
+
+
+class AsTheyAre:
+    """The memory of a call whose gradient finds fields as they are now."""
+
+    def find(self, array: Storage) -> Storage:
+        """The field itself."""
+        return array
+
+    def check(self, name: str, array: Storage, span: Span | None) -> None:
+        """All is known."""
+
+
+NOW = AsTheyAre()
+
+
 def run_gradient(
-    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[Import] = NOTHING_SHARED,
+    *,
+    fields: Memory = NOW,
 ) -> None:
-    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now; `shared` arguments
-    are used in place. Waits, if there are any, or tensors.
+    """`kernel.grad(...)`: the gradient of a call, with the memory as it is now, but for `fields`
+    that were kept; `shared` arguments are used in place. Waits, if there are any, or tensors.
 
     Raises GradientError where it needs what the kernel itself overwrites, and where it would do
     nothing for want of gradients.
@@ -119,22 +152,39 @@ def run_gradient(
     call = describe_call(name, plan, args, shared)
     check_tensors(call)
     gradients = Gradients(call)
+    call = with_fields(call, fields)
     made, needs, renewed = fit_gradient(call, gradients)
+    for key, array in plan.fields(args).items():
+        if key in needs:
+            fields.check(key, array, made.span_of(key))
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
-        history.check_all(made.span_of, needs, call.arrays, renewed.__contains__)
+        memory = {**call.arrays, **call.hosts}
+        history.check_all(made.span_of, needs, memory, renewed.__contains__)
     memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
     race = RaceFinder().look(call, gradients.names, made.spec)
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)
     device = plan.runtime.device
-    held = device.heap.hold([*(one.owner for one in shared), *gradients.owners])
-    made.launch(call.args, memory, gradients.arrays)
+    owners = [*(one.owner for one in shared), *gradients.owners]
+    held = device.heap.hold(owners)
+    with still(plan.runtime) if fields is not NOW else nullcontext():
+        # once more: another thread may have written since
+        kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
+        memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
+        made.launch(call.args, memory, gradients.arrays)
     if shared:
         device.wait()
+        owners.clear()
     del held
     gradients.bring_back()
+
+
+def with_fields(call: Call, memory: Memory) -> Call:
+    """The call with fields as they were."""
+    fields = {k: memory.find(array) for k, array in call.plan.fields(call.args).items()}
+    return call._replace(arrays={**call.arrays, **fields})
 
 
 def check_depth(call: Call) -> None:

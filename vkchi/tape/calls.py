@@ -18,14 +18,16 @@ from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.ir.names import ADJOINT
 from vkchi.launch import NOTHING_SHARED, Plan, bind_gradient
 from vkchi.ndarray import Ndarray
+from vkchi.runtime import settle
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
-from vkchi.tape.facts import Case, case_of
+from vkchi.tape.derived import Case, case_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from vkchi.tape.ledger import Values
     from vkchi.tape.plan import GradientPlan
 
 
@@ -139,6 +141,13 @@ def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
     return {**plan.fields(args), **bound.arrays}
 
 
+def views_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Values]:
+    """The arrays in host memory that a launch works on, as numpy views, by parameter name."""
+    given = [(p.name, arg) for p, arg in leaves_of(plan, args)
+             if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
+    return {name: view for name, arg in given if (view := host.view_of(arg)) is not None}
+
+
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
     """The integer arguments by name."""
     return {p.name: arg for p, arg in leaves_of(plan, args) if isinstance(arg, int)}
@@ -167,6 +176,8 @@ class Gradients:
 
     def fetch(self) -> None:
         """Bring the gradients of torch tensors to the device."""
+        if self.call.tensors:
+            settle()  # torch copies some of them
         written = self.call.plan.written & self.call.tensors.keys()
         results = {id(self.call.tensors[name]) for name in written}
         for name, tensor in self.call.tensors.items():

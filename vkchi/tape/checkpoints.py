@@ -17,8 +17,7 @@ from math import comb
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.progress import Bar
-from vkchi.tape.log import State, Step
-from vkchi.tape.movers import put_back
+from vkchi.tape.log import State, Step, put_back
 from vkchi.tuples import NamedTuple
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}

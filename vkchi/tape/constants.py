@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from vkchi.autodiff.answers import GradientSpec, Outflow, Spans
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.tape import facts
+from vkchi.tape.breaks import covering
 from vkchi.tape.calls import Call, Gradients, plan_gradient
-from vkchi.tape.escapes import covering
+from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Fill, Fills, Index, Ledger
 from vkchi.tuples import NamedTuple
 

@@ -1,6 +1,6 @@
 """Copies of whole arrays as kernels, which tapes record like any other.
 
-Owns: the kernels. Must not know: tapes, copies that none notices (`movers`).
+Owns: the kernels. Must not know: tapes, copies that none notices (`log`).
 """
 
 # No postponed annotations here: they are the kernels' types.

@@ -1,35 +1,110 @@
-"""What tapes and debug mode make of a kernel, each once per plan.
+"""What tapes and debug mode find out of a kernel and make of it, each once per plan.
 
 Owns: `Derived`: the table of answers, which last (`cache.answers`), and a table for each kind of
-thing that does not. Must not know: how any of it is made.
+thing that does not; how questions are asked: `facts` are those of `tape.questions`. A question is a
+function of a plan and plain values, on which its answer depends, data like them; it reads IR, and
+is loaded where the answer is not known yet. Must not know: IR, how anything is made.
 
+    facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
     call.plan.derived.gradients.find(spec, make)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from vkchi.analysis.boxes import Shaped
+from vkchi.autodiff.answers import GradientSpec
 from vkchi.cache.answers import Answers
 from vkchi.compiling import compiling
+from vkchi.hooks import Place, load
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.analysis.footprint import Footprint
-    from vkchi.autodiff.answers import GradientSpec
     from vkchi.autodiff.instrument import Instrumented
     from vkchi.autodiff.reaching import Outflows, Reach
     from vkchi.cache.compiled import Home
     from vkchi.ir.core import Func
+    from vkchi.launch import Plan
     from vkchi.races.meeting import Races
-    from vkchi.tape.along import ForwardPlan
+    from vkchi.tape import questions as facts
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.questions import Live
-    from vkchi.tape.variants import Variant
+    from vkchi.tape.variants import ForwardPlan, Variant
 
+__all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
 K = TypeVar("K")
 V = TypeVar("V")
 Names = frozenset[str]
+# A call, as far as answers may depend on it: its integers and the shapes of its arrays, by names.
+Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
+
+
+def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
+    """What answers may depend on of a call."""
+    shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+    return tuple(numbers.items()), shapes
+
+
+class Question(NamedTuple):
+    """Where the function stands that answers it, the form of its answers (`cache.codec`: what its
+    annotation says, which is not loaded), and whether it is about a call."""
+
+    place: Place
+    form: str
+    is_of_call: bool
+
+
+class Asked:
+    """The questions of a module, under their names: the forms of their answers by these, of what is
+    asked of the kernel, and of its calls."""
+
+    def __init__(self, module: str, of_kernel: dict[str, str], of_calls: dict[str, str]) -> None:
+        for forms in (of_kernel, of_calls):
+            for name, form in forms.items():
+                question = Question((module, name), form, forms is of_calls)
+                setattr(self, name, partial(ask, question))
+
+
+def ask(question: Question, plan: Plan, *about: Any) -> Any:
+    """The answer to a question. Raises what finding it raises."""
+
+    def answer() -> Any:
+        with compiling(plan.derived.title):
+            return load(question.place)(plan, *about)
+
+    is_lasting = not any(map(does_warn, about))
+    return plan.derived.answers.find(
+        (question.place[1], *about), question.form, answer,
+        is_of_call=question.is_of_call, is_lasting=is_lasting,
+    )  # fmt: skip
+
+
+def does_warn(about: object) -> bool:
+    """Whether finding an answer may warn, and so must in each process."""
+    request = about.request if isinstance(about, GradientSpec) else None
+    return (request.missing if request is not None else about) == "warn"
+
+
+if not TYPE_CHECKING:
+    facts = Asked(
+        "tape.questions",
+        {
+            "along": "Along", "arrays_used": "Names", "check_reached": "None",
+            "depends_on_order": "bool", "differentiated": "Differentiated",
+            "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "Marked",
+            "settled": "Names | None", "stores_constants": "bool",
+            "strip_mined": "Artifact | None",
+        },
+        {
+            "covering": "int | None", "flow": "Flow", "needed": "dict[str, Box]",
+            "outflow": "Outflow", "outflow_along": "Outflow", "overwritten": "dict[str, Box]",
+            "touched": "dict[str, Box]",
+        },
+    )  # fmt: skip
 
 
 class Memo(Generic[K, V]):

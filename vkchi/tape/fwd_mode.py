@@ -18,9 +18,9 @@ from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.races.finder import check_any
 from vkchi.runtime import current
-from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
 from vkchi.tape.calls import clear, describe_call
+from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import blank
 from vkchi.tape.recording import Recording
@@ -69,14 +69,14 @@ class FwdMode(Recording):
             if kind is None:
                 self.seen.close()
                 for loss in self.losses:
-                    self.clobbers.check_loss(loss)
+                    self.breaks.check_loss(loss)
         finally:
             self.close()
             self.param.dual.fill(0)
 
     def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel with derivatives."""
-        from vkchi.tape.along import plan_forward
+        from vkchi.tape.variants import plan_forward
 
         call = describe_call(name, plan, args)
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}

@@ -1,11 +1,10 @@
 """What the host computes from arrays, as steps of tapes: products with sparse matrices, solutions
 of systems with them.
 
-Owns: `Function`, what can be computed; `compute`; `Hosted`, of a tape, and its steps; `Numbers`,
-what a numpy array in a tape is (the entries of a matrix), with its slopes. Must not know: matrices.
-
-A result in numpy that the user gets has no derivative: it is noted as lost (`escapes`), and refused
-where a derivative is to flow through it.
+Owns: `Function`, what can be computed; `compute`, `show`; the steps. A result in numpy (the entries
+of a matrix, a solution) has an account, and its slope there. One that the user gets has no
+derivative: it is noted as lost (`breaks`), and refused where a derivative is to flow through it,
+unless all of it is put into an array. Must not know: matrices.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.runtime import running
-from vkchi.span import Span
+from vkchi.tape.ledger import HostAccount
 from vkchi.tape.log import Step
 from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import np
@@ -45,66 +44,13 @@ class Function(Computed, Protocol):
         """The slopes by the inputs, given the one by the result. Raises GradientError."""
 
 
-class Numbers:
-    """A numpy array in a tape that depends on arrays: the entries of a matrix, a solution. `known`
-    is what it held when it was made."""
-
-    def __init__(self, values: Values, known: Values) -> None:
-        self.values, self.known, self.slope = values, known, np.zeros(values.shape)
-
-
-class Hosted:
-    """What the host computes in one tape; `numbers` are by the numpy array that they are. Of what
-    the user was shown, `shown` says that the derivative is lost, unless all of it is put into an
-    array."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[int, Numbers] = {}
-        self.shown: list[object] = []
-
-    def is_shown(self, array: Input, escape: object) -> bool:
-        """Whether something only says so, of an array that is what the user was shown."""
-        is_it = not isinstance(array, Storage) and self.is_known(array)
-        return is_it and any(escape is one for one in self.shown)
-
-    def is_known(self, values: Values) -> bool:
-        """Whether numbers are what the host computed, and nobody has changed them."""
-        found = self.numbers.get(id(values))
-        return found is not None and np.array_equal(found.known, values, equal_nan=True)
-
-    def has_slopes(self, inputs: Sequence[Input]) -> bool:
-        """Whether any of these has."""
-        return any(
-            x.companion("grad") is not None if isinstance(x, Storage) else self.is_known(x)
-            for x in inputs
-        )
-
-    def origins(self, array: Values) -> list[tuple[str, Span | None]]:
-        """Where a numpy array has its derivative from."""
-        is_known = id(array) in self.numbers
-        return [("the matrix is made of values with a derivative", None)] if is_known else []
-
-    def make_step(
-        self, function: Function, inputs: Sequence[Input], found: Sequence[Values],
-        result: Values, output: Input,
-    ) -> HostStep:  # fmt: skip
-        """What was computed, as a step."""
-        known = [
-            self.numbers[id(x)] if not isinstance(x, Storage) and self.is_known(x) else x
-            for x in inputs
-        ]
-        if isinstance(output, Storage):
-            return HostStep(function, known, found, result, output)
-        target = self.numbers[id(output)] = Numbers(output, np.array(result))
-        return HostStep(function, known, found, result, target)
-
-
 class HostStep(Step):
-    """A recorded computation."""
+    """A recorded computation: its inputs and output are arrays, or accounts of what the host has
+    computed, which have their slopes."""
 
     def __init__(
-        self, function: Function, inputs: Sequence[Storage | Numbers | Values],
-        found: Sequence[Values], result: Values, output: Storage | Numbers,
+        self, function: Function, inputs: Sequence[Storage | HostAccount | Values],
+        found: Sequence[Values], result: Values, output: Storage | HostAccount,
     ) -> None:  # fmt: skip
         self.function, self.inputs, self.output = function, inputs, output
         self.found, self.result = [np.array(x) for x in found], np.array(result)
@@ -120,7 +66,7 @@ class HostStep(Step):
         if isinstance(self.output, Storage):
             self.output.put_unnoticed(result)
         else:
-            self.output.values[...] = result
+            self.output.view[...] = result
 
     def run(self) -> None:
         """Add to the slopes of the inputs; that of the result is used up."""
@@ -131,17 +77,18 @@ class HostStep(Step):
                 add_slope(x, more)
 
 
-def values_of(x: Storage | Numbers | Values) -> Values:
+def values_of(x: Storage | HostAccount | Values) -> Values:
     """What an input holds now; nobody is told."""
     if isinstance(x, Storage):
         return x.contents()
-    return x.values if isinstance(x, Numbers) else x
+    return x.view if isinstance(x, HostAccount) else x
 
 
-def take_slope(x: Storage | Numbers) -> Values:
+def take_slope(x: Storage | HostAccount) -> Values:
     """The slope by a result, which is 0 from now on."""
-    if isinstance(x, Numbers):
-        slope, x.slope = x.slope, np.zeros(x.slope.shape)
+    if isinstance(x, HostAccount):
+        slope, x.slope = x.slope, np.zeros(x.view.shape)
+        assert slope is not None
         return slope
     gradient = x.companion("grad")
     assert gradient is not None
@@ -150,9 +97,9 @@ def take_slope(x: Storage | Numbers) -> Values:
     return slope
 
 
-def add_slope(x: Storage | Numbers | Values, slope: Values) -> None:
+def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
     """Add to the slope by an input, if it has one."""
-    if isinstance(x, Numbers):
+    if isinstance(x, HostAccount) and x.slope is not None:
         x.slope += slope
     gradient = x.companion("grad") if isinstance(x, Storage) else None
     if gradient is not None:

@@ -19,16 +19,16 @@ from vkchi.launch import Plan
 from vkchi.races.finder import check as check_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current
-from vkchi.tape import facts
-from vkchi.tape.along import plan_forward
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.calls import Call, Gradients, describe_call, plan_gradient
+from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import Cut, blank
 from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
 from vkchi.tape.steps import Entry
 from vkchi.tape.tape import clear_all_gradients
+from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -65,7 +65,7 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     with recorder:
         run()
         recorder.seen.close()
-        recorder.clobbers.check_loss(loss)
+        recorder.breaks.check_loss(loss)
         gradient.fill(1)
         recorder.reverse()
     return recorder.dual(slopes).to_numpy()

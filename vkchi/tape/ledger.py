@@ -1,34 +1,42 @@
-"""What a recording knows of arrays: an account for each that was touched in a way that matters.
+"""What a recording knows of memory: an account for each array that was touched in some way that
+matters.
 
 Owns: `Ledger`, `Account`, and what stands in one. Whoever refuses something asks accounts, and
 keeps nothing by array itself:
 
     what stands there   that means                                     who asks
-    escapes             derivatives that its place cannot hold         `escapes`
-    held, reads         derivatives; what of them Python has read      `clobbers`
-    loss                such were overwritten with something unknown   `clobbers`
+    escapes             derivatives that its place cannot hold         `breaks`
+    held, reads         derivatives; what of them Python has read      `breaks`
+    loss                such were overwritten with something unknown   `breaks`
     fills, puts         constants, which may be inputs                 `constants`
     writes              what was written since a call                  `mutation_log`
     wants               contents that gradients will read              `snapshots`
     flags               what was read, element by element              `validation`
     version             whether anything was written since             `races.finder`
 
-An array with an account tells the recording before Python reads it. Must not know: kernels.
+An array on the device is itself, and tells the recording before Python reads it. Memory of the host
+has no identity but its addresses: its accounts (`HostAccount`) are found by overlap, and know what
+stood there, for others write without telling. Must not know: kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vkchi.analysis.boxes import Box, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.span import Span, user_span
 from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
 
+if TYPE_CHECKING:
+    Values = np.ndarray[Any, Any]
+    Memory = Storage | Values
 Index = tuple[int, ...]
 Note = tuple[str, Span | None]
 
@@ -69,24 +77,33 @@ class Fill:
 Fills = frozenset[Fill]
 
 
-class Escape(NamedTuple):
-    """A part of an array without gradient that holds something with a derivative, or the bits of
-    such values; who put it there, and the ways that it went since, outside of kernels. Of an array
-    in host memory it is the numpy view, and all of it. With `fills`, the derivative is by what
-    Python put into arrays, and by nothing else."""
+class Break(NamedTuple):
+    """A part of memory that no derivative may flow through, of the host's the numpy view: it holds
+    one that has no place there, or bits of such values, or something unknown that was put over one
+    `by` somebody. `origin` says who put the derivative there, `ways` what became of it since,
+    outside of kernels. With `fills`, it is by what Python put into arrays, and by nothing else. The
+    user `is_shown` a numpy array that has a derivative if it is put into an array as it is: then
+    this does not hold."""
 
-    array: Any
+    memory: Any
     name: str
     origin: Note
-    box: Box
+    box: Box = ()
     is_bits: bool = False
     ways: tuple[Note, ...] = ()
     fills: Fills = frozenset()
+    is_shown: bool = False
+    by: str = ""
 
     @property
     def is_settled(self) -> bool:
         """Whether it holds a constant, as is known now."""
         return bool(self.fills) and all(fill.lost for fill in self.fills)
+
+    @property
+    def key(self) -> Any:
+        """What there is one of in an account."""
+        return self.box, self.is_bits, self.fills
 
 
 class Held(NamedTuple):
@@ -102,13 +119,10 @@ class Held(NamedTuple):
         """What errors say of it."""
         return f"{self.who} puts a value with a derivative there", self.span
 
-
-class Loss(NamedTuple):
-    """What overwrote a part of an array with something unknown, and the user's line that did."""
-
-    held: Held
-    who: str
-    span: Span | None
+    def overwritten(self, memory: Any, by: str, span: Span | None) -> Break:
+        """That something unknown was put over it, by whom, and where."""
+        ways = (("it was overwritten here", span),) if span is not None else ()
+        return Break(memory, self.name, self.origin, ways=ways, by=by)
 
 
 class Written(NamedTuple):
@@ -162,21 +176,82 @@ class Wants:
         return hit
 
 
-class Account:
+class Holding:
+    """What is known of some memory's derivatives: those that it has no place for, those that it
+    holds, whether such were overwritten, and when it was, so far as anybody asks."""
+
+    def __init__(self) -> None:
+        self.escapes: dict[Any, Break] = {}
+        self.held: dict[Box, Held] = {}
+        self.loss: Break | None = None
+        self.writes: dict[Box, Written] = {}
+
+    def compare(self) -> Break | None:
+        """What was lost here, as far as is known."""
+        return self.loss
+
+
+class HostAccount(Holding):
+    """What is known of a numpy array, or of the `tensor` whose memory it is: of what a kernel left
+    there, or the host computed, `contents` and torch's count of changes when that was last seen;
+    the `slope` by it."""
+
+    def __init__(self, view: Values) -> None:
+        super().__init__()
+        self.view = view
+        self.tensor: Any = None
+        self.contents: Values | None = None
+        self.slope: Values | None = None
+
+    @property
+    def version(self) -> int:
+        """Torch's count of changes."""
+        return 0 if self.tensor is None else int(self.tensor._version)
+
+    def follow(self) -> None:
+        """The tensor may be other memory by now."""
+        if self.tensor is not None:
+            self.view = host.array_of_torch(self.tensor)
+
+    def take(self) -> None:
+        """Remember what is there now."""
+        self.follow()
+        self.contents, self.seen = np.array(self.view), self.version
+
+    @property
+    def is_known(self) -> bool:
+        """Whether that is there still."""
+        known = self.contents
+        if known is None or self.seen != self.version:
+            return False
+        return np.array_equal(self.view, known, equal_nan=True)
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether anything is known."""
+        return bool(self.escapes or self.held or self.writes or self.slope is not None)
+
+    def compare(self) -> Break | None:
+        """Note if a tensor's derivative was overwritten: what was lost by that, or before."""
+        self.follow()
+        if self.tensor is not None and not self.is_known:
+            held = next(iter(self.held.values()))
+            self.loss = self.loss or held.overwritten(self.view, "torch or numpy", None)
+        return self.loss
+
+
+class Account(Holding):
     """What is known of one array, which it keeps alive. `version` counts what was written to it;
     `fills`: it holds constants, provided that these are; `reads` are indices, or None for all, that
     Python has read where derivatives are; `puts` those of elements that it has written."""
 
     def __init__(self, array: Storage) -> None:
+        super().__init__()
         self.array, self.version = array, 0
         self.is_used = self.is_written = False  # by kernels
-        self.escapes: dict[tuple[Box, Fills], Escape] = {}
-        self.held: dict[Box, Held] = {}
-        self.loss: Loss | None = None
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
-        self.writes: dict[Box, Written] = {}
         self.wants = Wants()
         self.flags: Storage | None = None
 
@@ -210,19 +285,44 @@ class Ledger:
     def __init__(self, told: Callable[[Storage, Access], None]) -> None:
         self.told = told
         self.accounts: dict[int, Account] = {}
+        self.hosts: list[HostAccount] = []
 
-    def find(self, array: Storage) -> Account | None:
-        """That of an array, or of the one that it is a component of, if there is one."""
-        return self.accounts.get(id(array.whole))
+    def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
+        """The accounts of memory that an array, or a numpy array, has elements in."""
+        if isinstance(memory, Storage):
+            found = self.find(memory)
+            return () if found is None else (found,)
+        for one in self.hosts:
+            one.follow()
+        return [one for one in self.hosts if host.may_overlap(one.view, memory)]
 
-    def open(self, array: Storage) -> Account:
+    @overload
+    def find(self, memory: Storage) -> Account | None: ...
+    @overload
+    def find(self, memory: Values) -> HostAccount | None: ...
+    def find(self, memory: Memory) -> Account | HostAccount | None:
+        """That of an array, or of the one that it is a component of, or of a numpy array, if there
+        is one."""
+        if isinstance(memory, Storage):
+            return self.accounts.get(id(memory.whole))
+        return next((one for one in self.hosts if host.is_same_view(one.view, memory)), None)
+
+    @overload
+    def open(self, memory: Storage) -> Account: ...
+    @overload
+    def open(self, memory: Values) -> HostAccount: ...
+    def open(self, memory: Memory) -> Account | HostAccount:
         """The same; a new one if there is none."""
-        array = array.whole
-        found = self.accounts.get(id(array))
-        if found is None:
-            found = self.accounts[id(array)] = Account(array)
+        found = self.find(memory)
+        if found is not None:
+            return found
+        if isinstance(memory, Storage):
+            array = memory.whole
             array.watch = self.told
-        return found
+            self.accounts[id(array)] = Account(array)
+            return self.accounts[id(array)]
+        self.hosts = [*(one for one in self.hosts if one.is_of_use), HostAccount(memory)]
+        return self.hosts[-1]
 
     def close(self) -> None:
         """Be told nothing any more."""
@@ -230,6 +330,7 @@ class Ledger:
             if account.array.watch == self.told:
                 account.array.watch = None
         self.accounts.clear()
+        self.hosts.clear()
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:

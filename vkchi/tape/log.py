@@ -1,7 +1,8 @@
 """What recordings write down: steps, in the order in which they were done.
 
 Owns: `Step`, and the steps that are no calls: `State`, what some arrays held; `Cut`, a constant
-over what had a derivative. Must not know: kernels, how steps come about.
+over what had a derivative; copies and sums of whole arrays that nobody notices. Must not know:
+kernels, how steps come about.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vkchi.fields.storage import Storage
+from vkchi.interrupts.bounded import remember
+from vkchi.interrupts.locks import restoring
+from vkchi.launch.executable import Executable
 from vkchi.tape.ledger import Index
-from vkchi.tape.movers import move, put_back
+
+MOST_MOVERS = 256  # of a runtime that are kept
 
 
 class Step:
@@ -80,3 +85,41 @@ def blank(array: Storage, at: Index | None) -> None:
     else:
         axes = len(array.shape)
         array.write(array.index(at[:axes]) + at[axes:], 0)
+
+
+# --- copies that nobody notices ------------------------------------------------------------------
+
+
+def put_back(array: Storage, copy: Storage) -> None:
+    """Make an array hold what its copy holds; a tape does not notice."""
+    if array.is_own:
+        array.device.copy(copy.buffer, array.buffer, array.size_bytes)
+    else:  # other arrays' numbers lie between
+        move(array, copy, adds=False)
+
+
+def move(array: Storage, copy: Storage, *, adds: bool) -> None:
+    """Copy or add, on the device."""
+    with restoring(array.runtime.lock), array.runtime.lock:
+        executable = mover(array, adds=adds)
+        executable.launch(executable.bind((), {"target": array, "source": copy}))
+
+
+def mover(array: Storage, *, adds: bool) -> Executable:
+    """What copies or adds arrays of this type and layout; made once."""
+    runtime, t = array.runtime, array.array_type
+    found = runtime.movers.get((t, adds))
+    if found is None:
+        from vkchi.autodiff.memory import copy_array  # few arrays have others' numbers between
+        from vkchi.compiler import build
+        from vkchi.ir.builder import Builder
+        from vkchi.ir.core import Func, Param
+
+        b, (target, source) = Builder(), (Param(t, name) for name in ("target", "source"))
+        with b.region() as body:
+            copy_array(b, source, target, adds=adds)
+            b.emit("yield")
+        fn = Func("move", (target, source), body)
+        found = Executable(runtime, build(fn, runtime.options, runtime.device.caps))
+        remember(runtime.movers, (t, adds), found, MOST_MOVERS)
+    return found

@@ -2,27 +2,50 @@
 
 A tape cannot know what such a gradient will read, so it does not keep it. It notes what is written
 after such a call; when the call's gradient runs, reading it is refused, unless the gradient has put
-something there before: it recomputes what it needs.
+something there before: it recomputes what it needs. Of memory of the host, to which others write
+without telling, it remembers what the call left where its kernels had to do with it.
 
 Owns: `MutationLog`, of one tape. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box, is_inside, may_meet
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
+from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape import facts
-from vkchi.tape.calls import describe_call, numbers_of
-from vkchi.tape.ledger import Account, Ledger, Written, box_at
+from vkchi.tape.calls import describe_call, numbers_of, views_of
+from vkchi.tape.derived import case_of, facts
+from vkchi.tape.ledger import Account, Holding, HostAccount, Ledger, Written, box_at
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.tape.ledger import Memory, Values
+
+    Left = tuple[Values, Values]  # a numpy array, and what stood there
+
+
+class Stale(NamedTuple):
+    """A numpy array that others have changed since a call, what stood there `then`, when its
+    gradient began, and `where` that was something else than the call had left."""
+
+    view: Values
+    then: Values
+    where: Values
+
+    def stands_in(self, memory: Values) -> bool:
+        """Whether any of that is still there, in the part that a numpy array has in common."""
+        starts = host.addresses(self.view)[self.where & ~differ(self.view, self.then)]
+        start, end = host.bounds(memory)
+        return bool(((starts < end) & (starts + self.view.itemsize > start)).any())
 
 
 class MutationLog:
@@ -32,65 +55,95 @@ class MutationLog:
         self.ledger, self.time = ledger, 0
         self.since: int | None = None
         self.reader = ""
-        self.restored: set[Account] = set()
+        self.restored: set[Holding] = set()
+        self.left: Sequence[Left] = []  # by the call whose gradient runs
+        self.stale: list[Stale] = []  # what is something else when the gradient begins
 
     def end_call(self) -> int:
         """A call with a gradient of its own ended; the time now."""
         self.time += 1
         return self.time
 
-    def note(self, array: Storage, box: Box, who: str) -> None:
-        """A part of an array is overwritten."""
+    def note(self, memory: Memory, box: Box, who: str) -> None:
+        """A part of an array, or a numpy array, is overwritten."""
         if not self.time:
             return
-        account = self.ledger.open(array)
+        account = self.ledger.open(memory)
         if self.since is not None:
             self.restored.add(account)
-        elif account.array not in array.runtime.gradients:
+        elif not (isinstance(account, Account) and account.array.is_gradient):
             account.writes[box] = Written(self.time, who)
 
+    def note_views(self, plan: Plan, views: Mapping[str, Values], who: str) -> None:
+        """A launch overwrites what it writes of these."""
+        for name in plan.written & views.keys():
+            self.note(views[name], (), who)
+
     @contextmanager
-    def reading(self, since: int, reader: str) -> Iterator[None]:
-        """While the gradient runs of a call that ended at a time."""
+    def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
+        """While the gradient runs of a call that ended at a time, and `left` this."""
         self.since, self.reader, self.restored = since, reader, set()
+        self.left = left
+        changed = [(view, differ(view, known)) for view, known in left]
+        self.stale = [Stale(view, view.copy(), where) for view, where in changed if where.any()]
         try:
             yield
         finally:
             self.since = None
 
     def check(
-        self, name: str, array: Storage, box: Box,
+        self, name: str, memory: Memory, box: Box,
         span_of: Callable[[], Span | None] = lambda: None,
     ) -> None:  # fmt: skip
         """Raises GradientError if a part that is read now was overwritten since: where `span_of`
         says; where it does not know, by the line where Python stands."""
-        account = self.ledger.find(array)
-        if self.since is None or account is None or account in self.restored:
+        found = self.ledger.near(memory)
+        if self.since is None or any(self.is_restored(one, memory) for one in found):
             return
-        for part, written in account.writes.items():
-            if written.time >= self.since and may_meet(part, box):
-                raise GradientError(
-                    f"the gradient of {self.reader}() reads {name}, which {written.who} has "
-                    "overwritten since: it is not what the call found", span_of() or user_span(),
-                    help="keep what it needs in an array of its own, or let the gradient compute "
-                    "it again before it reads it",
-                )  # fmt: skip
+        writes = [written for one in found for part, written in one.writes.items()
+                  if written.time >= self.since and may_meet(part, box)]  # fmt: skip
+        is_gone = bool(writes) if isinstance(memory, Storage) else self.is_stale(memory, writes)
+        if is_gone:
+            who = writes[0].who if writes else "Python"
+            raise GradientError(
+                f"the gradient of {self.reader}() reads {name}, which {who} has overwritten "
+                "since: it is not what the call found", span_of() or user_span(),
+                help="keep what it needs in an array of its own, or let the gradient compute "
+                "it again before it reads it",
+            )  # fmt: skip
+
+    def is_restored(self, one: Holding, memory: Memory) -> bool:
+        """Whether the gradient has put something there that is read now: anywhere in an array of
+        ours, all over what is read of the host's memory."""
+        if one not in self.restored or not isinstance(one, HostAccount):
+            return one in self.restored
+        return not isinstance(memory, Storage) and host.spans(one.view, memory)
+
+    def is_stale(self, view: Values, writes: Sequence[Written]) -> bool:
+        """Whether memory of the host holds what others have put there since: what stands there
+        tells; of what the call had nothing to do with, these writes, if there are any."""
+        near = [one for one in self.stale if host.may_overlap(one.view, view)]
+        if any(one.stands_in(view) for one in near):
+            return True
+        return bool(writes) and not any(host.is_same_view(view, known) for known, _ in self.left)
 
     def check_launch(
         self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
     ) -> dict[str, Box]:
         """A kernel that is not recorded reads parts of arrays; what parts it writes."""
-        case = facts.case_of(numbers_of(plan, args), arrays)
+        case = case_of(numbers_of(plan, args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
+        views = views_of(plan, args)
         renewed = partial(is_renewed, name, plan, args)
-        self.check_all(partial(first_load, plan), read, arrays, renewed)
+        self.check_all(partial(first_load, plan), read, {**arrays, **views}, renewed)
+        self.note_views(plan, views, f"{name}()")
         return facts.touched(plan, "writes", case)
 
     def check_all(
         self,
         span_of: Callable[[str], Span | None],
         boxes: Mapping[str, Box],
-        arrays: Mapping[str, Storage],
+        arrays: Mapping[str, Memory],
         is_renewed: Callable[[str], bool],
     ) -> None:
         """Raises GradientError if something was overwritten of what is read now, in these boxes,
@@ -112,6 +165,12 @@ class MutationLog:
             self.check(repr(array), array, box)
         else:
             self.note(array, box, "Python")
+
+
+def differ(a: Values, b: Values) -> Values:
+    """Where two arrays of one shape hold different numbers; NaN is no other than NaN."""
+    found: Values = (a != b) & ~((a != a) & (b != b))
+    return found
 
 
 def first_load(plan: Plan, name: str) -> Span | None:

@@ -21,7 +21,7 @@ from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
 from vkchi.span import Span
-from vkchi.tape import facts
+from vkchi.tape.derived import facts
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
@@ -141,7 +141,7 @@ class GradientPlan:
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
-               for name in (k, k + DUAL) if name in self.main.artifact.used}  # fmt: skip
+               for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
         executable, buffers = self._make_room(args, given)
         executable.launch(executable.bind(args, {**given, **own, **buffers}))
 
@@ -219,7 +219,7 @@ class GradientPlan:
         assert counting is not None
         like = self.made.counting_copies
         copies = {k: self._like(f"{COUNT}{k}", given[v]) for k, v in like.items()
-                  if k in counting.artifact.used}  # fmt: skip
+                  if k in counting.used}  # fmt: skip
         names = [n for n in counting.artifact.arrays if n.startswith((COUNT, WIDTH))]
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
         counting.launch(counting.bind(args, {**given, **copies, **cells}))

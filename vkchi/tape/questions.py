@@ -1,14 +1,14 @@
 """A kernel's IR, asked: who computes what recordings want to know of it.
 
-Owns: `ANSWERING`, the functions that `facts` asks by their names. Their answers are data, and
-depend on the kernel and on what is given alone; `live` gives gradients as IR, to those who need
-more than an answer. Must not know: calls but by their cases, tapes, races.
+Owns: the questions, which others ask as `derived.facts`: their answers are data, and depend on the
+kernel and on what is given alone. `live` gives gradients as IR, to those who need more than an
+answer. Must not know: calls but by their cases, tapes, races.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from vkchi.analysis import alias
 from vkchi.analysis.boxes import Box, Shaped, filled_by, may_meet
@@ -35,7 +35,7 @@ from vkchi.compiler import build
 from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import DUAL
 from vkchi.ir.ops import READS, WRITES
-from vkchi.tape.facts import Case, Names, Types
+from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import (
     CompiledGradient,
     build_forward,
@@ -52,6 +52,7 @@ from vkchi.types import Array
 if TYPE_CHECKING:
     from vkchi.launch import Plan
 
+Types = tuple[tuple[str, Array], ...]
 KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 
@@ -75,15 +76,18 @@ def footprint(plan: Plan, kinds: str) -> Footprint:
 
 
 def touched(plan: Plan, kinds: str, case: Case) -> dict[str, Box]:
+    """Which part of each array a call touches by ops of these `kinds`: loads, reads or writes."""
     return footprint(plan, kinds).boxes(numbers_in(case), arrays_in(case))
 
 
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
+    """The kinds of ops that write to each array."""
     found = alias.kinds_of_writes(plan.func.body.ops).items()
     return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
 
 
 def arrays_used(plan: Plan) -> Names:
+    """The arrays whose numbers a kernel uses: not those that it only adds to."""
     used = {arg for op in walk(plan.func.body) for arg in op.args}
     reads = [op for op in walk(plan.func.body) if op.kind in READS]
     bases = [base_of(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
@@ -91,6 +95,7 @@ def arrays_used(plan: Plan) -> Names:
 
 
 def stores_constants(plan: Plan) -> bool:
+    """Whether a kernel does nothing to memory but store what depends on no floats in it."""
     fn = plan.func
     active = Activity(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
@@ -98,6 +103,7 @@ def stores_constants(plan: Plan) -> bool:
 
 
 def depends_on_order(plan: Plan) -> bool:
+    """Whether a kernel may leave something else each time."""
     return refusals.depends_on_order(plan.func)
 
 
@@ -148,6 +154,7 @@ def live(plan: Plan, spec: GradientSpec) -> Live:
 
 
 def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
+    """The kernel's gradient. Raises GradientError."""
     one = live(plan, spec)
     made, active = one.compiled.made, one.compiled.made.primal.active
     return Differentiated(
@@ -165,23 +172,30 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
 
 
 def needed(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
+    """What a gradient reads of arrays, with the contents that the kernel found."""
     return live(plan, spec).needs.boxes(numbers_in(case), arrays_in(case))
 
 
 def overwritten(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
+    """What the kernel overwrites, as its gradient sees it."""
     return live(plan, spec).writes.boxes(numbers_in(case), arrays_in(case))
 
 
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
+    """Raises GradientError where none of the arrays on which results with gradients depend has one,
+    but for constants."""
     refusals.check_reaches(live(plan, spec).compiled.made.primal, constants)
 
 
 def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
+    """A gradient's dispatches with fewer invocations than iterations; None if there are none."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
     return build_strip_mined(live(plan, spec).compiled.made, options, caps)
 
 
 def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
+    """The kernel with derivatives along the duals of these arrays; `types` as in `GradientSpec`,
+    `missing` as in `Request`. Raises GradientError."""
     for op, reader in reach(plan).losses(Activity(plan.func, names), names):
         error = lost(name_under(op), reader.span, PUT_THERE, op.span, "dual")
         let_pass(error, missing, plan.derived.warned)
@@ -191,16 +205,20 @@ def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
 
 
 def outflow(plan: Plan, spec: GradientSpec, case: Case, constant: Names) -> Outflow:
+    """Where a call puts derivatives that finds constants in some arrays."""
     outflows = live(plan, spec).compiled.made.outflows
     return outflows.of(numbers_in(case), arrays_in(case), constant)
 
 
 def outflow_along(plan: Plan, names: Names, case: Case) -> Outflow:
+    """The same in forward mode, by these arrays."""
     found = plan.derived.outflows.find(names, lambda: Outflows(plan.func, names))
     return found.of(numbers_in(case), arrays_in(case))
 
 
 def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
+    """Which of these arrays may be settled (`recompute_safety`); None where the gradient has arrays
+    besides those that are given."""
     fn = live(plan, spec).kernel
     if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
         return None
@@ -208,6 +226,7 @@ def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names
 
 
 def marked(plan: Plan, spec: GradientSpec | None, names: Names, settled: Names) -> Marked:
+    """The kernel, or what its gradient takes for it, in a form that marks what it stores."""
     fn = plan.func if spec is None else live(plan, spec).kernel
     made = mark(fn, names, settled, find_reading(fn))
     artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
@@ -225,6 +244,8 @@ def reach(plan: Plan) -> Reach:
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
+    """The first segment of a call that overwrites all of a part of an array, or, without a box, all
+    of it."""
     known = reach(plan)
     if name not in known.covers.names:
         return None
@@ -234,6 +255,8 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
 
 
 def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case) -> Flow:
+    """Where a call puts what depends smoothly on what a part of an array holds before; without a
+    box it is all of the array, which is overwritten by the end of a segment, if it is."""
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:
         return Flow({}, {}, frozenset(), frozenset())
@@ -259,10 +282,3 @@ def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> fr
         return frozenset()
     last = len(known.segments) if end is None else end
     return frozenset(known.reads_of(known.params[name], 0, last))
-
-
-ANSWERING: tuple[Callable[..., Any], ...] = (
-        touched, kinds_of_writes, arrays_used, stores_constants, depends_on_order, differentiated,
-        needed, overwritten, check_reached, strip_mined, along, outflow, outflow_along, settled,
-        marked, covering, flow,
-)  # fmt: skip

@@ -21,21 +21,21 @@ from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
+from vkchi.tape.breaks import Breaks, overwrite
 from vkchi.tape.calls import Call, arrays_of
-from vkchi.tape.clobbers import Clobbers, overwrite_held
 from vkchi.tape.constants import Constants
-from vkchi.tape.escapes import Escapes, overwrite_escapes
-from vkchi.tape.hosted import Copied, Function, Hosted
-from vkchi.tape.ledger import Account, Escape, Holder, Index, Ledger, Wanted
+from vkchi.tape.hosted import Copied, Function, HostStep
+from vkchi.tape.ledger import Account, Break, Holder, HostAccount, Index, Ledger, Wanted
 from vkchi.tape.log import Cut, Step
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.seen import Seen
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.steps import Custom, drop_copies
 from vkchi.types import shape_of
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.tape.escapes import Values
+    from vkchi.tape.ledger import Memory, Values
     from vkchi.tape.plan import GradientPlan
 
 
@@ -56,11 +56,11 @@ class Recording(Block):
         self.runtime, self.thread = runtime, get_ident()
         self.entries: list[Step] = []
         ledger = self.ledger = Ledger(self.told)
-        self.escapes, self.clobbers = Escapes(ledger), Clobbers(ledger)
-        self.constants, self.mutation_log = Constants(ledger), MutationLog(ledger)
+        self.breaks, self.constants = Breaks(ledger), Constants(ledger)
+        self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(budget_bytes, ledger)
         self.races = RaceFinder(lambda array: ledger.open(array).version)
-        self.seen, self.hosted = Seen(runtime), Hosted()
+        self.seen = Seen(runtime)
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.custom: Custom | None = None
         self.skipped: str | None = None
@@ -104,10 +104,9 @@ class Recording(Block):
     def check(self, call: Call, names: frozenset[str]) -> None:
         """Raises GradientError if a derivative is lost on its way to `names`, the call's arrays
         that have one."""
-        self.escapes.check(call, names, self.kind, self.under(call))
-        self.clobbers.check_call(call, names)
+        self.breaks.check(call, names, self.kind, self.under(call))
 
-    def under(self, call: Call) -> list[tuple[str, Escape]]:
+    def under(self, call: Call) -> list[tuple[str, Break]]:
         """What a call finds in host memory with a derivative, for it is that of arrays into which
         kernels have put it."""
         found = []
@@ -116,17 +115,17 @@ class Recording(Block):
             for array in self.seen.find_under(view):
                 account = self.ledger.open(array)
                 held = account.holds() if account.fills is None else None
-                origins = [t.origin for t in self.escapes.of(array)]
+                origins = [t.origin for t in self.breaks.of(array)]
                 origins += [held.origin] if held is not None else []
-                found += [(name, Escape(view, name, origin, ())) for origin in origins]
+                found += [(name, Break(view, name, origin, ())) for origin in origins]
         return found
 
     def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
         """Note where a call put derivatives: into which arrays, and parts of those with a place for
         them."""
-        self.escapes.note(call, flow.escapes)
-        self.escapes.note(call, flow.bits, is_bits=True)
-        self.clobbers.note_call(call, flow.stores, boxes)
+        self.breaks.note_escapes(call, flow.escapes)
+        self.breaks.note_escapes(call, flow.bits, is_bits=True)
+        self.breaks.note_call(call, flow.stores, boxes)
         for view in (
             call.hosts[name]
             for name in call.plan.written & call.hosts.keys()
@@ -175,15 +174,14 @@ class Recording(Block):
             return
         if account is not None:
             account.change(is_whole=access.at is None or not is_ours)
-            if array is account.array and not access.is_sum:
-                overwrite_escapes(account, access)
+            is_cut = overwrite(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
-            elif overwrite_held(account, array, access):
+            elif is_cut:
                 self.cut(array, access.at)
             if account.is_used:
                 self.snapshots.save_all(account.array)
-        if self.is_following and not access.is_sum and self.clobbers.holds(array) is None:
+        if self.is_following and not access.is_sum and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
 
     def written_inside(self, account: Account, array: Storage) -> None:
@@ -194,7 +192,7 @@ class Recording(Block):
             account.is_used = True
             if array.companion("grad") is not None:
                 who = f"{self.custom.function.__name__}()"
-                self.clobbers.hold(account.array, repr(array), who, user_span())
+                self.breaks.hold(account.array, repr(array), who, user_span())
 
     def cut(self, array: Storage, at: Index | None) -> None:
         """Record that Python wrote a constant."""
@@ -213,74 +211,94 @@ class Recording(Block):
         nor in those that have none by intent."""
         return self.state == "recording" and not self.is_paused
 
-    def may_record(self, inputs: Sequence[Storage | Values]) -> bool:
+    def may_record(self, inputs: Sequence[Memory]) -> bool:
         """Whether what the host computes from these (`hosted`) is a step."""
-        can_record = self.records_functions and self.is_following
-        return can_record and self.hosted.has_slopes(inputs)
+        return self.records_functions and self.is_following and any(map(self.has_slope, inputs))
+
+    def has_slope(self, x: Memory) -> bool:
+        """Whether derivatives by an array, or by what the host computed, are known in the end."""
+        if isinstance(x, Storage):
+            return x.companion("grad") is not None
+        return self.computed(x) is not None
+
+    def computed(self, x: Memory) -> HostAccount | None:
+        """The account of a numpy array that the host computed, and that nobody has changed."""
+        account = None if isinstance(x, Storage) else self.ledger.find(x)
+        is_known = account is not None and account.slope is not None and account.is_known
+        return account if is_known else None
 
     def record(
-        self, function: Function, inputs: Sequence[Storage | Values], found: Sequence[Values],
-        result: Values, output: Storage | Values,
+        self, function: Function, inputs: Sequence[Memory], found: Sequence[Values],
+        result: Values, output: Memory,
     ) -> None:  # fmt: skip
         """Record what the host computed. Raises GradientError where an input was overwritten with
         something unknown."""
-        self.clobbers.check_arrays(x for x in inputs if isinstance(x, Storage))
+        self.breaks.check_arrays(x for x in inputs if isinstance(x, Storage))
         if isinstance(output, Storage):
             self.protect(function.who, {"output"}, {"output": output}, {})
-            self.clobbers.hold(output, repr(output), function.who, user_span())
+            self.breaks.hold(output, repr(output), function.who, user_span())
         self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
-        step = self.hosted.make_step(function, inputs, found, result, output)
+        known = [self.computed(x) or x for x in inputs]
+        if isinstance(output, Storage):
+            step = HostStep(function, known, found, result, output)
+        else:
+            account = self.ledger.open(output)
+            account.take()
+            account.slope = np.zeros(output.shape)
+            step = HostStep(function, known, found, result, account)
         self.entries += [*self.snapshots.take_rewritten(), step]
         self.snapshots.count(step.size_bytes)
 
     def hold_result(self, array: Storage, who: str) -> None:
         """Note that a function with a gradient of its own gave these values."""
         self.ledger.open(array).forget_constants()
-        self.clobbers.forget(array)
-        self.clobbers.hold(array, repr(array), who, user_span())
+        self.breaks.forget(array)
+        self.breaks.hold(array, repr(array), who, user_span())
         self.seen.take((array.whole,))
 
-    def holding(self, array: Storage | Values) -> list[Escape]:
+    def holding(self, array: Memory) -> list[Break]:
         """What an array holds that has a derivative: matrices and tensors too."""
-        found = self.escapes.of(array)
+        found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
-            held = self.clobbers.holds(array)
+            held = self.breaks.holds(array)
             origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
-            found = [*found, Escape(array.whole, repr(array), origin, ())]
+            found = [*found, Break(array.whole, repr(array), origin, ())]
         if not isinstance(array, Storage):
-            origins = [*self.clobbers.origins(array), *self.hosted.origins(array)]
-            found = [*found, *(Escape(array, "", origin, ()) for origin in origins)]
+            origins = self.breaks.origins(array)
+            account = self.ledger.find(array)
+            if account is not None and account.slope is not None:
+                origins += [("the matrix is made of values with a derivative", None)]
+            found = [*found, *(Break(array, "", origin, ()) for origin in origins)]
         return found
 
-    def lost_in(self, array: Storage | Values) -> list[Escape]:
+    def lost_in(self, array: Memory) -> list[Break]:
         """What an array holds whose derivative is lost, wherever it is put."""
-        return [t for t in self.escapes.of(array) if not self.hosted.is_shown(array, t)]
+        is_known = self.computed(array) is not None
+        return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
 
     def let_go(
-        self, inputs: Sequence[Storage | Values], output: Storage | Values, way: str, *,
-        is_all: bool = True,
+        self, inputs: Sequence[Memory], output: Memory, way: str, *,
+        is_all: bool = True, is_shown: bool = False,
     ) -> None:  # fmt: skip
         """Note that Python computed something from arrays, which has lost their derivatives, or
-        (not `is_all`) those that were lost before."""
+        (not `is_all`) those that were lost before; that the user `is_shown` it."""
         if self.is_following:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
-            self.escapes.pass_on(found, output, way)
+            self.breaks.pass_on(found, output, way, is_shown=is_shown)
 
-    def note_shown(self, inputs: Sequence[Storage | Values], output: Values, way: str) -> None:
+    def note_shown(self, inputs: Sequence[Memory], output: Values, way: str) -> None:
         """The user gets a numpy array that the tape has recorded: other uses of it lose the
         derivative than to put it into an array (`filled`)."""
-        before = len(self.escapes.hosts)
-        self.let_go(inputs, output, way)
-        self.hosted.shown += self.escapes.hosts[before:]
+        self.let_go(inputs, output, way, is_shown=True)
 
     def filled(self, array: Storage, values: Values) -> None:
         """Python puts these numbers into an array: what the host computed has its derivative."""
         has_place = array.dtype.kind == "f" and array.companion("grad") is not None
-        if not (self.is_following and has_place and self.hosted.is_known(values)):
+        if not (self.is_following and has_place and self.computed(values)):
             self.let_go([values], array, "Python put it into an array here")
             return
-        self.clobbers.forget(array)
+        self.breaks.forget(array)
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.seen.expect(array, host.cast(values, array.dtype))
@@ -297,8 +315,8 @@ class Recording(Block):
             copy_tensor(target, tensor)
             return True
         target.from_numpy(host.array_of_torch(tensor))
-        lost = Escape(target, "", ("a tensor that requires a gradient was copied", None), ())
-        self.escapes.pass_on([lost], target, "it was put into an array here")
+        lost = Break(target, "", ("a tensor that requires a gradient was copied", None), ())
+        self.breaks.pass_on([lost], target, "it was put into an array here")
         return True
 
     def refill(self, target: Ndarray, source: Storage) -> bool:

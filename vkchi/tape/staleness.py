@@ -12,8 +12,8 @@ from vkchi.analysis.boxes import Box
 from vkchi.autodiff.answers import GradientSpec, MarkedOp
 from vkchi.fields.storage import Storage
 from vkchi.ir.names import NOTED
-from vkchi.tape import facts
 from vkchi.tape.calls import Call
+from vkchi.tape.derived import facts
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32, shape_of
 from vkchi.types.lazy_numpy import np

@@ -1,7 +1,8 @@
 """The steps of a tape: calls of kernels and of functions with gradients of their own, which can be
 done again and differentiated.
 
-Owns: `Entry`, `Skipped`, `Custom`. Must not know: how steps come about.
+Owns: `Launch`, a call that is not differentiated, `Entry`, one that is, `Custom`. Must not know:
+how steps come about.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Arrays
 from vkchi.races.finder import check as check_race
 from vkchi.races.race import Doubt, Found
-from vkchi.tape import facts
 from vkchi.tape.calls import Call, Gradients
+from vkchi.tape.derived import facts
 from vkchi.tape.log import State, Step
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func
     from vkchi.races.meeting import Races
     from vkchi.races.trials import Observed
-    from vkchi.tape.ledger import Ledger
+    from vkchi.tape.ledger import Ledger, Values
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.replays import ReplayLog
     from vkchi.tape.variants import Variant
@@ -67,10 +68,6 @@ class Launch(Step):
     def launch_again(self) -> None:
         """Call the kernel as it was called first."""
         self.call.plan.launch(self.call.args, self.draws)
-
-
-class Skipped(Launch):
-    """A call in a function that is not differentiated."""
 
 
 class Entry(Launch):
@@ -174,7 +171,8 @@ def as_it_is(arg: Any) -> Any:
 
 
 class Custom(Step):
-    """A recorded call of a Python function with a gradient of its own; `end` is when it ended. In
+    """A recorded call of a Python function with a gradient of its own; `end` is when it ended, and
+    `left` what stood then in the `views`, memory of the host that its kernels had to do with. In
     limited memory, `steps` are the kernels it called and what Python wrote in it."""
 
     needs_end = True
@@ -187,6 +185,13 @@ class Custom(Step):
         self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
         self.end = 0
         self.steps: list[Step] = []
+        self.views: list[Values] = []
+        self.left: list[tuple[Values, Values]] = []
+
+    def end_call(self) -> None:
+        """It has come to its end."""
+        self.end = self.mutation_log.end_call()
+        self.left = [(view, view.copy()) for view in self.views]
 
     def call(self) -> None:
         """Call it again."""
@@ -207,7 +212,7 @@ class Custom(Step):
                 f"@ti.ad.grad_for({name})"
             )
         self.check_gradient(gradient)
-        with self.mutation_log.reading(self.end, self.function.__name__):
+        with self.mutation_log.reading(self.end, self.function.__name__, self.left):
             gradient(*self.args, **self.kwargs)
 
     def check_gradient(self, gradient: Any) -> None:

@@ -3,8 +3,8 @@
 Owns: `Tape`. A launch notes which part of which arrays its gradient will read; `snapshots` sees to
 it that every gradient finds there what its kernel found. So the data-access rules that Taichi asks
 its users to keep need not be kept. What is refused:
-- an array without gradient through which a derivative would have to flow (`escapes`);
-- what Python or undifferentiated kernels overwrote, unless with constants (`clobbers`);
+- an array without gradient through which a derivative would have to flow (`breaks`);
+- what Python or undifferentiated kernels overwrote, unless with constants (`breaks`);
 - a gradient of the user's own that reads what was overwritten since (`stale`);
 - a gradient outside a tape that needs what its own kernel overwrites (`calls`).
 
@@ -29,7 +29,6 @@ from vkchi.launch import Plan
 from vkchi.races.finder import refuse as refuse_race
 from vkchi.races.race import Doubt, Found
 from vkchi.runtime import current
-from vkchi.tape import facts
 from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
@@ -43,8 +42,10 @@ from vkchi.tape.calls import (
     describe_call,
     leaves_of,
     make_grads,
+    views_of,
 )
 from vkchi.tape.constants import flows_of, plan_where_known, unsettled
+from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import Recording
@@ -53,7 +54,6 @@ from vkchi.tape.steps import (
     Custom,
     Entry,
     Launch,
-    Skipped,
     check_repeatable,
     drop_copies,
     tensors_written,
@@ -61,6 +61,7 @@ from vkchi.tape.steps import (
 
 if TYPE_CHECKING:
     from vkchi.tape.checkpoints import Report
+    from vkchi.tape.ledger import Memory
     from vkchi.tape.plan import GradientPlan
 
 
@@ -136,7 +137,7 @@ class Tape(Recording):
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
         self.seen.close()
-        self.clobbers.check_loss(self.loss)
+        self.breaks.check_loss(self.loss)
         self.state, self.is_paused = "evaluated", True
         self.entries += self.snapshots.take_rewritten()
         self.snapshots.is_reversing = True
@@ -248,6 +249,7 @@ class Tape(Recording):
         entry = Entry(call, gradients, made, race)
         boxes = self.save(call, entry, made)
         self.protect(f"{name}()", plan.written, call.arrays, boxes)
+        self.mutation_log.note_views(plan, call.hosts, f"{name}()")
         given = copied_where_read(call, args)
         result = entry.launch_first(given, self.ledger if self.validation else None)
         self.check_race(entry.race)
@@ -264,7 +266,7 @@ class Tape(Recording):
         constant = {name: unsettled(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, constant)
         self.constants.note_call(call, flows, constant)
-        self.escapes.note(call, flows.given, fills=flows.fills)
+        self.breaks.note_escapes(call, flows.given, fills=flows.fills)
         self.note(call, flows.none._replace(escapes=flows.all.escapes), boxes)
 
     def find_race(
@@ -283,10 +285,12 @@ class Tape(Recording):
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
         step = self.note_step(name, plan, args)
         arrays = step.call.arrays if step is not None else arrays_of(plan, args)
+        if self.custom is not None:
+            self.custom.views += views_of(plan, args).values()
         boxes = self.mutation_log.check_launch(name, plan, args, arrays)
         self.protect(f"{name}()", plan.written, arrays, boxes)
         who = self.skipped
-        with self.clobbers.skipping(plan, args, arrays, who) if who else nullcontext():
+        with self.breaks.skipping(plan, args, arrays, who) if who else nullcontext():
             result = plan.launch(args)
         if step is not None:
             step.keep_results(self.snapshots)
@@ -306,17 +310,17 @@ class Tape(Recording):
         who, span = f"{custom.function.__name__}()", plan.func.span
         for name in plan.written & arrays.keys():
             if arrays[name].companion("grad") is not None:
-                self.clobbers.hold(arrays[name], name, who, span, boxes.get(name))
+                self.breaks.hold(arrays[name], name, who, span, boxes.get(name))
         for p, arg in leaves_of(plan, args):
             if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
-                self.clobbers.hold(arg, p.name, who, span)
+                self.breaks.hold(arg, p.name, who, span)
 
     def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
         """A kernel of a function that is recorded as a whole, which may have to do it again in
         limited memory."""
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
-        step = Skipped(describe_call(name, plan, args))
+        step = Launch(describe_call(name, plan, args))
         if self.snapshots.is_limited:
             step.race = self.races.look(step.call, frozenset(), None, all_=True)
         steps = self.custom.steps if self.custom else self.entries
@@ -326,12 +330,9 @@ class Tape(Recording):
     def is_reset(self, plan: Plan, args: tuple[Any, ...]) -> bool:
         """Whether a kernel that is not to be differentiated writes constants over something with a
         derivative: then it has a gradient all the same, which says just that."""
-        arrays = arrays_of(plan, args)
-        found = (self.ledger.find(arrays[name]) for name in plan.written & arrays.keys())
-        is_held = any(a is not None and (a.held or a.escapes) for a in found)
-        if not (is_held or self.clobbers.written_by(plan, args)):
-            return False
-        return facts.stores_constants(plan)
+        memory: dict[str, Memory] = {**arrays_of(plan, args), **views_of(plan, args)}
+        near = [a for name in plan.written & memory.keys() for a in self.ledger.near(memory[name])]
+        return any(a.held or a.escapes for a in near) and facts.stores_constants(plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""
@@ -340,15 +341,15 @@ class Tape(Recording):
         self.seen.look_at_all()
         custom = Custom(self.mutation_log, function, args, kwargs)
         rewritten = self.snapshots.take_rewritten()
-        self.entries += [*rewritten, *self.clobbers.unknown(), custom]
+        self.entries += [*rewritten, *self.breaks.unknown(), custom]
 
         def end() -> None:
             custom.steps += self.snapshots.take_rewritten()
-            custom.end = self.mutation_log.end_call()
+            custom.end_call()
 
         with self.whole_call(function, end):
             self.custom = custom
-            with self.clobbers.ignoring():
+            with self.breaks.ignoring():
                 return function.__wrapped__(*args, **kwargs)
 
     def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

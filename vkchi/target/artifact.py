@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.reports.sites import Site
+from vkchi.span import Span
 from vkchi.target.shader import Check, Shader
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor
+from vkchi.types import Array, Scalar, Tensor, Type
 
 
 class Dispatch(NamedTuple):
@@ -33,7 +34,7 @@ class IrText(NamedTuple):
     each op's results, then of its regions' parameters, in that order."""
 
     text: str
-    spans: tuple[Any, ...]
+    spans: tuple[Span | None, ...]
     places: tuple[int, ...]
     hints: tuple[str, ...]
 
@@ -91,7 +92,7 @@ class Interface(NamedTuple):
 
     bindings: dict[str, Binding]
     returns: tuple[Scalar | Tensor, ...]
-    results: tuple[Any, ...]
+    results: tuple[Type, ...]
     returns_tuple: bool
     sites: tuple[Site, ...]
     checks: tuple[Check, ...]

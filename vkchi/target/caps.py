@@ -55,6 +55,16 @@ class Caps(NamedTuple):
         """Whether 32 bits hold one of each invocation of a subgroup."""
         return self.subgroup_size <= 32
 
+    @property
+    def ballot_exceeds_word(self) -> bool:
+        """Whether they do not."""
+        return not self.ballot_fits_word
+
+    @property
+    def ballot_fits_long(self) -> bool:
+        """Whether 64 bits do, and there are such numbers."""
+        return self.int64 and self.subgroup_size <= 64
+
     def has_type(self, name: str) -> bool:
         """Whether values of the scalar type called `name` can be computed with."""
         return {

@@ -51,6 +51,8 @@ class Logical:
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Destroy what nobody holds any more and the device is done with."""
+        if not any(self.deques):
+            return
         for handles in self._handles.values():
             handles.sweep(recorded, completed)
 

@@ -19,6 +19,9 @@ sent before others are begun.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
@@ -72,6 +75,13 @@ class Peer(Protocol):
         """The device ends."""
 
 
+class Saver(Protocol):
+    """Who wants what a buffer holds now."""
+
+    def save(self) -> None:
+        """Something is about to be written there: copy it. Does nothing the second time."""
+
+
 class Timing(Block):
     """What is measured in a block: `dispatches` are (name of the shader, seconds), in order."""
 
@@ -98,7 +108,8 @@ class Timing(Block):
 class Recorder:
     """Records commands for one queue. `busy`: something is recorded, or may still be running;
     `peer`: while one is at work, each command is submitted at once, after what the peer was given
-    to do, and the peer goes on after it: nobody on the host waits."""
+    to do, and the peer goes on after it: nobody on the host waits; `guards`: who is to save what
+    stands in a buffer before it is written, by the buffer's key."""
 
     def __init__(self, logical: Logical) -> None:
         self.busy = False
@@ -117,6 +128,7 @@ class Recorder:
         self._batch = self._left = FIRST_BATCH
         self._timing: Measurement | None = None
         self.peer: Peer | None = None
+        self.guards: dict[int, list[weakref.ref[Any]]] = {}  # of Savers
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -168,6 +180,8 @@ class Recorder:
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # as `restoring` does, without its cost
             with lock:
+                if self.guards:
+                    self.announce(writes)
                 if self._timing is not None:
                     return self._record_timed(pipeline, args, groups, reads, writes)
                 commands = self._commands or self._begin()
@@ -246,6 +260,8 @@ class Recorder:
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
         """The command buffer, ready for a command that is no dispatch. `count_command` ends it."""
+        if self.guards:
+            self.announce(writes)
         commands = self._commands or self._begin()
         if not (self._written.isdisjoint(reads | writes) and self._read.isdisjoint(writes)):
             self._order(commands)
@@ -258,6 +274,40 @@ class Recorder:
         self._left -= count
         if self._left <= 0:
             self.flush()
+
+    def guard(self, key: int, saver: weakref.ref[Any]) -> None:
+        """Have somebody save what a buffer holds before that is written, if they are still there
+        then."""
+        with restoring(self._lock), self._lock:
+            self.guards[key] = [*self.guards.get(key, ()), saver]
+
+    def unguard(self, key: int) -> None:
+        """Forget who is not there any more."""
+        with restoring(self._lock), self._lock:
+            left = [saver for saver in self.guards.get(key, ()) if saver() is not None]
+            if left:
+                self.guards[key] = left
+            else:
+                self.guards.pop(key, None)
+
+    def announce(self, keys: Iterable[int]) -> None:
+        """Somebody is about to write to buffers. Raises DeviceError where there is no memory for
+        what is to be saved of them."""
+        if self.guards.keys().isdisjoint(keys):
+            return
+        with restoring(self._lock), self._lock:
+            for key in sorted(self.guards.keys() & set(keys)):
+                savers: list[Saver | None] = [saver() for saver in self.guards[key]]
+                for saver in savers:
+                    if saver is not None:
+                        saver.save()
+                self.guards.pop(key, None)
+
+    @contextmanager
+    def holding_writers(self) -> Iterator[None]:
+        """While other threads that announce what they write to must wait with that."""
+        with restoring(self._lock), self._lock:
+            yield
 
     def _begin(self) -> Any:
         self.require_open()

@@ -3,6 +3,7 @@ functions without gradients, tensors and arrays of other libraries, forward mode
 
 from __future__ import annotations
 
+import re
 from threading import Thread
 from typing import Any
 
@@ -653,6 +654,7 @@ CHANGES = {
     "data": lambda b: b.data.add_(1),
     "numpy": lambda b: b.detach().numpy().__setitem__(1, 9.0),
     "view": lambda b: b.detach()[2:].copy_(b.detach()[:2]),
+    "other memory": lambda b: setattr(b, "data", b.data + 1),
 }
 
 
@@ -1095,3 +1097,181 @@ def test_components_after_a_function_with_a_gradient_of_its_own() -> None:
             loss[None] += v[i][1] * x[i]
 
     check(x, loss, own, lambda: v.get_scalar_field(1).fill(3), use, gradient=2 * X + 3)
+
+
+# --- numpy arrays and tensors that gradients of one's own read -----------------------------------
+
+
+class Weighted:
+    """`loss += w * x` with a gradient of its own, which reads w, an array of the host; `before` is
+    what that does first."""
+
+    def __init__(self, w: Any, before: Any = lambda: None) -> None:
+        self.w, (self.x, self.loss) = w, make()
+        x, loss = self.x, self.loss
+
+        @ti.kernel
+        def add(w: ti.types.ndarray()):
+            for i in x:
+                loss[None] += w[i] * x[i]
+
+        @ti.kernel
+        def put(w: ti.types.ndarray(), number: ti.f32):
+            for i in x:
+                w[i] = number
+
+        @ti.kernel
+        def put_all(w: ti.types.ndarray(), number: ti.f32):
+            for i in range(w.shape[0]):
+                w[i] = number
+
+        @ti.ad.grad_replaced
+        def run():
+            add(w)
+
+        @ti.ad.grad_for(run)
+        def its_gradient():
+            before()
+            add.grad(w)
+
+        self.put, self.put_all, self.run = put, put_all, run
+
+
+def host_array(library: str) -> Any:
+    if library == "torch":
+        return pytest.importorskip("torch").ones(8)[2:6]
+    return np.ones(8, np.float32)[2:6]
+
+
+@pytest.mark.parametrize("memory", [None, "1KiB"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_host_arrays_overwritten_before_a_gradient_of_ones_own(library: str, memory: Any) -> None:
+    w = host_array(library)
+    p = Weighted(w)
+
+    def by_python() -> None:
+        w[1] = 7
+
+    changes = {"put()": lambda: p.put(w, 7.0), "Python": by_python}
+    for who, change in changes.items():
+        w[:] = 1
+        with (
+            pytest.raises(ti.ad.GradientError, match=f"`w`, which {re.escape(who)} has overwr"),
+            ti.ad.Tape(p.loss, memory=memory),
+        ):
+            p.run()
+            change()
+    w[:] = 1
+    with ti.ad.Tape(p.loss, memory=memory):
+        p.run()
+    is_near(p.x.grad, np.ones(4))
+    with ti.ad.Tape(p.loss, memory=memory):
+        by_python()  # before the call
+        p.run()
+    is_near(p.x.grad, np.array([1, 7, 1, 1]))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_host_arrays_that_a_gradient_of_ones_own_restores(library: str) -> None:
+    w = host_array(library)
+
+    def by_python() -> None:
+        w[:] = 3
+
+    for restore in (lambda: p.put(w, 3.0), by_python):
+        p = Weighted(w, restore)
+        w[:] = 3
+        with ti.ad.Tape(p.loss):
+            p.run()
+            p.put(w, 7.0)
+        is_near(p.x.grad, np.full(4, 3.0))
+
+
+def test_a_host_array_that_is_another_view_of_one_overwritten() -> None:
+    whole = np.ones(8, np.float32)
+    p = Weighted(whole[2:6])
+    with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(p.loss):
+        p.run()
+        p.put(whole[:4], 7.0)
+    whole[:] = 1
+    with ti.ad.Tape(p.loss):
+        p.run()
+        whole[7] = 7.0  # beside it
+    is_near(p.x.grad, np.ones(4))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "ndarray"])
+def test_arrays_without_gradient_reset_in_functions_without_gradient(library: str) -> None:
+    w = ti.ndarray(ti.f32, 4) if library == "ndarray" else host_array(library)
+    x, loss = make()
+
+    @ti.kernel
+    def put(w: ti.types.ndarray()):
+        for i in x:
+            w[i] = 2 * x[i]
+
+    @ti.kernel
+    def reset(w: ti.types.ndarray()):
+        for i in w:
+            w[i] = 3.0
+
+    @ti.kernel
+    def add(w: ti.types.ndarray()):
+        for i in x:
+            loss[None] += w[i] * x[i]
+
+    reset_all = ti.ad.no_grad(lambda: reset(w))
+    check(x, loss, lambda: put(w), reset_all, lambda: add(w), gradient=[3] * 4)
+    if library != "ndarray":
+        reset_half = ti.ad.no_grad(lambda: reset(w[:2]))
+        message = "the gradient flows through `w`, which has none"
+        refuse(message, loss, lambda: put(w), reset_half, lambda: add(w))
+
+
+def test_parts_of_host_arrays_that_a_gradient_of_ones_own_restores() -> None:
+    whole = np.ones(8, np.float32)
+    w = whole[2:6]
+
+    def by_python() -> None:
+        w[:2] = 3
+
+    def by_a_kernel() -> None:
+        p.put_all(w[:2], 3.0)
+
+    for restore in (by_python, by_a_kernel):
+        p = Weighted(w, restore)
+        w[:] = 3
+        with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(p.loss):
+            p.run()
+            w[:] = 7
+        w[:] = 3
+        with ti.ad.Tape(p.loss):
+            p.run()
+            w[:2] = 7
+        is_near(p.x.grad, np.full(4, 3.0))
+
+
+def test_a_part_of_a_host_array_beside_one_overwritten() -> None:
+    whole = np.ones(8, np.float32)
+    x, loss = make()
+
+    @ti.kernel
+    def add(w: ti.types.ndarray()):
+        for i in x:
+            loss[None] += w[i] * x[i]
+
+    @ti.ad.grad_replaced
+    def run():
+        add(whole)
+
+    @ti.ad.grad_for(run)
+    def its_gradient():
+        add.grad(whole[:4])
+
+    with ti.ad.Tape(loss):
+        run()
+        whole[4:] = 7.0
+    is_near(x.grad, np.ones(4))
+    with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(loss):
+        run()
+        whole[3] = 7.0

@@ -478,6 +478,9 @@ def doubled(v: ti.types.ndarray(), Av: ti.types.ndarray()):
 
 PUT_BACK = {
     "solution": (lambda y: solver(A, "LU").solve(of_field(y)), lambda y: np.linalg.solve(A, y)),
+    "solution, seen once more": (
+        lambda y: solver(A, "LU").solve(of_field(y))[:], lambda y: np.linalg.solve(A, y)
+    ),
     "product": (lambda y: sparse(A) @ of_field(y), lambda y: A @ y),
     "conjugate gradients": (
         lambda y: ti.linalg.SparseCG(sparse(SYMMETRIC), y, atol=1e-9).solve()[0],

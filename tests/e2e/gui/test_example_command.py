@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.cli.example import arguments_for, list_examples, main, title_of
+import vkchi as ti
+from tests.e2e.gui.test_scene_examples import need_what_draws
+from vkchi.cli.example import arguments_for, is_drawn, list_examples, main, title_of
+from vkchi.runtime import current
 from vkchi.ui.packages import require
 
 
 def forget_examples() -> None:
-    for name in ("viewer", "learning"):
+    for name in ("viewer", "learning", "stage"):
         sys.modules.pop(name, None)
 
 
@@ -49,7 +52,6 @@ def test_packages_that_are_missing(capsys, monkeypatch, own_runtime: None) -> No
         assert re.fullmatch(r".*needs pygfx, .*vkchi\[ggui\].*\n", capsys.readouterr().err)
     finally:
         require.cache_clear()
-        sys.modules.pop("stage", None)
         forget_examples()
 
 
@@ -74,6 +76,26 @@ def test_running_one_that_learns(tmp_path: Path, capsys, own_runtime: None) -> N
     forget_examples()
 
 
+@pytest.mark.parametrize("name", [name for name, path in list_examples().items() if is_drawn(path)])
+def test_every_one_draws_what_moves(name: str, tmp_path: Path, capsys, own_runtime: None) -> None:
+    """As a user runs it, taught for few rounds where it learns: frames that show something, and
+    differ."""
+    pytest.importorskip("PIL")
+    path = list_examples()[name]
+    if "stage.run" in path.read_text():
+        need_what_draws()
+    if "SwiftShader" in current().device.info.name:
+        pytest.skip("in full size, on a second driver that takes minutes")
+    learns = ["--rounds", "4"] if "learning.run" in path.read_text() else []
+    arguments = ["--headless", "--frames", "3", "--save", str(tmp_path / name), *learns]
+    assert main([name, *arguments]) == 0
+    assert ": 3 frames, " in capsys.readouterr().out
+    frames = [ti.tools.imread(file) for file in sorted((tmp_path / name / "frames").glob("*.png"))]
+    assert len(frames) == 3 and frames[0].std() > 1 and (frames[0] != frames[2]).any()
+    assert (tmp_path / name / f"{name}.gif").stat().st_size > 1000
+    forget_examples()
+
+
 def test_one_that_does_not_reach_its_loss(capsys, own_runtime, load, monkeypatch) -> None:
     learning, volume = load("learning"), load("volume")
     monkeypatch.setattr(sys, "argv", ["volume.py", "--headless", "--frames", "1"])
@@ -91,7 +113,9 @@ def test_what_an_example_that_prints_makes_of_the_options(tmp_path: Path, capsys
     assert "poisson prints" in capsys.readouterr().err
 
 
-def test_a_wrong_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["game_of_life", "--frames", "many"]) == 2
-    assert "invalid int value" in capsys.readouterr().err
+@pytest.mark.parametrize("count", ["0", "-2", "many"])
+def test_no_number_of_frames(capsys: pytest.CaptureFixture[str], count: str) -> None:
+    """With less than one it would draw, and fill the disk, without an end."""
+    assert main(["game_of_life", "--headless", "--frames", count]) == 2
+    assert f"--frames: {count!r} is not a whole number, 1 or more" in capsys.readouterr().err
     forget_examples()

@@ -34,8 +34,6 @@ def test_the_loss_is_reached(name: str, load: Load) -> None:
     make, rounds, goal = PROBLEMS[name]
     if "SwiftShader" in current().device.info.name:
         pytest.skip("a second processor's rounding leads descents elsewhere, and takes a minute")
-    if name == "mass_spring":
-        goal = -0.1  # half a minute for all three tenths of a metre
     problem = getattr(load(name), make)()
     losses = load("learning").descend(problem, rounds, goal)
     assert losses[-1] <= goal < losses[0]

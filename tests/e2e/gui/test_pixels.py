@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.gui import paint, shapes
+from vkchi.gui import paint, shapes, tiles
 
 W, H = 24, 16
 MIDDLES = np.stack(np.meshgrid(np.arange(W) + 0.5, np.arange(H) + 0.5, indexing="ij"), -1)
@@ -202,6 +202,19 @@ def test_contours() -> None:
     np.testing.assert_allclose(gui.get_image()[0, 0, :3], last, atol=1e-6)
 
 
+@pytest.mark.parametrize("n", [4, 5000])
+@pytest.mark.filterwarnings("error")
+def test_what_is_nowhere_is_not_painted(n: int) -> None:
+    """Neither by numpy nor by the kernel, and nothing warns."""
+    at = np.full((n, 2), np.nan)
+    at[0], at[1], at[2] = (0.5, 0.5), 1e300, -np.inf
+    gui = make()
+    gui.circles(at, radius=np.where(np.arange(n) == 0, 2, 1e300))
+    gui.lines(at, at[::-1], radius=3, color=0xFF)
+    gui.triangles(at, at + 0.25, at[::-1], color=0xFF)
+    check(gui, blend((disc(12, 8, 2), 0xFFFFFF)))
+
+
 # --- pictures ------------------------------------------------------------------------------------
 
 
@@ -287,32 +300,63 @@ def test_text() -> None:
 # --- the two ways to paint -----------------------------------------------------------------------
 
 
-def some_shapes(n: int) -> shapes.Shapes:
-    res = np.array([90, 70], np.float32)
-    a, b, c = ((RNG.random((n, 2)) * 1.4 - 0.2).astype(np.float32) * res for _ in range(3))
-    b[: n // 2], c[: n // 2] = a[: n // 2] + 9, a[: n // 2] - 7
-    colour = RNG.integers(0, 1 << 24, n).astype(np.uint32)
-    radius = (RNG.random(n) * 5 - 1).astype(np.float32)
-    parts = [
-        shapes.discs(a, radius, colour),
-        shapes.segments(a, b, radius, colour),
-        shapes.triangles(a, b, c, colour),
-    ]
-    mixed = shapes.join(parts)
-    order = RNG.permutation(len(mixed.radius))
+def some_shapes(kinds: str, n: int) -> shapes.Shapes:
+    """Shapes in and around a window of 90 x 70 pixels: small and large ones, and one that goes far
+    beyond it."""
+    res, random = np.array([90, 70], np.float32), np.random.default_rng(7)
+    a, b, c = ((random.random((n, 2)) * 1.4 - 0.2).astype(np.float32) * res for _ in range(3))
+    b[: n // 2], c[: n // 2] = a[: n // 2] + (9, 1), a[: n // 2] - 7
+    b[-2] = a[-2] + (0, 40)  # upright
+    a[-1], b[-1] = (-3e3, -6e3), (3e3, 6e3)
+    colour = random.integers(0, 1 << 24, n).astype(np.uint32)
+    radius = (random.random(n) * 5 - 1).astype(np.float32)
+    parts = {
+        "discs": lambda: shapes.discs(a, radius, colour),
+        "lines": lambda: shapes.segments(a, b, radius, colour),
+        "triangles": lambda: shapes.triangles(a, b, c, colour),
+    }
+    mixed = shapes.join([parts[kind]() for kind in kinds.split()])
+    order = random.permutation(len(mixed.radius))
     return shapes.Shapes(*(x[order] for x in mixed))
 
 
-@pytest.mark.parametrize("most", [1 << 22, 500])
-def test_the_kernel_paints_what_numpy_paints(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paint, "MOST_ENTRIES", most)
-    lot = some_shapes(120)
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+@pytest.mark.parametrize("most", [1 << 20, 500])
+@pytest.mark.parametrize(
+    "kinds", ["discs", "lines", "triangles", "discs lines", "discs lines triangles"]
+)
+def test_the_kernel_paints_what_numpy_paints(
+    kinds: str, most: int, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "MOST_ENTRIES", most)
+    lot = some_shapes(kinds, 120)
     boxes = lot.boxes((90, 70))
     one, other = (np.full((90, 70, 4), 0.25, np.float32) for _ in range(2))
+    one[..., 3] = other[..., 3] = alpha
     paint.paint_by_numpy(one, lot, boxes)
     paint.paint_by_kernel(other, lot, boxes)
     np.testing.assert_allclose(other, one, atol=2e-5)
-    assert np.ptp(one) > 0.5
+    assert np.ptp(one[..., :3]) > 0.5
+
+
+def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
+    """Of a large triangle and of lines, in order; nothing of what their boxes hold besides."""
+    size = 40 * tiles.TILE
+    ends = np.array([[0.0, 0.0], [size - 1.0, size - 1.0]], np.float32)
+    colour = np.zeros(2, np.uint32)
+    lines = shapes.segments(ends[[0, 1]], ends[[1, 0]], np.ones(2, np.float32), colour)
+    half = shapes.triangles(
+        *(np.array([x], np.float32) for x in (*ends, (0, size - 1))), colour[:1]
+    )
+    found = {"lines": lines, "half": half}
+    counts = {}
+    for name, made in found.items():
+        (lot,) = tiles.bin_shapes(made, made.boxes((size, size)), (size, size))
+        counts[name] = len(lot.order)
+        along = lot.starts[np.arange(40) * 41]  # the tiles on the diagonal
+        if name == "lines":
+            assert all(lot.order[k : k + 2].tolist() == [0, 1] for k in along)
+    assert 2 * 40 <= counts["lines"] <= 2 * 3 * 40 and 820 <= counts["half"] <= 900
 
 
 def test_many_discs_are_painted_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

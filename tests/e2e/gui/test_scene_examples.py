@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.cli.example import main
 from vkchi.errors import MissingPackageError
 from vkchi.ui.packages import require
 
@@ -104,13 +102,3 @@ def test_cloth3d_is_seen(load: Load) -> None:
     assert {tuple(np.rint(c * 100)) for c in image[50:70, 35:55].reshape(-1, 3)} >= {
         (95, 85, 60), (85, 30, 20),
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["cloth3d", "mpm3d"])
-def test_running_one(load: Load, name: str, tmp_path: Path, capsys, own_runtime: None) -> None:
-    need_what_draws()
-    pytest.importorskip("PIL")
-    assert main([name, "--headless", "--frames", "1", "--save", str(tmp_path / name)]) == 0
-    assert ": 1 frames, " in capsys.readouterr().out
-    assert len(list((tmp_path / name / "frames").glob("*.png"))) == 1
-    assert (tmp_path / name / f"{name}.gif").exists()

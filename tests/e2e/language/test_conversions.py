@@ -1,7 +1,13 @@
 """Conversions: what is rounded or cut off on the way from one type to another."""
 
+from collections.abc import Callable
+
+import pytest
+
 import vkchi as ti
 from tests.e2e.language.compare import check
+
+Lacks = Callable[[str], bool]
 
 
 def test_a_float_passes_through_f16() -> None:
@@ -58,3 +64,34 @@ def test_fields_of_narrow_integers_wrap_floats() -> None:
     check([f[0], f[1], g[0], g[1]], [253, 3, -3, -3])
     k(300.0)
     check([f[0], f[1], g[0], g[1]], [44, 6, 44, -6])
+
+
+@pytest.mark.ours("cast-literals")
+def test_a_literal_that_is_cast_is_of_that_type(lacks: Lacks) -> None:
+    if lacks("f64") or lacks("i64"):
+        pytest.skip("the device has no f64")
+    captured = 0.1
+
+    @ti.kernel
+    def k() -> ti.types.vector(3, ti.f64):
+        return ti.Vector([ti.cast(0.1, ti.f64), ti.f64(0.1), ti.cast(captured, ti.f64)])
+
+    assert k().to_list() == [0.1, 0.1, 0.1]
+
+
+@pytest.mark.ours("truth-values-returned")
+def test_truth_values_that_kernels_return_are_pythons() -> None:
+    @ti.kernel
+    def k(a: ti.i32) -> ti.u1:
+        return a > 2
+
+    assert [k(1), k(3)] == [False, True] and type(k(3)) is bool
+
+
+@pytest.mark.ours("nan-compared")
+def test_nan_is_not_itself() -> None:
+    @ti.kernel
+    def k(x: ti.f32) -> ti.i32:
+        return x != x
+
+    assert [k(1.0), k(float("nan"))] == [0, 1]

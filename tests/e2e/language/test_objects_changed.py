@@ -127,3 +127,188 @@ def test_what_would_change_only_a_copy_is_refused() -> None:
     for kernel, words in refused:
         with pytest.raises(ti.TaichiCompilationError, match=words):
             kernel(1.0)
+
+
+class Counted:
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def twice(self):
+        return self.x * 2.0
+
+    @property
+    def next(self):
+        self.x = self.x + 1.0
+        return self.x
+
+    def add_all(self, *ds):
+        for d in ti.static(ds):
+            self.x = self.x + d
+
+
+class Later(Counted):
+    @property
+    def twice(self):
+        return super().twice + 1.0
+
+    def wrong(self):
+        return super().thrice
+
+
+@pytest.mark.ours("objects-made")
+def test_changes_under_another_name_are_refused() -> None:
+    def rebind(p, q):
+        p = q
+        p.x = 3.0
+
+    def rename(v):
+        w = v
+        w[0] = 3.0
+
+    def rename_both(v):
+        w, _ = v, v
+        w[0] = 3.0
+
+    def unpack(vs):
+        w, _ = vs
+        w[0] = 3.0
+
+    def choose(v):
+        w = v if v[0] > 0.0 else v + 1.0
+        w[0] = 3.0
+
+    def name_at_once(v):
+        if (w := v)[0] > 0.0:
+            w[0] = 3.0
+
+    @ti.kernel
+    def by_a_parameter(a: ti.f32) -> ti.f32:
+        p, q = Part(a), Part(a)
+        rebind(p, q)
+        return q.x
+
+    @ti.kernel
+    def by_a_variable(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        rename(v)
+        return v[0]
+
+    @ti.kernel
+    def by_two_variables(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        rename_both(v)
+        return v[0]
+
+    @ti.kernel
+    def by_parts(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        unpack((v, v))
+        return v[0]
+
+    @ti.kernel
+    def by_a_choice(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        choose(v)
+        return v[0]
+
+    @ti.kernel
+    def in_an_expression(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        name_at_once(v)
+        return v[0]
+
+    @ti.kernel
+    def in_the_kernel(a: ti.f32) -> ti.f32:
+        p = Part(a)
+        q = p
+        q.x = 5.0
+        return p.x
+
+    @ti.kernel
+    def a_member(a: ti.f32) -> ti.f32:
+        w = Whole(a)
+        q = w.part
+        q.x = 5.0
+        return w.part.x
+
+    @ti.kernel
+    def by_a_property(a: ti.f32) -> ti.f32:
+        return Counted(a).next
+
+    names = (by_a_variable, by_two_variables, by_parts, by_a_choice, in_an_expression)
+    for kernel in (by_a_parameter, *names, in_the_kernel, a_member, by_a_property):
+        with pytest.raises(ti.TaichiCompilationError, match="has a copy"):
+            kernel(1.0)
+
+
+@pytest.mark.ours("python-functions")
+def test_what_a_python_function_makes_can_be_changed() -> None:
+    def shifted(v, n):
+        v = v * 2.0
+        v[0] = v[0] + 1.0
+        for _ in range(n):
+            v = v + v
+        w = v
+        w = w - 1.0
+        w += 1.0
+        return w
+
+    @ti.kernel
+    def k(a: ti.f32, n: ti.i32) -> ti.types.vector(2, ti.f32):
+        v = ti.Vector([a, a])
+        return shifted(v, n) + v
+
+    check(k(1.0, 3), [25.0, 17.0])
+
+
+def test_iterations_that_change_arguments_beside_spread_ones_have_an_order() -> None:
+    @ti.func
+    def add(a: ti.template(), b: ti.template(), c: ti.template()):
+        c = c + 1.0
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.f32:
+        s, both = 0.0, [1.0, 2.0]
+        for _ in range(n):
+            add(*both, s)
+        return s
+
+    check(k(1000), 1000.0)
+
+
+@pytest.mark.ours("objects-made")
+def test_methods_of_any_number_of_arguments_and_properties_of_parents() -> None:
+    @ti.kernel
+    def k(a: ti.f32, n: ti.i32) -> ti.types.vector(2, ti.f32):
+        p, q = Counted(a), Later(a)
+        for _ in range(n):
+            p.add_all(1.0, 2.0)
+        return ti.Vector([p.x, q.twice])
+
+    @ti.kernel
+    def wrong(a: ti.f32) -> ti.f32:
+        return Later(a).wrong()
+
+    check(k(1.0, 500), [1501.0, 3.0])
+    with pytest.raises(ti.TaichiNameError, match=r"`super\(\)` has no attribute `thrice`"):
+        wrong(1.0)
+
+
+@pytest.mark.ours("objects-made")
+def test_objects_made_of_literals_and_what_cannot_be_summed() -> None:
+    @ti.kernel
+    def changed(a: ti.f32) -> ti.f32:
+        p = Part(0.0)
+        if a > 0:
+            p.x = a
+        return p.x
+
+    @ti.kernel
+    def summed(a: ti.f32) -> ti.f32:
+        return sum(Part(a))
+
+    with pytest.raises(ti.TaichiCompilationError, match="begin with a kernel's value"):
+        changed(1.0)
+    with pytest.raises(ti.TaichiCompilationError, match="cannot be iterated"):
+        summed(1.0)

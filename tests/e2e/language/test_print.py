@@ -124,6 +124,27 @@ def test_large_and_small_floats(said: Said) -> None:
     assert said() == "100000002004087734272.000000 0.000000\n"
 
 
+def test_literals_are_of_the_default_type(said: Said) -> None:
+    @ti.kernel
+    def k():
+        print(16777217.0, 1e39, f"{0.1:.12f} {1 / 3:.12f}", "{:.10f}".format(0.1))
+
+    k()
+    assert said() == "16777216.000000 inf 0.100000001490 0.333333343267 0.1000000015\n"
+
+
+def test_exponents_of_64_bits(said: Said, lacks: Lacks) -> None:
+    if lacks("f64") or lacks("i64"):
+        pytest.skip("the device has no f64")
+
+    @ti.kernel
+    def k(x: ti.f64):
+        print(f"{x:e} {x:g} {x:.3e} {x:.3g}")
+
+    k(1 / 3)
+    assert said() == "3.333333333333e-01 0.333333333333 3.333e-01 0.333\n"
+
+
 def test_vectors_and_matrices(said: Said) -> None:
     @ti.kernel
     def run(x: ti.f32):

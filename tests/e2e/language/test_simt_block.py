@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.runtime import current
 
 pytestmark = pytest.mark.ours("simt-on-cpu", run=False)
 
@@ -552,3 +553,24 @@ def test_too_much_shared_memory() -> None:
 
     with pytest.raises(ti.TaichiRuntimeError, match="take 4194304 bytes, and this device has"):
         run()
+
+
+def test_shared_vectors_and_indices_that_may_be_outside_take_their_memory() -> None:
+    most = current().device.caps.shared_bytes
+    x, at = ti.Vector.field(4, ti.f32, BLOCK), ti.field(ti.i32, BLOCK)
+
+    def run(n: int) -> None:
+        @ti.kernel
+        def fill():
+            for i in range(BLOCK):
+                pad = ti.simt.block.SharedArray((n,), ti.types.vector(4, ti.f32))
+                pad[at[i]] = ti.Vector([1.0, 2.0, 3.0, 4.0])
+                ti.simt.block.sync()
+                x[i] = pad[at[i]]
+
+        fill()
+
+    run(most // 16 - 1)  # and one element more for what lies outside
+    assert x[BLOCK - 1].to_list() == [1, 2, 3, 4]
+    with pytest.raises(ti.TaichiRuntimeError, match=f"take {most // 16 * 16 + 16} bytes"):
+        run(most // 16)

@@ -19,6 +19,7 @@ DOCS: dict[str, str] = {
     "broadcast": "The value of the invocation at index.",
     "broadcast_first": "The value of the first active invocation.",
     "ballot": "Bit k says whether the predicate holds in invocation k.",
+    "ballot64": "The same in 64 bits, for subgroups of more than 32.",
     "group_size": "How many invocations a subgroup has.",
     "invocation_id": "Index of this invocation in its subgroup.",
     "shuffle": "The value of the invocation at index.",

@@ -1,0 +1,65 @@
+"""Methods of Python classes as they were when a kernel was compiled, and whether they still are.
+
+Owns: which methods those are: of the classes that lowering met, or could have met, those whose
+names its functions say, and those that Python calls by itself. Must not know: lowering, launches.
+
+    seen = methods_seen([Ray], [trace]); Ray.hit = other; are_current(seen)     # False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+_NOT_USERS = ("vkchi", "numpy", "builtins")
+_IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
+
+# What gives what a class holds, a name, and what the name stood for there, None for nothing.
+Seen = tuple[Callable[[str], Any], str, Any]
+
+
+def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> tuple[Seen, ...]:
+    """Where methods of the classes were looked up, in the order of Python's own looking."""
+    users = [c for c in classes if c.__module__.partition(".")[0] not in _NOT_USERS]
+    if not users:
+        return ()
+    said = {name for fn in functions for name in names_in(fn.__code__)}
+    found: dict[tuple[type, str], Seen] = {}
+    for cls in users:
+        special = {name for base in cls.__mro__[:-1] for name in vars(base) if name[:2] == "__"}
+        for name in said | special:
+            places = list(looked_up(cls, name))
+            if places and is_method(places[-1][1]):
+                found |= {(base, name): (vars(base).get, name, item) for base, item in places}
+    return tuple(found.values())
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names of globals and attributes in a function's code, inner functions too."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from names_in(part)
+
+
+def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
+    """The classes where Python looks for an attribute, and what is there, until one has it."""
+    for base in cls.__mro__[:-1]:
+        item = vars(base).get(name)
+        yield base, item
+        if item is not None:
+            return
+
+
+def is_method(item: Any) -> bool:
+    """Whether what a class holds is code that kernels can reach."""
+    return isinstance(item, _IN_CLASSES) or hasattr(item, "__vkchi_func__")
+
+
+def are_current(seen: tuple[Seen, ...]) -> bool:
+    """Whether classes have the methods that they had."""
+    for held, name, item in seen:  # noqa: SIM110 - every launch asks, and a generator is slower
+        if held(name) is not item:
+            return False
+    return True

@@ -1,0 +1,109 @@
+"""Which tiles of a window shapes may touch.
+
+Owns: the lists of tiles. A window is cut into tiles of TILE x TILE pixels, counted column by column
+from the lower left; each has the shapes that may touch it, in the order in which they are painted.
+What a shape does not touch of its box is left out, where boxes are large. Must not know: how shapes
+are painted.
+
+    for lot in bin_shapes(shapes, shapes.boxes(res), res): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vkchi.gui.shapes import Resolution, Shapes
+from vkchi.tuples import NamedTuple
+from vkchi.types.lazy_numpy import np
+
+Array = np.ndarray[Any, Any]
+LOG_TILE = 3
+TILE = 1 << LOG_TILE  # pixels
+MOST_ENTRIES = 1 << 20  # of the tiles' lists, at a time
+LARGE = 16  # tiles in a box from which on it is worth asking which are touched
+VERTICAL = 1e30  # one over the width of an edge that has none
+MARGIN = 0.5  # pixels, more than what is lost by rounding
+
+
+class Lot(NamedTuple):
+    """Some of the shapes, `chosen`, and the tiles' lists of them: tile t has the shapes
+    order[starts[t]] up to order[starts[t + 1]], counted from the first of the lot; both are i32."""
+
+    chosen: slice
+    starts: Array
+    order: Array
+
+
+class Strips(NamedTuple):
+    """Columns of tiles that shapes may touch, each in the rows `first` to `last`; i32 all."""
+
+    shape: Array
+    column: Array
+    first: Array
+    last: Array
+
+
+def bin_shapes(shapes: Shapes, boxes: Array, res: Resolution) -> Iterator[Lot]:
+    """The shapes as lots whose lists have at most about MOST_ENTRIES entries, in their order."""
+    spans = boxes >> LOG_TILE
+    columns, rows = np.maximum(spans[1::2] - spans[0::2] + 1, 0).astype(np.int64)
+    entries = np.cumsum(columns * rows)
+    ends = np.flatnonzero(np.diff(entries // MOST_ENTRIES, append=-1)) + 1
+    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist()):
+        chosen = slice(begin, end)
+        strips = cut_columns(spans[:, chosen], columns[chosen])
+        if shapes.corners > 1 and columns[chosen] @ rows[chosen] >= LARGE * (end - begin):
+            strips = narrow(strips, Shapes(*(array[chosen] for array in shapes)))
+        yield Lot(chosen, *list_tiles(strips, res))
+
+
+def cut_columns(spans: Array, columns: Array) -> Strips:
+    """The strips of shapes whose boxes have so many columns of tiles; `spans` i32[4, n] are their
+    first and last columns and rows."""
+    shape = np.repeat(np.arange(len(columns), dtype=np.int32), columns)
+    behind = (np.cumsum(columns) - columns).astype(np.int32)
+    column = np.arange(len(shape), dtype=np.int32) + np.repeat(spans[0] - behind, columns)
+    return Strips(shape, column, spans[2][shape], spans[3][shape])
+
+
+def narrow(strips: Strips, shapes: Shapes) -> Strips:
+    """The strips without what shapes do not touch: between the edges of lines and triangles."""
+    far = np.maximum(shapes.radius, 0).astype(np.float64)[strips.shape] + MARGIN
+    left = strips.column * TILE - far
+    right = left + (TILE + 2 * far)
+    low, high = np.full(len(left), np.inf), np.full(len(left), -np.inf)
+    corners = shapes.points.astype(np.float64).reshape(len(shapes.points), -1, 2)
+    count = shapes.corners
+    for k in range(count if count > 2 else 1):
+        (ax, ay), (bx, by) = corners[:, k].T, corners[:, (k + 1) % count].T
+        width = bx - ax
+        with np.errstate(divide="ignore"):
+            inverse = np.where(width == 0, VERTICAL, 1 / width)
+        edge = np.stack([ax, ay, by - ay, inverse], 1)[strips.shape].T
+        x, y, rise, per_x = np.ascontiguousarray(edge)
+        begin, end = np.clip((left - x) * per_x, 0, 1), np.clip((right - x) * per_x, 0, 1)
+        is_here = begin != end
+        for part in (begin, end):
+            at = y + part * rise
+            np.minimum(low, at, out=low, where=is_here)
+            np.maximum(high, at, out=high, where=is_here)
+    first, last = np.floor((low - far) / TILE), np.floor((high + far) / TILE)
+    return strips._replace(
+        first=np.maximum(strips.first, np.minimum(first, 1 << 30)).astype(np.int32),
+        last=np.minimum(strips.last, np.maximum(last, -1)).astype(np.int32),
+    )
+
+
+def list_tiles(strips: Strips, res: Resolution) -> tuple[Array, Array]:
+    """The lists of all tiles: `starts` and `order` of a lot."""
+    columns, rows = (-(-n // TILE) for n in res)
+    counts = np.maximum(strips.last - strips.first + 1, 0)
+    behind = (np.cumsum(counts) - counts).astype(np.int32)
+    tile = np.repeat(strips.column * rows + strips.first - behind, counts)
+    tile += np.arange(len(tile), dtype=np.int32)
+    shape = np.repeat(strips.shape, counts)
+    keys = tile.astype(np.uint16 if columns * rows <= 1 << 16 else np.uint32)  # sorted quicker
+    starts = np.zeros(columns * rows + 1, np.int32)
+    np.cumsum(np.bincount(tile, minlength=columns * rows), out=starts[1:])
+    return starts, shape[np.argsort(keys, kind="stable")]

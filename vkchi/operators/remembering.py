@@ -1,0 +1,83 @@
+"""A gradient of one's own that finds fields as the operator's call left them.
+
+Owns: what of them it is given copies of, and what is refused. Must not know: who calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import TensorGradientError
+from vkchi.fields.keeping import still
+from vkchi.fields.storage import Storage
+from vkchi.kernel import launch
+from vkchi.launch import NOTHING_SHARED, Plan
+from vkchi.operators.memory import Memory
+from vkchi.signature.bound import Import
+from vkchi.tape.calls import describe_call
+from vkchi.tape.derived import facts
+from vkchi.tape.mutation_log import first_load, is_renewed
+from vkchi.tape.variants import Variant
+
+
+def run_remembering(
+    memory: Memory,
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[Import] = NOTHING_SHARED,
+) -> None:
+    """Launch a kernel that is a gradient. Raises TensorGradientError where it reads a field of
+    which is not known what it held, or which it overwrites as well."""
+    with still(plan.runtime):
+        _run(memory, name, plan, args, shared)
+
+
+def _run(
+    memory: Memory, name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[Import]
+) -> None:
+    changed = find_changed(memory, name, plan, args)
+    if not changed:
+        if plan.runtime.recording is None:
+            plan.launch_in_place(args, shared)
+        else:
+            launch(name, plan, args)
+        return
+    call, device = describe_call(name, plan, args, shared), plan.runtime.device
+    owners = [one.owner for one in shared]
+    held = device.heap.hold(owners)
+    Variant(call, plan.executable.artifact).run(call, {**call.arrays, **changed})
+    device.wait()
+    owners.clear()
+    del held
+
+
+def find_changed(
+    memory: Memory, name: str, plan: Plan, args: tuple[Any, ...]
+) -> dict[str, Storage]:
+    """What holds what fields held, of those that are not as they were and that a kernel reads."""
+    fields, changed = plan.fields(args), {}
+    for key in sorted(fields.keys() & facts.arrays_used(plan)):
+        then = memory.find(fields[key])
+        is_known = memory.knows(fields[key])
+        if is_known and then is fields[key]:
+            continue
+        if key not in plan.written and is_known:
+            changed[key] = then
+        elif not is_renewed(name, plan, args, key):
+            raise refuse(memory, plan, key, is_known=is_known)
+    return changed
+
+
+def refuse(memory: Memory, plan: Plan, key: str, *, is_known: bool) -> TensorGradientError:
+    """The error for a field that the gradient must not read."""
+    span = first_load(plan, key)
+    if not is_known:
+        return memory.unknown(key, span)
+    return TensorGradientError(
+        f"the gradient of {memory.who}() reads and writes the field `{key}`, which was changed "
+        "since the forward pass", span,
+        help=f"leave `{key}` as it is between the two, or have the operator return what it holds "
+        "as an output",
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""What no single instruction does, from those that there are: whole quotients rounded down, lengths
+of ranges, shifts by any amount.
+
+ROWS lead from op and type to a formula; one that answers None has an instruction for these operands
+(an amount that is known to be in range). What formulas keep to: remainders come from quotients, for
+Vulkan leaves those of negative numbers undefined (specification, appendix "Precision and Operation
+of SPIR-V Instructions"); by a constant power of two, rounding down is a shift or a mask.
+
+Runs after all that reads the plain forms; what `legalize` looks after is gone by then.
+
+    floordiv %a, %b : i32    ->    truncdiv, mul, sub, and one less where the remainder has not the
+                                   sign of %b
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int, is_constant
+from vkchi.ir.core import Func, Op, Value, constant_array, has_kind
+from vkchi.ir.num import Num
+from vkchi.ir.rebuild import rebuild
+from vkchi.passes.formula import where
+from vkchi.target.caps import Caps
+from vkchi.types import SCALARS, scalar_of
+
+Formula = Callable[..., "Num | None"]
+SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
+
+
+def lower_arithmetic(fn: Func, caps: Caps) -> Func:
+    """The Func in arithmetic that the device has instructions for."""
+    kinds = KINDS - CHOICES if caps.integer_extremes else KINDS
+    if not has_kind(fn.body, kinds):
+        return fn
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.kind not in kinds:
+            return None
+        formula = FORMULAS.get((op.kind, scalar_of(args[0].type).name))
+        made = formula and formula(op.kind, *[Num(b, v) for v in args])
+        return None if made is None else [made.v]
+
+    return rebuild(fn, visit)
+
+
+def power_of(x: Num) -> int | None:
+    """k of a constant 2 ** k, else None."""
+    n = same_number(x)
+    return None if n is None or n <= 0 or n & (n - 1) else n.bit_length() - 1
+
+
+def same_number(x: Num) -> Any:
+    """The number of a constant, of a tensor that of all its components; None for other values."""
+    found = constant_int(x.v)
+    if found is not None or not is_constant(x.v):
+        return found
+    first, *others = constant_array(x.v).ravel().tolist()
+    return first if all(n == first for n in others) else None
+
+
+def unsigned(x: Num) -> Num:
+    """The bits of an integer as the unsigned type of its width."""
+    t = scalar_of(x.type)
+    return x if t.kind == "u" else x.bits(SCALARS[f"u{t.bits}"])
+
+
+# --- quotients -----------------------------------------------------------------------------------
+
+
+def divide_signed(kind: str, a: Num, b: Num) -> Num:
+    """`floordiv`, `mod` and `rem`, from the quotient toward zero."""
+    power = power_of(b) if kind != "rem" else None
+    if power is not None:
+        return a >> power if kind == "floordiv" else a & ((1 << power) - 1)
+    quotient = a.op("truncdiv", b)
+    rest = a - quotient * b
+    if kind == "rem":
+        return rest
+    divisor = same_number(b)
+    is_astray = rest < 0 if divisor is not None and divisor > 0 else ((rest ^ b) < 0) & (rest != 0)
+    if kind == "mod":
+        return where(is_astray, rest + b, rest)
+    return where(is_astray, quotient - 1, quotient)
+
+
+def divide_unsigned(kind: str, a: Num, b: Num) -> Num | None:
+    """All divisions of natural numbers."""
+    power = power_of(b)
+    if power is None:
+        return None
+    return a >> power if kind in ("floordiv", "truncdiv") else a & ((1 << power) - 1)
+
+
+def count_trips(kind: str, begin: Num, end: Num, step: Num) -> Num:
+    """`(high - low - 1) // size + 1` where low < high, in unsigned numbers, which hold every
+    length. Where the step is 0, nothing is divided by it."""
+    by = same_number(step)
+    if by == 0:
+        return unsigned(step)
+    if by is None:
+        is_up, moves = step > 0, step != 0
+        low, high = where(is_up, begin, end), where(is_up, end, begin)
+        size = unsigned(where(moves, where(is_up, step, -step), 1))
+        return steps_of(low, high, size, moves & (low < high))
+    low, high = (begin, end) if by > 0 else (end, begin)
+    if abs(by) == 1:
+        return distance(low, where(low < high, high, low))
+    return steps_of(low, high, abs(by), low < high)
+
+
+def steps_of(low: Num, high: Num, size: Num | int, has_some: Num) -> Num:
+    """The steps of a size from one number to another if there are some, else 0."""
+    length = distance(low, high) - 1
+    whole = divide_unsigned("floordiv", length, length.of(size)) or length.op("floordiv", size)
+    return where(has_some, whole + 1, 0)
+
+
+def distance(low: Num, high: Num) -> Num:
+    """How far it is to a number that is not less."""
+    return unsigned(high) if same_number(low) == 0 else unsigned(high) - unsigned(low)
+
+
+# --- others --------------------------------------------------------------------------------------
+
+
+def shift(kind: str, a: Num, amount: Num) -> Num | None:
+    """By the width and more, all bits are gone: 0 is left, or the sign everywhere. Taken for
+    unsigned, negative amounts are such too."""
+    bits, known = scalar_of(a.type).bits, same_number(amount)
+    keeps_sign = kind == "shr" and scalar_of(a.type).kind == "i"
+    if is_below(amount, bits):
+        return None
+    if known is not None:
+        return a >> (bits - 1) if keeps_sign else a.number(0)
+    is_within = unsigned(amount) < bits
+    if keeps_sign:
+        return a >> where(is_within, amount, bits - 1)
+    return where(is_within, a.op(kind, amount & (bits - 1)), 0)
+
+
+def is_below(amount: Num, bits: int) -> bool:
+    """Whether an amount is seen to be in range: a constant, or masked by one."""
+    v = amount.v
+    parts = v.args if isinstance(v, Op) and v.kind == "and" else (v,)
+    known = [same_number(Num(amount.b, part)) for part in parts]
+    return any(n is not None and 0 <= n < bits for n in known)
+
+
+def power(kind: str, x: Num, y: Num) -> Num | None:
+    """GLSL's Pow is undefined for x < 0: whole exponents are given their sign, others NaN."""
+    exponent = same_number(y)
+    if exponent is not None:
+        return power_known(x, y, exponent)
+    if isinstance(x.v, Op) and x.v.kind == "abs":
+        return None
+    raised, half = abs(x).op("pow", y), y * 0.5
+    is_even, is_whole = half.op("floor").equals(half), y.op("floor").equals(y)
+    of_negative = where(is_whole, where(is_even, raised, -raised), math.nan)
+    return where(y.equals(0.0), 1.0, where(x < 0.0, of_negative, raised))
+
+
+def power_known(x: Num, y: Num, exponent: float) -> Num | None:
+    """By a constant."""
+    if exponent in (0.0, 1.0):
+        return x if exponent else x.number(1.0)
+    if math.isfinite(exponent) and not exponent.is_integer():
+        return None  # NaN of what is negative
+    raised = abs(x).op("pow", y)
+    is_odd = math.isfinite(exponent) and exponent % 2 != 0
+    return where(x < 0.0, -raised, raised) if is_odd else raised
+
+
+def choose(kind: str, a: Num, b: Num) -> Num:
+    """The smaller or larger integer, where the device's instructions do it wrong."""
+    return where(a < b if kind == "min" else a > b, a, b)
+
+
+def sign_of(kind: str, x: Num) -> Num:
+    """By comparisons, so that NaN gives 0."""
+    return where(x > 0, 1, where(x < 0, -1, x.number(0)))
+
+
+FORMULAS: dict[tuple[str, str], Formula] = {
+    (kind, name): formula
+    for kinds, names, formula in (
+        ("floordiv mod rem", SIGNED, divide_signed),
+        ("floordiv truncdiv mod rem", UNSIGNED, divide_unsigned),
+        ("trip_count", f"{SIGNED} {UNSIGNED}", count_trips),
+        ("shl shr", f"{SIGNED} {UNSIGNED}", shift),
+        ("min max", f"{SIGNED} {UNSIGNED}", choose),
+        ("sign", "f16 f32 f64", sign_of),
+        ("sign", UNSIGNED, lambda kind, x: where(x > 0, 1, x.number(0))),
+        ("abs", UNSIGNED, lambda kind, x: x),
+        ("pow", "f32", power),
+        ("rsqrt", "f64", lambda kind, x: 1.0 / x.op("sqrt")),
+    )
+    for kind in kinds.split()
+    for name in names.split()
+}
+KINDS = frozenset(kind for kind, _ in FORMULAS)
+CHOICES = frozenset(kind for (kind, _), formula in FORMULAS.items() if formula is choose)

@@ -1,0 +1,286 @@
+"""Bins: what a loop adds to places of a small array that only data tell is added in the workgroup.
+
+    parallel 0, n {(i) atomic_add h[load x[i]], v}           becomes
+    parallel 0, groups * block [block] {(t)
+      bins = shared, all identities; barrier
+      for my iterations i { atomic_add bins[load x[i]], v }
+      barrier; for my elements e { atomic_add h[e], bins[e] } }
+
+On processors, where an atomic is an instruction that locks for each invocation, a workgroup is one
+subgroup, and each of its invocations has bins of its own, if there is room: `bins[e, local_index]`,
+which need neither atomics (`demote`) nor barriers; the subgroup adds them up. On graphics cards a
+workgroup shares one set, whose atomics meet in its own memory. Bins are counted as the elements
+are, and there is a spare one, for indices that are outside of the array: its own check, of products
+with the number of invocations, would take some for inside that wrap.
+
+An array gets bins if it is small, the loop touches it by atomics of one kind alone, whose old
+values nobody uses, and where they go hangs on what is read or drawn: sums that follow the loop's
+indices are `reduce`'s and `coarsen`'s. There must be many iterations for each element. Where only
+a launch knows how many there are, a workgroup goes through as many as are worth its bins, and
+those that get none make none.
+
+Owns: this form. Must not know: how iterations are shared out, when it is worth it.
+
+    >>> bins(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import prod
+
+from vkchi.analysis.alias import EXITS, kinds_of_accesses
+from vkchi.analysis.dataflow import Flow
+from vkchi.analysis.host_numbers import host_count
+from vkchi.analysis.mixing import may_share_out
+from vkchi.ir.axes import Digit, Space
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.ops import ATOMICS, PLACES, TABLE, Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder, rebuild_loops
+from vkchi.passes.cost_model import Binning, plan_bins
+from vkchi.passes.map_grid import build_shared
+from vkchi.passes.reduce import differs, neutral, over_subgroup
+from vkchi.passes.share import Crowd, Shared
+from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, i32, scalar_of, u32
+
+SMALL_BITS = 32  # of numbers that every device combines in workgroup memory
+
+
+def bins(fn: Func, caps: Caps) -> Func:
+    """The Func with bins where they are worth it."""
+    used = used_in(fn.body)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not may_have_bins(op):
+            return None
+        found = find_arrays(op.regions[0], used)
+        plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
+        if plan is None:
+            return None
+        Form(b, op, found[: plan.arrays], plan, caps).build(args)
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+# --- which ---------------------------------------------------------------------------------------
+
+
+class Binned(NamedTuple):
+    """An array that gets bins, and an atomic of the kind that goes there."""
+
+    array: Param
+    atomic: Op
+
+    @property
+    def type(self) -> Array:
+        """The array's type."""
+        assert isinstance(self.array.type, Array)
+        return self.array.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents, which are constants."""
+        assert self.type.shape is not None
+        return self.type.shape
+
+
+def may_have_bins(op: Op) -> bool:
+    """Whether nothing hinders that workgroups share a loop out, and wait in the end."""
+    inner = walk(op.regions[0])
+    return (
+        all(scalar_of(v.type) is i32 for v in op.args)
+        and may_share_out(op)
+        and not any(effect_of(x.kind) is Effect.SYNC or x.kind in EXITS for x in inner)
+    )
+
+
+def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
+    """The arrays that can have bins, in the order of their first atomics."""
+    kinds = kinds_of_accesses(body)
+    found: dict[Value, list[Op]] = {}
+    for op in walk(body):
+        if op.kind in ATOMICS and is_small(base_of(op.args[0])):
+            found.setdefault(base_of(op.args[0]), []).append(op)
+    if not found:
+        return []
+    unforeseen = Flow(body, unforeseen_values(body)).found
+    return [
+        Binned(base, ops[0])
+        for base, ops in found.items()
+        if isinstance(base, Param)
+        and kinds[base] == {ops[0].kind}
+        and all(op not in used and op.args[0] in unforeseen for op in ops)
+    ]
+
+
+def unforeseen_values(body: Region) -> Iterator[Value]:
+    """What an iteration reads, draws, or is told: all that its indices do not say."""
+    for op in walk(body):
+        if TABLE[op.kind].effect not in (Effect.PURE, Effect.CONTROL, Effect.ALLOC):
+            yield from op.results
+
+
+def is_small(array: Value) -> bool:
+    """Whether an array is a parameter with constant extents, counted from 0, of numbers of 32
+    bits."""
+    t = array.type
+    if not isinstance(array, Param) or not isinstance(t, Array) or not t.shape:
+        return False
+    is_shifted = t.layout is not None and any(t.layout.origin or ())
+    return not is_shifted and t.stored is scalar_of(t.elem) and t.stored.bits == SMALL_BITS
+
+
+def size_of(array: Param) -> tuple[int, int]:
+    """Elements of an array, and the bytes of one."""
+    t = array.type
+    assert isinstance(t, Array) and t.shape is not None
+    return prod(t.shape), t.scalars_per_element * scalar_of(t.elem).size_bytes
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+Act = Callable[[Value], None]
+
+
+class Form:
+    """Appends a loop whose workgroups have bins: `bins` of each array."""
+
+    def __init__(
+        self, b: Builder, op: Op, arrays: Sequence[Binned], plan: Binning, caps: Caps
+    ) -> None:
+        self.b, self.op, self.arrays, self.plan, self.caps = b, op, arrays, plan, caps
+        self.bins: dict[Value, Value] = {}
+        self.lane: Value
+
+    def build(self, args: Sequence[Value]) -> None:
+        """Append the loop with these bounds."""
+        plan = self.plan
+        crowd = Crowd(plan.groups * plan.block, plan.block, plan.least)
+        build_shared(self.b, self.op, args, crowd, self.run, plan.block)
+
+    def run(self, shared: Shared, t: Value) -> None:
+        """What an invocation does."""
+        b = self.b
+        for a in self.arrays:
+            own = (self.plan.block,) if self.plan.has_own else ()
+            shape = (prod(a.shape) + 1, *own)
+            t_bins = Array.of(a.type.elem, len(shape), shape, None, "shared")
+            self.bins[a.array] = b.emit("shared", type=t_bins, name="bins")
+        self.lane = b.emit("local_index")
+        has_any = shared.has_any(b, t)
+        self.where(has_any, self.empty)
+        if not self.plan.has_own:
+            b.emit("barrier")
+        shared.emit(b, t, self.fill)
+        if not self.plan.has_own:
+            b.emit("barrier")
+        self.where(has_any, self.flush)
+
+    def where(self, condition: Value | None, act: Callable[[], object]) -> None:
+        """What is done under a condition, if there is one."""
+        b = self.b
+        if condition is None:
+            act()
+            return
+        with b.region() as then:
+            act()
+            b.emit("yield")
+        with b.region() as orelse:
+            b.emit("yield")
+        b.if_(condition, then, orelse)
+
+    def fill(self, indices: Sequence[Value], _: Value) -> None:
+        """Append an iteration."""
+
+        def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+            if op.kind == "elem" and op.args[0] in self.bins:
+                return [self.element(op.args[0], self.number(op, args[1:]))]
+            if op.kind in PLACES and op.args[0] is not args[0]:
+                return [b.emit(op.kind, *args, attr=op.attr, name=op.name)]
+            return None
+
+        (body,) = self.op.regions
+        rebuilder = Rebuilder(visit)
+        rebuilder.b = self.b
+        rebuilder.map.update(zip(body.params, indices, strict=True))
+        rebuilder.ops(body.ops[:-1])
+
+    def number(self, elem: Op, indices: Sequence[Value]) -> Value:
+        """The number of an element; for indices that may be outside, that of the spare bin."""
+        b, t = self.b, elem.args[0].type
+        assert isinstance(t, Array) and t.shape is not None
+        found, *others = [v if v.type is i32 else b.emit("cast", v, type=i32) for v in indices]
+        for v, extent in zip(others, t.shape[1:], strict=True):
+            found = b.emit("add", b.emit("mul", found, b.const(extent, i32)), v)
+        if elem.attr == "inside":
+            return found
+        most = b.const(prod(t.shape), u32)
+        return b.emit("bitcast", b.emit("min", b.emit("bitcast", found, type=u32), most), type=i32)
+
+    def element(self, array: Value, number: Value) -> Op:
+        """Append the place of an element's bin, that of an invocation where each has its own."""
+        own = (self.lane,) if self.plan.has_own else ()
+        return self.b.emit("elem", self.bins[array], number, *own, attr="inside")
+
+    def empty(self) -> None:
+        """Append what empties the bins of this invocation, or its share of the workgroup's."""
+        b = self.b
+        for a in self.arrays:
+            b.span = a.atomic.span
+
+            def act(e: Value, a: Binned = a) -> None:
+                none = neutral(b, a.atomic.kind, a.type.elem)
+                b.emit("store", self.element(a.array, e), none)
+
+            self.each(a, act)
+
+    def flush(self) -> None:
+        """Append what adds this invocation's share of the elements to the array."""
+        for a in self.arrays:
+            self.b.span = a.atomic.span
+
+            def act(e: Value, a: Binned = a) -> None:
+                self.add(a, e)
+
+            self.each(a, act)
+
+    def each(self, a: Binned, act: Act) -> None:
+        """Append a loop through the elements of an array: all of them where each invocation has its
+        own bins, else every so many."""
+        b, count = self.b, prod(a.shape)
+        step = 1 if self.plan.has_own else self.plan.block
+        k = Param(i32, "k")
+        with b.region(k) as region:
+            e: Value = k
+            if step > 1:
+                e = b.emit("add", b.emit("mul", k, b.const(step, i32)), self.lane)
+            is_there = b.emit("lt", e, b.const(count, i32)) if count % step else None
+            self.where(is_there, lambda: act(e))
+            b.emit("yield")
+        b.for_(b.const(0, i32), b.const(-(-count // step), i32), (), region)
+
+    def split(self, a: Binned, e: Value) -> Sequence[Value]:
+        """The indices of an element."""
+        b = self.b
+        zero = b.const(0, i32)
+        digits = [Digit(k, b.const(n, i32)) for k, n in enumerate(a.shape)]
+        return Space((zero,) * len(digits), tuple(digits)).split(b, e)
+
+    def add(self, a: Binned, e: Value) -> None:
+        """Append what adds an element's bins to the element: what is in an invocation's own, all of
+        its subgroup first."""
+        b, kind = self.b, a.atomic.kind
+        v: Value = b.emit("load", self.element(a.array, e))
+        place = b.emit("elem", a.array, *self.split(a, e), attr="inside")
+        conditions: list[Value] = []
+        if self.plan.has_own and self.caps.subgroup_arithmetic:
+            v = over_subgroup(b, kind, v)
+            conditions.append(b.emit("subgroup_elect"))
+        conditions.append(differs(b, kind, v))
+        is_mine = reduce(lambda x, y: b.emit("and", x, y), conditions)
+        self.where(is_mine, lambda: b.emit(kind, place, v))

@@ -1,0 +1,378 @@
+"""Where derivatives break off: values with one in arrays that have no place for it, and what was
+overwritten where a tape cannot see with what.
+
+Owns: `Breaks`, of one recording: what it knows of such memory, finding derivatives that would flow
+through it, and the errors. Of what arrays with gradients hold: what Python writes is a constant,
+so the derivative of what stood there is 0 from then on (`log.Cut`), and what it adds leaves the
+derivative as it is. But Python that has read an element may write what depends on it otherwise, as
+in `loss[None] *= 2`, and so may a kernel that the tape does not differentiate. So is what others
+than kernels changed in torch tensors: where a later kernel finds something else than a kernel left
+there, nobody knows whether it still depends on that. The same numbers written again through numpy
+or `tensor.data` are not noticed. Must not know: how gradients are built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from vkchi.analysis.boxes import Box
+from vkchi.autodiff.answers import WORDS, Flow, Spans, let_pass, lost
+from vkchi.errors import GradientError
+from vkchi.fields.elements import Access
+from vkchi.fields.storage import Storage
+from vkchi.interop import host
+from vkchi.launch import Plan
+from vkchi.span import Span, is_ours, user_span
+from vkchi.tape.calls import Call, leaves_of
+from vkchi.tape.derived import facts
+from vkchi.tape.ledger import (
+    Account,
+    Break,
+    Fills,
+    Held,
+    HostAccount,
+    Index,
+    Ledger,
+    Note,
+    box_at,
+)
+from vkchi.tape.log import Step
+
+if TYPE_CHECKING:
+    from vkchi.tape.ledger import Memory, Values
+
+NONE: frozenset[str] = frozenset()
+
+
+class Unknown(Step):
+    """That something unknown stands in an array or tensor when a function with a gradient of its
+    own begins, which may put a derivative there."""
+
+    def __init__(self, loss: Break, memory: Any) -> None:
+        self.loss, self.memory = loss, memory
+
+    def run(self) -> None:
+        """Raises GradientError if it has."""
+        if isinstance(self.memory, Storage):
+            gradient = self.memory.companion("grad")
+            found = gradient.contents() if gradient is not None else None
+        else:
+            found = host.grad_of(self.memory)
+        if found is not None and found.any():
+            raise refusal(self.loss)
+
+
+class Breaks:
+    """What accounts say."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    # --- what is known ---------------------------------------------------------------------------
+
+    def add(self, found: Break) -> None:
+        """Note one."""
+        account = self.ledger.open(found.memory)
+        if isinstance(account, Account):
+            account.puts.clear()
+        else:
+            found = found._replace(box=())
+        account.escapes[found.key] = found
+
+    def pass_on(
+        self, found: Iterable[Break], target: Memory, way: str, *, is_shown: bool = False
+    ) -> None:
+        """Note that what Python computed from some arrays, losing the derivatives that they hold,
+        is now in another; that the user `is_shown` it."""
+        step = (way, user_span())
+        box = box_at(target) if isinstance(target, Storage) else ()
+        for one in found:
+            ways = (*one.ways, step)
+            self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
+
+    def of(self, memory: Memory) -> list[Break]:
+        """What memory holds that has no place there."""
+        found = [b for one in self.ledger.near(memory) for b in one.escapes.values()]
+        return [b for b in found if not b.is_settled]
+
+    def hold(
+        self, memory: Any, name: str, who: str, span: Span | None, box: Box | None = None
+    ) -> None:
+        """Note that part of an array, or (without a box) all of it, or a tensor, holds values with
+        a derivative."""
+        if isinstance(memory, Storage):
+            box = box or box_at(memory)
+            self.ledger.open(memory).held[box] = Held(name, who, span, box)
+            return
+        account = self.ledger.open(host.array_of_torch(memory))
+        if account.tensor is None:
+            account.tensor = memory
+            account.held[()] = Held(name, who, span, ())
+            account.take()
+
+    def holds(self, array: Storage) -> Held | None:
+        """What an array holds with a derivative."""
+        account = self.ledger.find(array)
+        return account.holds() if account is not None else None
+
+    def origins(self, view: Values) -> list[Note]:
+        """Who put values with a derivative into the memory of a numpy array, and where."""
+        return [held.origin for one in self.ledger.near(view) for held in one.held.values()]
+
+    def forget(self, array: Storage) -> None:
+        """All of an array is overwritten with something known."""
+        self.ledger.open(array).loss = None
+
+    def losses(self, memory: Memory) -> list[Break]:
+        """What of memory was overwritten with something unknown."""
+        found = [one.compare() for one in self.ledger.near(memory)]
+        return [loss for loss in found if loss is not None]
+
+    # --- kernels ---------------------------------------------------------------------------------
+
+    def check(
+        self, call: Call, names: frozenset[str], need: str, others: Iterable[tuple[str, Break]]
+    ) -> None:
+        """Raises GradientError if a call puts a derivative that broke off into one of the arrays
+        `names`, which have a place for it. What it overwrites is forgotten, and what it puts
+        elsewhere is noted. Derivatives by what Python put somewhere may get lost: that is a
+        constant from then on. `others` are known elsewhere, by names."""
+        found, losses = [*others], []
+        for name in call.arrays:
+            for account in self.ledger.near(memory_of(call, name)):
+                if account.escapes:
+                    found += [(name, b) for b in account.escapes.values() if not b.is_settled]
+                if name in names and (loss := account.compare()) is not None:
+                    losses.append((name, loss))
+        found += losses
+        if not found:
+            return
+        flows = [(n, b, flow_of(call, n, b.box, is_bits=b.is_bits)) for n, b in found]
+        for name, one, flow in flows:
+            for target in sorted(names & flow.values.keys()):
+                read = flow.values[target]
+                if one.fills:
+                    settle(one, read)
+                    continue
+                missing = "error" if one.is_bits or one.by else call.missing
+                let_pass(refusal(one, (name, read), need), missing, call.plan.derived.warned)
+        for name, one in found:
+            if covering(call, name, one.box) is not None:
+                self.remove(call, name, one)
+        for _, one, flow in flows:
+            if not (one.is_settled or one.by):
+                values, bits = flow.left
+                self.note_escapes(call, values, fills=one.fills)
+                self.note_escapes(call, bits, is_bits=True, fills=one.fills)
+
+    def remove(self, call: Call, name: str, one: Break) -> None:
+        """Part of an array is overwritten."""
+        view = call.hosts.get(name)
+        if view is None or host.is_same_view(view, one.memory):
+            account = self.ledger.open(one.memory)
+            account.escapes.pop(one.key, None)
+            account.loss = None if one.by else account.loss
+
+    def note_call(self, call: Call, stores: Spans, boxes: Mapping[str, Box]) -> None:
+        """Note where a call put values with a derivative: the ops that did so by array, and the
+        parts (an array without: anywhere)."""
+        for name, tensor in call.tensors.items():
+            for one in self.ledger.hosts:
+                if one.tensor is tensor and name in call.plan.written:
+                    one.take()
+        for name, span in stores.items():
+            places = call.tensors if name in call.hosts else call.arrays
+            if name in places:
+                self.hold(places[name], name, f"{call.name}()", line_of(span), boxes.get(name))
+
+    def note_escapes(
+        self, call: Call, escapes: Spans, *, is_bits: bool = False, fills: Fills = frozenset()
+    ) -> None:
+        """Note arrays of a call, by parameter name, that now hold something with a derivative (by
+        `fills` only), or bits, and where that was put there."""
+        boxes = facts.touched(call.plan, "writes", call.case) if escapes else {}
+        what = "bits of a value" if is_bits else "a value"
+        for name, span in escapes.items():
+            if name in call.arrays:
+                origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
+                box = boxes.get(name) or box_at(call.arrays[name])
+                self.add(Break(memory_of(call, name), name, origin, box, is_bits, (), fills))
+
+    # --- functions that are not recorded kernel by kernel ----------------------------------------
+
+    def written_by(self, plan: Plan, args: tuple[Any, ...]) -> list[tuple[HostAccount, str]]:
+        """What is known of the tensors that a launch writes, with the names of its parameters."""
+        names = {id(arg): p.name for p, arg in leaves_of(plan, args) if p.name in plan.written}
+        found = [one for one in self.ledger.hosts if one.tensor is not None]
+        return [(one, names[id(one.tensor)]) for one in found if id(one.tensor) in names]
+
+    @contextmanager
+    def skipping(
+        self, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], who: str
+    ) -> Iterator[None]:
+        """While a kernel runs that is not differentiated. What it adds is constant."""
+        kinds = facts.kinds_of_writes(plan)
+        unknown = {
+            name for name in plan.written if kinds.get(name, NONE) != frozenset({"atomic_add"})
+        }
+        for name in sorted(unknown & arrays.keys()):
+            account = self.ledger.find(arrays[name])
+            held = account.holds() if account is not None else None
+            if account is not None and held is not None:
+                account.loss = held.overwritten(account.array, who, user_span())
+        found = self.written_by(plan, args)
+        for one, _ in found:
+            one.compare()
+        yield
+        for one, name in found:
+            if name in unknown:
+                one.loss = one.held[()].overwritten(one.view, who, None)
+            one.take()
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """While a function runs that has a gradient of its own: what it changes in tensors, that
+        knows of."""
+        tensors = [one for one in self.ledger.hosts if one.tensor is not None]
+        for one in tensors:
+            one.compare()
+        yield
+        for one in tensors:
+            one.take()
+
+    def unknown(self) -> list[Unknown]:
+        """What was overwritten so far, as steps."""
+        arrays = [(a.loss, a.array) for a in self.ledger.accounts.values()]
+        found = [*arrays, *((one.compare(), one.tensor) for one in self.ledger.hosts)]
+        return [Unknown(loss, memory) for loss, memory in found if loss is not None]
+
+    # --- what is no kernel -----------------------------------------------------------------------
+
+    def check_arrays(self, arrays: Iterable[Storage]) -> None:
+        """Raises GradientError if one of these arrays was overwritten."""
+        for loss in (loss for array in arrays for loss in self.losses(array)):
+            raise refusal(loss)
+
+    def check_loss(self, loss: Any) -> None:
+        """Raises GradientError if the loss was overwritten."""
+        if isinstance(loss, Storage):
+            self.check_arrays([loss])
+        for one in self.ledger.hosts:
+            found = one.compare() if one.tensor is loss else None
+            if found is not None:
+                raise refusal(found)
+
+
+def memory_of(call: Call, name: str) -> Memory:
+    """Where a call's array lies: on the device, or in host memory."""
+    found: Memory = call.hosts.get(name, call.arrays[name].whole)
+    return found
+
+
+# --- what Python writes --------------------------------------------------------------------------
+
+
+def overwrite(account: Account, array: Storage, access: Access, *, is_ours: bool) -> bool:
+    """Python is about to write to an array, or a component of it; whether that is a constant over
+    something with a derivative. It is one for all that is known, unless Python has read there, or
+    (not `is_ours`) somebody writes who knows of derivatives."""
+    if access.is_sum:
+        return False  # a constant more: the derivative of what stood there is that of the sum
+    is_all = access.at is None and account.array is array
+    if account.array is array:
+        overwrite_escapes(account, access)
+    if not is_ours:
+        return False
+    at = None if access.at is None else access.at[: len(array.shape)]
+    held, reads = account.holds(at), account.reads
+    if held is None:
+        return False
+    if access.kind == "write" and reads and (at is None or at in reads or None in reads):
+        account.loss = held.overwritten(account.array, "Python, which had read it", user_span())
+        return False
+    if is_all:
+        account.loss = None
+    return True
+
+
+def overwrite_escapes(account: Account, access: Access) -> None:
+    """The same of what has no place there."""
+    shape, found = account.array.shape, account.escapes
+    if access.kind == "fill" or (access.at is None and not account.reads):
+        found.clear()
+    elif access.at is not None and not account.reads and len(access.at) == len(shape):
+        account.puts.add(access.at)
+        for key in [k for k, one in found.items() if is_cleared(one.box, shape, account.puts)]:
+            del found[key]
+
+
+def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
+    """Whether a box has no elements but those that are cleared."""
+    ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
+    if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
+        return False
+    return all(k in cleared for k in product(*(range(b[0], b[1] + 1) for b in ends)))
+
+
+# --- what a call does with it --------------------------------------------------------------------
+
+
+def settle(one: Break, read: Span | None) -> None:
+    """What Python put somewhere is constant, for the derivative by it gets lost."""
+    notes = (one.origin, *one.ways, ("it is read here", read))
+    for fill in one.fills:
+        fill.settle(notes)
+
+
+def line_of(span: Span | None) -> Span | None:
+    """The user's line, or, of a kernel of ours, that which has called it."""
+    return user_span() if is_ours(span) else span
+
+
+def covering(call: Call, name: str, box: Box = ()) -> int | None:
+    """The first segment of a call that overwrites all of a part of an array, or, without a box, all
+    of it."""
+    array = call.arrays[name]
+    return facts.covering(call.plan, name, box, call.case) if array.whole is array else None
+
+
+def flow_of(call: Call, name: str, box: Box, *, is_bits: bool) -> Flow:
+    """Where something goes on to that a part of an array holds, or, without a box, all of it."""
+    end = covering(call, name, box)
+    return facts.flow(call.plan, name, box, end, is_bits, call.case)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def refusal(
+    one: Break, reader: tuple[str, Span | None] | None = None, need: str = "grad"
+) -> GradientError:
+    """The error for a derivative that would flow through something, where that is read, and under
+    which name, if it is."""
+    word, notes = WORDS[need], (one.origin, *one.ways)
+    name, read = (one.name, one.origin[1]) if reader is None else reader
+    if one.by:
+        return GradientError(
+            f"`{one.name}` was overwritten by {one.by}, and whether it still depends on what stood "
+            "there is unknown: the derivative would be wrong", read,
+            notes=one.ways if reader is None else notes,
+            help="write to it in a kernel that the tape records",
+        )  # fmt: skip
+    if one.is_bits:
+        return GradientError(
+            f"the {word} flows through the bits of a number: it would be lost", read, notes=notes,
+            help="put ti.stop_grad(...) around the value whose bits are taken",
+        )  # fmt: skip
+    if one.ways:
+        return GradientError(
+            f"the {word} flows through what Python computed or copied, which has none: it would be "
+            "lost", read, notes=notes,
+            help='docs/autodiff.md, "Values that travel without a kernel", says what has a '
+            "derivative; what a ti.ad.no_grad function gives is a constant",
+        )  # fmt: skip
+    return lost(name, read, *one.origin, need)
