@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -59,10 +59,10 @@ class Memory:
                 help="change classes, and objects that kernels read, before the forward pass",
             )
 
-    def check(self, name: str, array: Storage, span: Span | None) -> None:
-        """Raises TensorGradientError for a field, read there, of which it is not known."""
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Raises TensorGradientError for a field, read at that span, of which it is not known."""
         if not self.knows(array):
-            raise self.unknown(name, span)
+            raise self.unknown(name, span_of(name))
 
     def unknown(self, name: str, span: Span | None) -> TensorGradientError:
         """The error for such a field."""

@@ -7,7 +7,7 @@ tapes.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -116,8 +116,8 @@ class Memory(Protocol):
     def find(self, array: Storage) -> Storage:
         """What holds that of a field; the field itself where that is not known."""
 
-    def check(self, name: str, array: Storage, span: Span | None) -> None:
-        """Raises GradientError for a field, read there, of which it is not known."""
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Raises GradientError for a field, read at that span, of which it is not known."""
 
 
 class AsTheyAre:
@@ -127,7 +127,7 @@ class AsTheyAre:
         """The field itself."""
         return array
 
-    def check(self, name: str, array: Storage, span: Span | None) -> None:
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
         """All is known."""
 
 
@@ -156,7 +156,7 @@ def run_gradient(
     made, needs, renewed = fit_gradient(call, gradients)
     for key, array in plan.fields(args).items():
         if key in needs:
-            fields.check(key, array, made.span_of(key))
+            fields.check(key, array, made.span_of)
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
         memory = {**call.arrays, **call.hosts}
