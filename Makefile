@@ -26,7 +26,7 @@ driver:
 
 test: check
 	@scripts/vulkan-driver --tests
-	@scripts/torch
+	@scripts/partners
 	@scripts/browser
 	@scripts/ggui
 	@scripts/screen

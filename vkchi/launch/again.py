@@ -55,7 +55,8 @@ class Again:
     """What is known of calls with these objects."""
 
     __slots__ = (
-        "arrays", "changed", "flat", "flats", "numbers", "objects", "plan", "settled", "steps",
+        "arrays", "changed", "flat", "flats", "held", "holding", "numbers", "objects", "plan",
+        "settled", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -74,11 +75,18 @@ class Again:
             (step, *step.keys(bound.arrays)) for step in plan.executable.steps
         ]
         self.flats = [self.flat]
+        self._begin_to_hold()
         self.changed: list[int] | None = None  # places of others' arrays that are written
         self.settled: list[Settled] | None = None
         names = [plan.parameters[number.argument].name for number in numbers]
         if not any(step.depends_on(name) for step in plan.executable.steps for name in names):
             self._settle()
+
+    def _begin_to_hold(self) -> None:
+        """A list of who owns others' memory, while a call waits; what another list holds, the
+        device keeps until it is done."""
+        self.held: list[Any] = []
+        self.holding = self.plan.runtime.device.heap.hold(self.held)
 
     def _settle(self) -> None:
         """Numbers of iterations are the same for all calls: find once what runs for them."""
@@ -129,7 +137,8 @@ class Again:
                         self.changed = find_changed(shared, plan)
                     tell_owners(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
                     owners = [one.owner for one in shared]
-                    held = device.heap.hold(owners)
+                    held = device.heap.hold(owners) if plan.runtime.deferred else None
+                    self.held.extend(owners if held is None else ())
                 record = device.record
                 if self.settled is None:
                     for step, reads, writes in self.steps:
@@ -140,12 +149,13 @@ class Again:
                         record(pipeline, pack(*pick(flat)), groups, reads, writes)
                 if shared and not plan.runtime.deferred:
                     device.wait()
-                    owners.clear()
-                    del held
+                    self.held.clear()
                 return plan.result() if plan.returns else None
         except BaseException:
             if not was_held:
                 release_wholly(lock)
+            if self.held:
+                self._begin_to_hold()
             raise
 
 
