@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.errors import GradientError
 
 torch = pytest.importorskip("torch", "2.5")
 pytestmark = [pytest.mark.device, pytest.mark.filterwarnings("ignore")]
@@ -115,6 +116,20 @@ def test_a_gradient_of_ones_own():
     x = torch.ones(3, requires_grad=True)
     ti.torch_op(double, outputs={"y": "x"}, gradient=back)(x).sum().backward()
     assert x.grad.tolist() == [100, 100, 100]
+
+
+def test_second_derivatives_are_refused():
+    @ti.kernel
+    def cube(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] ** 3
+
+    x = torch.ones(3, requires_grad=True)
+    op = ti.torch_op(cube, outputs={"y": "x"})
+    for call in (op, lambda t: op(2 * t)):
+        (slope,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        with pytest.raises(GradientError, match="differentiated once"):
+            slope.sum().backward()
 
 
 @pytest.mark.parametrize("name", ["x", "y_grad", "y"])

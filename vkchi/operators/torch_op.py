@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import ArgumentError, DeclarationError
+from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
 from vkchi.interop.torch_library import look_first, stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.operators.direct import (
@@ -106,11 +106,21 @@ def _define(spec: Spec, name: str) -> Any:
         lambda ctx, *slopes: differentiate(spec, backward, ctx, slopes),
         setup_context=lambda ctx, inputs, output: save(spec, ctx, inputs, as_tuple(output)),
     )
+    backward.register_autograd(lambda ctx, *slopes: refuse_second(spec.name))
     for op in (forward, backward):
         look_first(op, lambda args: refuse_tangents(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
+
+
+def refuse_second(who: str) -> None:
+    """Raises TensorGradientError: torch would differentiate a derivative."""
+    raise TensorGradientError(
+        f"{who}() can be differentiated once: its gradient is a kernel without a derivative",
+        help="for a second derivative make the first a kernel with a ti.torch_op of its own, and "
+        "call both from a torch.autograd.Function",
+    )
 
 
 def _run(spec: Spec, args: Sequence[Any]) -> list[torch.Tensor]:
