@@ -16,6 +16,7 @@ from vkchi.errors import KernelCallError, KernelNameError, KernelSyntaxError, Ke
 from vkchi.frontend import arith
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.context import Lowering, plain_number
+from vkchi.frontend.identity import join
 from vkchi.frontend.objects import add_member, is_makeable
 from vkchi.frontend.operands import as_type, describe, name_of, operand, own_type, weak
 from vkchi.frontend.places import lvalue
@@ -87,8 +88,8 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
 
 def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
     """After `n = given`: where given may be something that has a name, which Python's n would stand
-    for as well, and n has a copy of it, parts of n cannot be changed. That is so of objects of
-    Python classes, and of all that has parts in functions that are Python's."""
+    for as well, and n has a copy of it, parts of n cannot be changed. That is so of all that has
+    parts in functions that are Python's, but for objects, which have an identity."""
     if isinstance(n, ast.Tuple | ast.List):
         parts = given.elts if isinstance(given, ast.Tuple | ast.List) else []
         for item, one in zip(n.elts, parts if len(parts) == len(n.elts) else [given] * len(n.elts)):
@@ -97,8 +98,8 @@ def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
     if var is None or var.kind != VARIABLE or not _has_name(given):
         return
-    is_object = isinstance(var.value, Record) and isinstance(var.value.type, type)
-    if is_object or (cx.act.is_plain and has_parts(var.value)):
+    is_object = isinstance(var.value, Record) and bool(var.value.objects)
+    if cx.act.is_plain and has_parts(var.value) and not is_object:
         var.kind = SHARED
 
 
@@ -232,7 +233,12 @@ def fit(cx: Lowering, old: Any, x: Any, name: str) -> Any:
         x = Record(x) if isinstance(x, dict) else as_record(cx, x)
     if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
         pairs = zip(branches(old), aligned(old, x))
-        return with_branches(old, [fit(cx, a, b, name) for a, b in pairs])
+        made = with_branches(old, [fit(cx, a, b, name) for a, b in pairs])
+        if isinstance(made, Record):
+            made.objects = x.objects
+        if is_places(old):
+            join(old, made)
+        return made
     if is_same(old, x):
         return old
     raise cx.fail(

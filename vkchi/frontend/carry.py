@@ -17,6 +17,7 @@ from vkchi.frontend import arith
 from vkchi.frontend.callee import may_refer
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import Arm, run_region, short_circuit
+from vkchi.frontend.identity import join_iterations
 from vkchi.frontend.scope import CHANGING, UNSET, VARIABLE, Loop, Var
 from vkchi.frontend.syntax import names_assigned, returns
 from vkchi.frontend.targets import roots_of
@@ -112,7 +113,10 @@ def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
     kernel values."""
     flags = (cx.act.returned, cx.act.result)
     for var, new in arm.changed.items():
-        if var in flags or (var in variables and same_but_values(var.value, new)):
+        if var in variables and same_but_values(var.value, new):
+            join_iterations(cx, var, arm.changed)
+            continue
+        if var in flags:
             continue
         if not is_container(new):
             raise InternalError(f"{cx.span.place}: `{var.name}` changes in a loop unnoticed")

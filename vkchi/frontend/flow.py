@@ -140,7 +140,10 @@ class Join:
             if not same_branches(a, b):
                 raise self._differ(a, b, name)
             pairs = zip(branches(a), aligned(a, b))
-            return with_branches(a, [self.merge(x, y, name) for x, y in pairs])
+            made = with_branches(a, [self.merge(x, y, name) for x, y in pairs])
+            if isinstance(made, Record):
+                made.objects |= b.objects
+            return made
         if not self._is_number(a) or not self._is_number(b):
             raise self._differ(a, b, name)
         return self._hole(a, b, self._common_type(a, b), name)

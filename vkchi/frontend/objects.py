@@ -17,6 +17,7 @@ from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.identity import new_object
 from vkchi.frontend.operands import name_of
 from vkchi.frontend.records import Receiver, StructMethod, as_record
 from vkchi.frontend.scope import VARIABLE
@@ -54,18 +55,21 @@ def _is_generated(fn: FunctionType) -> bool:
 
 def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Record:
     """What `cls(*args, **kwargs)` is. Raises KernelCallError where the arguments do not fit."""
-    me = cx.declare(f"a new {cls.__name__}", Record({}, methods_of(cls), cls), VARIABLE)
+    name = f"a new {cls.__name__}"
+    me = cx.declare(name, Record({}, methods_of(cls), cls, new_object()), VARIABLE)
     init, receiver = init_of(cls), Receiver(Slot(me))
     if init is not None:
         cx.tables.call(cx, init, (receiver, *args), kwargs)
     elif dataclasses.is_dataclass(cls):
-        me.value = Record(_members_of_dataclass(cx, cls, args, kwargs), me.value.methods, cls)
+        members = _members_of_dataclass(cx, cls, args, kwargs)
+        me.value = Record(members, me.value.methods, cls, me.value.objects)
         finish = inspect.getattr_static(cls, "__post_init__", None)
         if finish is not None:
             cx.tables.call(cx, finish, (receiver,), {})
     elif args or kwargs:
         raise cx.fail(f"{cls.__name__}() takes no arguments", kind=KernelCallError)
     made = me.value
+    cx.act.blocks[-1].pop(name, None)
     assert isinstance(made, Record)
     return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend import arith
+from vkchi.frontend.identity import check_unshared, check_unshared_value
 from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.scope import Var
 from vkchi.frontend.trees import Record
@@ -95,6 +96,8 @@ class ItemSlot(Slot):
                 kind=KernelTypeError,
                 help="make it a list: [...]",
             )
+        if isinstance(held, Record):
+            check_unshared(cx, held)
         new = held.copy()
         new[self.key] = x
         self.base.put(cx, new)
@@ -116,6 +119,8 @@ class PartTarget:
     def store(self, cx: Context, v: Value) -> None:
         """Replace the component."""
         whole = self.base.load(cx)
+        if isinstance(self.base, Slot):
+            check_unshared_value(cx, whole)  # type: ignore[arg-type]
         if isinstance(self.index, int):
             new = cx.b.emit("insert", whole, v, attr=self.index)
         else:

@@ -17,12 +17,17 @@ from vkchi.ir.core import Value
 
 class Record:
     """A struct in a kernel: members by name, each a tree. `methods` are those of its type, which is
-    `type`, None of an anonymous struct."""
+    `type`, None of an anonymous struct. `objects`: which of those that are shared by their names it
+    may be (`identity`)."""
 
-    __slots__ = ("members", "methods", "type")
+    __slots__ = ("members", "methods", "objects", "type")
 
-    def __init__(self, members: dict[str, Any], methods: Any = None, type: Any = None) -> None:
+    def __init__(
+        self, members: dict[str, Any], methods: Any = None, type: Any = None,
+        objects: frozenset[object] = frozenset(),
+    ) -> None:  # fmt: skip
         self.members, self.methods, self.type = members, methods or {}, type
+        self.objects = objects
 
     def __len__(self) -> int:
         return len(self.members)
@@ -39,7 +44,7 @@ class Record:
 
     def copy(self) -> Record:
         """The same struct, whose members can be replaced one by one."""
-        return type(self)(dict(self.members), self.methods, self.type)
+        return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
 _CONTAINERS = (list, dict, Record)
@@ -60,7 +65,7 @@ def branches(tree: Any) -> list[Any]:
 def with_branches(tree: Any, items: Sequence[Any]) -> Any:
     """A container of the same kind that holds these items."""
     if isinstance(tree, Record):
-        return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type)
+        return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
     if isinstance(tree, dict):
         return dict(zip(tree, items))
     return tuple(items) if type(tree) is tuple else list(items)

@@ -312,3 +312,124 @@ def test_objects_made_of_literals_and_what_cannot_be_summed() -> None:
         changed(1.0)
     with pytest.raises(ti.TaichiCompilationError, match="cannot be iterated"):
         summed(1.0)
+
+
+class Holder:
+    def __init__(self, part):
+        self.part = part
+
+
+def same(x):
+    return x
+
+
+@pytest.mark.ours("objects-made")
+def test_an_object_that_has_two_names_cannot_change() -> None:
+    def first_name(a: ti.f32) -> ti.f32:
+        p = Part(a)
+        q = p
+        p.x = 5.0
+        return q.x
+
+    def given_to_another(a: ti.f32) -> ti.f32:
+        p = Part(a)
+        h = Holder(p)
+        p.add(1.0)
+        return h.part.x
+
+    def held_twice(a: ti.f32) -> ti.f32:
+        ps = [Part(a)] * 2
+        ps[0].x = 5.0
+        return ps[1].x
+
+    def returned(a: ti.f32) -> ti.f32:
+        p = Part(a)
+        q = same(p)
+        q.x = 5.0
+        return p.x
+
+    def on_one_path(a: ti.f32) -> ti.f32:
+        p, q = Part(a), Part(2.0 * a)
+        if a > 0.0:
+            q = p
+        p.x = 5.0
+        return q.x
+
+    def by_a_choice(a: ti.f32) -> ti.f32:
+        p, q = Part(a), Part(2.0 * a)
+        r = p if a > 0.0 else q
+        r.x = 5.0
+        return p.x
+
+    def in_the_next_iteration(a: ti.f32) -> ti.f32:
+        p, q, s = Part(a), Part(a), 0.0
+        for _ in range(3):
+            p.add(1.0)
+            s += q.x
+            q = p
+        return s
+
+    def swapped_and_unknown(a: ti.f32) -> ti.f32:
+        p, q = Part(a), Part(a + 1.0)
+        for _ in range(3):
+            p, q = q, p
+        p.x = 5.0
+        return q.x
+
+    for fn in (first_name, given_to_another, held_twice, returned, on_one_path, by_a_choice,
+               in_the_next_iteration, swapped_and_unknown):  # fmt: skip
+        with pytest.raises(ti.TaichiCompilationError, match="several names"):
+            ti.kernel(fn)(1.0)
+
+
+@pytest.mark.ours("objects-made")
+def test_objects_that_change_places_stay_themselves() -> None:
+    @ti.kernel
+    def k(a: ti.f32, n: ti.i32) -> ti.types.vector(6, ti.f32):
+        p, q = Part(a), Part(a + 1.0)
+        p, q = q, p
+        p.x = 10.0
+        u, v = Part(a), Part(a + 1.0)
+        for _ in range(n):
+            u, v = v, u
+        ps = [Part(a), Part(a)]
+        ps[0].x = 3.0
+        r, s = Part(a), 0.0
+        for _ in range(n):
+            r = Part(r.x + 1.0)
+            s += r.x
+        r.add(1.0)
+        return ti.Vector([p.x, q.x, u.x, ps[0].x + 10.0 * ps[1].x, s, r.x])
+
+    check(k(1.0, 3), [10.0, 1.0, 2.0, 13.0, 9.0, 5.0])
+
+
+@pytest.mark.ours("python-functions")
+def test_vectors_that_functions_know_under_two_names_cannot_change() -> None:
+    def returned(v):
+        w = same(v)
+        w[0] = 5.0
+        return v[0]
+
+    def held_twice(v):
+        vs = [v, v]
+        vs[0][0] = 5.0
+        return vs[1][0]
+
+    def copied(v):
+        w, zero, other = 1.0 * v, ti.zero(v), ti.zero(v)
+        w[0] = 5.0
+        zero[0] += 2.0
+        return v[0] + w[0] + zero[0] + other[0]
+
+    def call(change):
+        @ti.kernel
+        def k(a: ti.f32) -> ti.f32:
+            return change(ti.Vector([a, a]))
+
+        return k(1.0)
+
+    check(call(copied), 8.0)
+    for change in (returned, held_twice):
+        with pytest.raises(ti.TaichiCompilationError, match="several names"):
+            call(change)
