@@ -16,25 +16,13 @@ import statistics
 import subprocess
 import sys
 
+from vkchi.passes.pipeline import OPTIONAL
+
 HERE = pathlib.Path(__file__).parent
-PASSES = (
-    "bins",
-    "jam",
-    "coarsen",
-    "reduce",
-    "promote",
-    "commoning",
-    "broadcast",
-    "neighbours",
-    "licm",
-    "forward",
-    "fusion",
-    "remainders",
-    "unroll_words",
-)
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
-    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic"
+    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic "
+    "mandelbrot"
 ).split()
 
 
@@ -58,7 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(PASSES))
+    parser.add_argument("--only", default=",".join(sorted(OPTIONAL)))
     options = parser.parse_args()
     passes = options.only.split(",")
     runs = {name: [] for name in ("", *passes)}

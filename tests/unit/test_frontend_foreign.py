@@ -131,6 +131,8 @@ def test_an_attribute_that_a_property_misses_is_not_the_property() -> None:
         lower("x = careless.size")
     with pytest.raises(CompilationError, match="(?s)has no attribute `sizes`.*did you mean `size`"):
         lower("x = careless.sizes")
+    with pytest.raises(CompilationError, match=r"`vkchi.math` has no attribute `all`[^?]*$"):
+        lower("x = ti.math.all(1)")
 
 
 def test_what_python_itself_refuses_has_no_other_place() -> None:

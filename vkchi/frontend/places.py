@@ -179,7 +179,8 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     except AttributeError as e:
         if hasattr(type(obj), name) and foreign_traceback(e):  # a property went wrong
             raise
-        close = nearest(name, dir(obj))
+        is_private = name.startswith("_")
+        close = nearest(name, [n for n in dir(obj) if is_private or not n.startswith("_")])
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
             kind=KernelNameError,
@@ -197,7 +198,9 @@ def object_name(obj: Any) -> str:
     """What a Python object is called in messages."""
     if type(obj) is Parents:
         return "`super()`"
-    return f"module `{obj.__name__}`" if isinstance(obj, ModuleType) else name_of(obj)
+    if isinstance(obj, ModuleType):
+        return f"module `{obj.__name__.replace('vkchi.lang.', 'vkchi.')}`"
+    return name_of(obj)
 
 
 # --- subscripts ----------------------------------------------------------------------------------
