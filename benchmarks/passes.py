@@ -3,8 +3,9 @@
 
     benchmarks/passes.py [--rounds 3] [--only PASS,PASS] [NAME...]
 
-Prints a Markdown table, a program a row, a pass a column: the time without it divided by the time with all (above 1: the
-pass makes the program faster), of medians of processor time, which other work on the machine disturbs less. Runs take turns.
+Prints a Markdown table, a pass a row: the time without it divided by the time with all (above 1: the pass makes the program
+faster), as a geometric mean and for each program where it is more than noise; of the least processor time of the rounds, which
+other work on the machine disturbs least. Runs take turns.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 from vkchi.passes.pipeline import OPTIONAL
 
 HERE = pathlib.Path(__file__).parent
+NOISE = 1.15
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
     "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic "
@@ -57,22 +59,24 @@ def main():
 
 
 def show(passes, names, runs):
-    """Print the table, with geometric means."""
+    """Print the table: a pass a row, with the programs that take another time without it."""
+    print("| pass | all | programs that take other times without it |")
+    print("|---|---|---|")
+    for p in passes:
+        ratios = {name: fastest(runs[p], name) / fastest(runs[""], name) for name in names}
+        mean = math.exp(statistics.mean(map(math.log, ratios.values())))
+        told = [n for n in sorted(names, key=ratios.get, reverse=True) if is_told(ratios[n])]
+        print(f"| {p} | {mean:.2f} | {', '.join(f'{n} {ratios[n]:.2f}' for n in told) or 'none'} |")
 
-    def median(left_out, name):
-        return statistics.median(found[name] for found in runs[left_out])
 
-    print("| program | ms | " + " | ".join(f"without {p}" for p in passes) + " |")
-    print("|---" * (len(passes) + 2) + "|")
-    ratios = {p: [] for p in passes}
-    for name in names:
-        own = median("", name)
-        for p in passes:
-            ratios[p].append(median(p, name) / own)
-        row = " | ".join(f"{ratios[p][-1]:.2f}" for p in passes)
-        print(f"| {name} | {own * 1e3:.2f} | {row} |")
-    means = " | ".join(f"{math.exp(statistics.mean(map(math.log, ratios[p]))):.2f}" for p in passes)
-    print(f"| geometric mean | | {means} |")
+def fastest(found, name):
+    """The least of a program's times."""
+    return min(one[name] for one in found)
+
+
+def is_told(ratio):
+    """Whether a ratio is no noise."""
+    return not 1 / NOISE < ratio < NOISE
 
 
 if __name__ == "__main__":
