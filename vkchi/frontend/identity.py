@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.scope import Var
+from vkchi.frontend.scope import Activation, Var
 from vkchi.frontend.trees import Record, aligned, branches, leaves, records_in, same_branches
 from vkchi.ir.core import Value
 
@@ -32,13 +32,15 @@ def new_object() -> Objects:
     return frozenset([object()])
 
 
-def live_variables(cx: Lowering) -> list[Var]:
-    """The variables of the function that is lowered, and of those that call it."""
+def live_variables(cx: Lowering, *, of_python: bool = False) -> list[Var]:
+    """The variables of the function that is lowered, and of those that call it; or only those of
+    functions that are Python's."""
     found: dict[Var, None] = {}
-    act = cx.act
+    act: Activation | None = cx.act
     while act is not None:
-        found.update(dict.fromkeys(var for block in act.blocks for var in block.values()))
-        act = act.outer  # type: ignore[assignment]
+        if act.is_plain or not of_python:
+            found.update(dict.fromkeys(var for block in act.blocks for var in block.values()))
+        act = act.outer
     return list(found)
 
 
@@ -67,10 +69,12 @@ def check_unshared(cx: Lowering, record: Record) -> None:
 
 
 def check_unshared_value(cx: Lowering, whole: Value) -> None:
-    """The same for a vector or matrix, whose parts change, in a function that is Python's."""
+    """The same for a vector or matrix, whose parts change, in a function that is Python's: kernels'
+    own variables are copies of each other."""
     if not cx.act.is_plain:
         return
-    names = [var.name for var in live_variables(cx) for leaf in leaves(var.value) if leaf is whole]
+    variables = live_variables(cx, of_python=True)
+    names = [var.name for var in variables for leaf in leaves(var.value) if leaf is whole]
     if len(names) > 1:
         raise cx.fail(
             f"this changes what has several names ({_listed(names)}), and each of them has a copy",

@@ -422,6 +422,13 @@ def test_vectors_that_functions_know_under_two_names_cannot_change() -> None:
         zero[0] += 2.0
         return v[0] + w[0] + zero[0] + other[0]
 
+    class Ball:
+        def __init__(self, place):
+            self.place = place
+
+        def move(self):
+            self.place[0] += 1.0
+
     def call(change):
         @ti.kernel
         def k(a: ti.f32) -> ti.f32:
@@ -429,7 +436,15 @@ def test_vectors_that_functions_know_under_two_names_cannot_change() -> None:
 
         return k(1.0)
 
+    @ti.kernel
+    def of_the_kernel(a: ti.f32) -> ti.f32:
+        v = ti.Vector([a, a])
+        ball = Ball(v)
+        ball.move()
+        return ball.place[0] * 10.0 + v[0]
+
     check(call(copied), 8.0)
+    check(of_the_kernel(1.0), 21.0)
     for change in (returned, held_twice):
         with pytest.raises(ti.TaichiCompilationError, match="several names"):
             call(change)
