@@ -65,7 +65,7 @@ def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
 def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
     """The first segment by whose end these, which are in order, have overwritten all of a box, in
     an array of this full box."""
-    left: list[Box] = [tuple(b or f for b, f in zip(box or full, full, strict=True))]
+    left: list[Box] = [within(box, full)]
     for covered in boxes:
         left = [rest for part in left for rest in without(part, covered.box)]
         if not left:
@@ -73,6 +73,45 @@ def filled_by(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
         if len(left) > MOST_PARTS:
             return None
     return None
+
+
+def is_covered(box: Box, covers: Iterable[Box], full: Box) -> bool:
+    """Whether some boxes together hold all of a box, in an array of this full box."""
+    found = [Covered(0, "", within(cover, full)) for cover in covers]
+    return filled_by(found, box, full) is not None
+
+
+def within(box: Box, full: Box) -> Box:
+    """The same box, its axes known: where one is not, it is all of that of an array's full box."""
+    return tuple([b or f for b, f in zip(box or full, full, strict=True)])
+
+
+def meeting(a: Box, b: Box) -> Box | None:
+    """What two boxes of known axes have in common."""
+    pairs = zip(a, b, strict=True)
+    found = [(max(x[0], y[0]), min(x[1], y[1])) for x, y in pairs if x and y]
+    return tuple(found) if all(low <= high for low, high in found) else None
+
+
+def add_box(boxes: list[Box], box: Box) -> None:
+    """Note one more box of known axes. What continues the last one becomes one box with it: so
+    elements that are written in order stay few boxes."""
+    while boxes and (longer := continued(boxes[-1], box)) is not None:
+        boxes.pop()
+        box = longer
+    boxes.append(box)
+
+
+def continued(a: Box, b: Box) -> Box | None:
+    """Two boxes as one, where that holds nothing else: they differ along one axis at most, and meet
+    or touch there."""
+    apart = [k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if not apart:
+        return a
+    k, (x, y) = apart[0], (a[apart[0]], b[apart[0]])
+    if len(apart) > 1 or x is None or y is None or x[1] + 1 < y[0] or y[1] + 1 < x[0]:
+        return None
+    return (*a[:k], joined(x, y), *a[k + 1 :])
 
 
 def without(box: Box, cover: Box) -> list[Box]:

@@ -141,11 +141,12 @@ class Breaks:
         `names`, which have a place for it. What it overwrites is forgotten, and what it puts
         elsewhere is noted. Derivatives by what Python put somewhere may get lost: that is a
         constant from then on. `others` are known elsewhere, by names."""
-        found, losses = [*others], []
+        found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
             for account in self.ledger.near(memory_of(call, name)):
                 if account.escapes:
-                    found += [(name, b) for b in account.escapes.values() if not b.is_settled]
+                    found += [(name, seen_by(call, name, b)) for b in account.escapes.values()
+                              if not b.is_settled]  # fmt: skip
                 if name in names and (loss := account.compare()) is not None:
                     losses.append((name, loss))
         found += losses
@@ -271,6 +272,11 @@ def memory_of(call: Call, name: str) -> Memory:
     """Where a call's array lies: on the device, or in host memory."""
     found: Memory = call.hosts.get(name, call.arrays[name].whole)
     return found
+
+
+def seen_by(call: Call, name: str, one: Break) -> Break:
+    """The same, as an array of a call sees it: where that is one of integers, as bits."""
+    return one._replace(is_bits=call.arrays[name].dtype.kind != "f")
 
 
 # --- what Python writes --------------------------------------------------------------------------

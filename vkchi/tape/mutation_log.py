@@ -15,7 +15,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box, is_inside, may_meet
+from vkchi.analysis.boxes import (
+    Box,
+    add_box,
+    full_box,
+    is_covered,
+    is_inside,
+    may_meet,
+    meeting,
+    within,
+)
 from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
@@ -55,7 +64,7 @@ class MutationLog:
         self.ledger, self.time = ledger, 0
         self.since: int | None = None
         self.reader = ""
-        self.restored: set[Holding] = set()
+        self.restored: dict[Holding, list[Box]] = {}  # by the gradient that runs
         self.left: Sequence[Left] = []  # by the call whose gradient runs
         self.stale: list[Stale] = []  # what is something else when the gradient begins
 
@@ -70,7 +79,7 @@ class MutationLog:
             return
         account = self.ledger.open(memory)
         if self.since is not None:
-            self.restored.add(account)
+            self.restore(account, box)
         elif not (isinstance(account, Account) and account.array.is_gradient):
             account.writes[box] = Written(self.time, who)
 
@@ -82,7 +91,7 @@ class MutationLog:
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
         """While the gradient runs of a call that ended at a time, and `left` this."""
-        self.since, self.reader, self.restored = since, reader, set()
+        self.since, self.reader, self.restored = since, reader, {}
         self.left = left
         changed = [(view, differ(view, known)) for view, known in left]
         self.stale = [Stale(view, view.copy(), where) for view, where in changed if where.any()]
@@ -101,7 +110,7 @@ class MutationLog:
         if self.since is None or any(self.is_restored(one, memory) for one in found):
             return
         writes = [written for one in found for part, written in one.writes.items()
-                  if written.time >= self.since and may_meet(part, box)]  # fmt: skip
+                  if written.time >= self.since and self.is_left(one, part, box)]  # fmt: skip
         is_gone = bool(writes) if isinstance(memory, Storage) else self.is_stale(memory, writes)
         if is_gone:
             who = writes[0].who if writes else "Python"
@@ -112,12 +121,26 @@ class MutationLog:
                 "it again before it reads it",
             )  # fmt: skip
 
+    def restore(self, account: Holding, box: Box) -> None:
+        """The gradient puts something into a part of an array, or into a numpy array."""
+        boxes = self.restored.setdefault(account, [])
+        if isinstance(account, Account):
+            add_box(boxes, within(box, full_of(account.array)))
+
     def is_restored(self, one: Holding, memory: Memory) -> bool:
-        """Whether the gradient has put something there that is read now: anywhere in an array of
-        ours, all over what is read of the host's memory."""
+        """Whether the gradient has put something all over what is read of the host's memory."""
         if one not in self.restored or not isinstance(one, HostAccount):
-            return one in self.restored
+            return False
         return not isinstance(memory, Storage) and host.spans(one.view, memory)
+
+    def is_left(self, one: Holding, part: Box, box: Box) -> bool:
+        """Whether something may be left, in what is read, of a part that was overwritten, where the
+        gradient has put nothing."""
+        if not may_meet(part, box) or not isinstance(one, Account):
+            return may_meet(part, box)
+        full = full_of(one.array)
+        read = meeting(within(part, full), within(box, full))
+        return read is not None and not is_covered(read, self.restored.get(one, ()), full)
 
     def is_stale(self, view: Values, writes: Sequence[Written]) -> bool:
         """Whether memory of the host holds what others have put there since: what stands there
@@ -165,6 +188,11 @@ class MutationLog:
             self.check(repr(array), array, box)
         else:
             self.note(array, box, "Python")
+
+
+def full_of(array: Storage) -> Box:
+    """All of an array."""
+    return full_box(array.shape, array.origin)
 
 
 def differ(a: Values, b: Values) -> Values:

@@ -152,3 +152,64 @@ def test_bits_in_arrays() -> None:
         clear()
         take()
     np.testing.assert_allclose(x.grad.to_numpy(), [0, 0])
+
+
+@ti.kernel
+def put_bits(x: ti.template(), a: ti.types.ndarray()):
+    for i in x:
+        a[i] = ti.bit_cast(2 * x[i], ti.i32)
+
+
+@ti.kernel
+def put(x: ti.template(), a: ti.types.ndarray()):
+    for i in x:
+        a[i] = 2 * x[i]
+
+
+@ti.kernel
+def take_bits(loss: ti.template(), a: ti.types.ndarray()):
+    for i in a:
+        loss[None] += ti.bit_cast(a[i], ti.f32)
+
+
+@ti.kernel
+def take(loss: ti.template(), a: ti.types.ndarray()):
+    for i in a:
+        loss[None] += a[i]
+
+
+@ti.kernel
+def copy(a: ti.types.ndarray(), b: ti.types.ndarray()):
+    for i in a:
+        b[i] = a[i]
+
+
+def halves(a: Any) -> Any:
+    b = np.zeros(2, np.int32)
+    copy(a.view(np.int32), b)
+    return b
+
+
+def of_ours(a: Any) -> Any:
+    return np.from_dlpack(a).view(np.int32)
+
+
+WAYS: dict[str, tuple[Callable[[], Any], Any, Any, Callable[[Any], Any]]] = {
+    "view of integers": (lambda: np.zeros(2, np.float32), put, take_bits, lambda a: a.view("i4")),
+    "bits as numbers": (lambda: np.zeros(2, np.float32), put, take, lambda a: a.view("u4")),
+    "view of floats": (lambda: np.zeros(2, np.int32), put_bits, take, lambda a: a.view("f4")),
+    "copy of a view": (lambda: np.zeros(2, np.float32), put, take_bits, halves),
+    "ndarray": (lambda: ti.ndarray(ti.f32, 2), put, take_bits, of_ours),
+    "ndarray with gradient": (lambda: ti.ndarray(ti.f32, 2, True), put, take_bits, of_ours),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_views_of_other_types(way: str) -> None:
+    make_array, first, second, see = WAYS[way]
+    x, loss = ti.field(ti.f32, 2, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.array([1.5, 2.5]))
+    a = make_array()
+    with pytest.raises(ti.ad.GradientError, match="it would be lost"), ti.ad.Tape(loss):
+        first(x, a)
+        second(loss, see(a))

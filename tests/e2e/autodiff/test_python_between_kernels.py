@@ -4,6 +4,9 @@ functions without gradients, tensors and arrays of other libraries, forward mode
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from threading import Thread
 from typing import Any
 
@@ -1249,6 +1252,50 @@ def test_parts_of_host_arrays_that_a_gradient_of_ones_own_restores() -> None:
             p.run()
             w[:2] = 7
         is_near(p.x.grad, np.full(4, 3.0))
+
+
+def test_parts_of_arrays_that_a_gradient_of_ones_own_restores() -> None:
+    w, (x, loss) = ti.field(ti.f32, (4, 4)), make()
+
+    @ti.kernel
+    def put(first: ti.i32, last: ti.i32, number: ti.f32):
+        for i, j in ti.ndrange((first, last), 4):
+            w[i, j] = number
+
+    @ti.kernel
+    def add():
+        for i in x:
+            for j in range(4):
+                loss[None] += w[i, j] * x[i]
+
+    def by_rows() -> None:
+        put(0, 2, 3.0)
+        put(2, 4, 3.0)
+
+    def by_elements(rows: int) -> None:
+        for i, j in product(range(rows), range(4)):
+            w[i, j] = 3.0
+
+    def outcome(restore: Callable[[], Any], change: Callable[[], Any]) -> None:
+        run = ti.ad.grad_replaced(lambda: add())
+
+        @ti.ad.grad_for(run)
+        def its_gradient():
+            restore()
+            add.grad()
+
+        w.fill(3.0)
+        with ti.ad.Tape(loss):
+            run()
+            change()
+
+    for change, rows in ((lambda: w.fill(7), 4), (lambda: put(1, 2, 7.0), 2)):
+        for restore in (by_rows, partial(by_elements, rows), lambda rows=rows: put(0, rows, 3.0)):
+            outcome(restore, change)
+            is_near(x.grad, np.full(4, 12.0))
+        for too_little in (lambda: put(2, 4, 3.0), partial(by_elements, 1)):
+            with pytest.raises(ti.ad.GradientError, match="has overwritten since"):
+                outcome(too_little, change)
 
 
 def test_a_part_of_a_host_array_beside_one_overwritten() -> None:
