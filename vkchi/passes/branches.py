@@ -22,8 +22,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from vkchi.ir.constants import constant_int, is_constant, is_same
-from vkchi.ir.control import carried_params, control_of
-from vkchi.ir.core import Op, Region, Value
+from vkchi.ir.control import carried_params, control_of, first_values, is_loop
+from vkchi.ir.core import Op, Region, Result, Value
 from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
 from vkchi.passes.carried import slimmed_op
 from vkchi.passes.match import kind_of
@@ -142,13 +142,22 @@ def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | Non
     fixed, index = control_of(op).fixed, control_of(op).index_params
     first = args[fixed:]
     slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))
-    same = [k for k, (p, v, x) in enumerate(slots) if v is p or is_same(s.new(v), x)]
+    same = [k for k, (p, v, x) in enumerate(slots) if origin(v) is p or is_same(s.new(v), x)]
     if not same:
         return None
     for region in op.regions:
         s.walk.map.update({region.params[index + k]: first[k] for k in same})
     keep = [k for k in range(len(first)) if k not in same]
     return slimmed_op(s.walk, op, args, keep)
+
+
+def origin(v: Value) -> Value:
+    """The value that a result of a loop is, which all its iterations pass on; v, if it is none."""
+    while isinstance(v, Result) and is_loop(v.op):
+        if origin(v.op.regions[-1].yielded[v.index]) is not carried_params(v.op)[v.index]:
+            break
+        v = first_values(v.op)[v.index]
+    return v
 
 
 RULES: dict[str, Callable[[Simplifier, Op, Args], Sequence[Value] | None]] = {

@@ -59,6 +59,9 @@ DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
 SAVED = 0.01  # per op and iteration that asks nothing
 ALONE = 20.0  # an iteration alone in its line of memory
 
+ATOMIC = 3.0  # a sum of floats that others may disturb, on a processor
+GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
+
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
 MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # at an element, from which on bins are worth it
 MOST_BIN_BYTES = 8192  # of bins in a workgroup's memory: more leave room for few workgroups
@@ -120,6 +123,15 @@ def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     Graphics cards take branches that whole subgroups take, so they gain little."""
     gain = SAVED * work * middle - ALONE * strays
     return is_processor(caps) and LAUNCHES * gain >= DISPATCH + OP * work
+
+
+def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:
+    """Whether elements are best gathered that so many atomics of an iteration add to, if so many
+    ops are done for that, in two or three dispatches more."""
+    if not is_processor(caps):
+        return ops <= GATHERED * atomics
+    gain = (ATOMIC * atomics - SAVED * ops) * iterations
+    return LAUNCHES * gain >= 3 * DISPATCH + 2 * OP * ops
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:

@@ -67,6 +67,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_all": Entry("demote:demote_all_atomics", needs=UPDATES),
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "gather": Entry("gather:gather", "caps", ("atomic_add",)),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
@@ -105,6 +106,9 @@ BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
     Step("fusion", "the spaces of loops are known; each dispatch has less to load then"),
+    Step("gather", "loops run over elements then, and ask whose these are, which peel answers"),
+    Step("simplify", "what one iteration computes that another one needs", ("gather",)),
+    Step("dce", "what iterations do besides what is gathered", ("gather",)),
     Step("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
     Step("simplify", "branches that are known in the middle", ("peel",)),
     Step("dce", "what only they needed", ("peel",)),
@@ -188,8 +192,9 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission",
-    "forward", "fusion", "indices", "jam", "jam_sums", "licm", "neighbours", "peel", "predicate",
-    "promote", "reduce", "remainders", "roots", "stores_last", "strength", "unroll", "unroll_words",
+    "forward", "fusion", "gather", "indices", "jam", "jam_sums", "licm", "neighbours", "peel",
+    "predicate", "promote", "reduce", "remainders", "roots", "stores_last", "strength", "unroll",
+    "unroll_words",
 })  # fmt: skip
 
 

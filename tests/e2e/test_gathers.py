@@ -1,0 +1,136 @@
+"""Gradients of stencils and convolutions, which are gathered: for linear kernels y = K x they are
+K^T y', so that (K v) . y' = v . (K^T y'), exactly for small whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+
+N = 150
+Kernel = Callable[[Any, Any], None]
+
+
+@ti.kernel
+def stencil(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+        y[i, j] = x[i - 1, j] + 2 * x[i + 1, j] + x[i, j - 1] - 3 * x[i, j + 1] - 4 * x[i, j]
+
+
+@ti.kernel
+def transposed(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+        y[j, i] = x[j - 1, i] + 2 * x[j, i + 1] + x[i, j - 1] - 3 * x[i, j]
+
+
+@ti.kernel
+def torus(x: ti.template(), y: ti.template()):
+    for i, j in x:
+        y[i, j] = x[(i + 1) % N, j] - 2 * x[i, (j - 1) % N] + x[(i - 3) % N, (j + 2) % N]
+
+
+@ti.kernel
+def bordered(x: ti.template(), y: ti.template()):
+    for i, j in x:
+        s = -2 * x[i, j]
+        if i > 0:
+            s += x[i - 1, j]
+        if j < N - 1:
+            s += 3 * x[i, j + 1]
+        y[i, j] = s
+
+
+@ti.kernel
+def convolution(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange(N - 2, N - 4):
+        for k, l in ti.ndrange(3, 5):
+            y[i, j] += (k - l) * x[i + k, j + l]
+
+
+@ti.kernel
+def part(x: ti.template(), y: ti.template(), begin: ti.i32, end: ti.i32, far: ti.i32):
+    for i, j in ti.ndrange((begin, end), N):
+        y[i, j] = x[i + far, j] - 2 * x[i - 1, j] + 3 * x[i + 1, j]
+
+
+@ti.kernel
+def scattered(x: ti.template(), y: ti.template()):
+    for i, j in ti.ndrange((2, N), (0, N - 3)):
+        v = x[i, j]
+        y[i - 2, j] += v
+        for k in range(3):
+            y[i, j + k] += k * v
+
+
+@ti.kernel
+def of_arrays(x: ti.types.ndarray(), y: ti.types.ndarray()):
+    for i, j in ti.ndrange((1, x.shape[0] - 1), x.shape[1]):
+        y[i, j] = x[i - 1, j] + 2 * x[i + 1, (j + 1) % x.shape[1]] - x[i, j]
+
+
+KERNELS: dict[str, Kernel] = {
+    "stencil": stencil, "transposed": transposed, "torus": torus, "bordered": bordered,
+    "convolution": convolution, "scattered": scattered, "of arrays": of_arrays,
+    "part": lambda x, y: part(x, y, 3, N - 5, 4), "none": lambda x, y: part(x, y, 9, 3, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_transposed(name: str) -> None:
+    kernel = KERNELS[name]
+    rng = np.random.default_rng(5)
+    v, slope = rng.integers(-2, 3, (2, N, N)).astype(np.float32)
+    make = ti.ndarray if name == "of arrays" else ti.field
+    x, y = (make(ti.f32, (N, N), needs_grad=True) for _ in range(2))
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    weights = make(ti.f32, (N, N))
+    x.from_numpy(v)
+    weights.from_numpy(slope)
+    with ti.ad.Tape(loss):
+        kernel(x, y)
+        if name == "of arrays":
+            add_arrays(y, weights, loss)
+        else:
+            add(y, weights, loss)
+    assert (y.to_numpy() * slope).sum() == (v * x.grad.to_numpy()).sum()
+    # of each element its own: what the kernel makes of it alone
+    for at in ((0, 0), (1, 2), (5, 7), (N - 1, N - 1), (N - 2, 0)):
+        one = np.zeros((N, N), np.float32)
+        one[at] = 1
+        x.from_numpy(one)
+        y.fill(0)
+        kernel(x, y)
+        assert x.grad[at] == (y.to_numpy() * slope).sum(), at
+
+
+@ti.kernel
+def add(y: ti.template(), weights: ti.template(), loss: ti.template()):
+    for i, j in y:
+        loss[None] += y[i, j] * weights[i, j]
+
+
+@ti.kernel
+def add_arrays(y: ti.types.ndarray(), weights: ti.types.ndarray(), loss: ti.template()):
+    for i, j in y:
+        loss[None] += y[i, j] * weights[i, j]
+
+
+def test_vectors() -> None:
+    v, u = (ti.Vector.field(2, ti.f32, N * N, needs_grad=True) for _ in range(2))
+
+    @ti.kernel
+    def difference():
+        for i in range(1, N * N - 1):
+            u[i] = v[i + 1] - 2 * v[i - 1].yx
+
+    slope = np.random.default_rng(5).integers(-2, 3, (N * N, 2)).astype(np.float32)
+    u.grad.from_numpy(slope)
+    difference.grad()
+    want = np.zeros_like(slope)
+    want[2:] += slope[1:-1]
+    want[:-2] -= 2 * slope[1:-1, ::-1]
+    np.testing.assert_array_equal(v.grad.to_numpy(), want)

@@ -1,0 +1,337 @@
+"""Sums that the iterations of a loop put at their own place, shifted: `x[i - 1, j] += v`.
+
+Along each axis of the loop one index of such a place is the iteration's, plus what does not depend
+on the iteration: constants, arguments, indices of serial loops; or the remainder of that by the
+axis's length (`x[(i + 1) % n]`). Other indices are steady. Then the iteration that a sum at an
+element comes from is the element's index less the shift, and can be found from there.
+
+What a loop adds can be added before it, by others, if nobody in it asks for what stands there; and
+the values that it adds are there to be had before it if what they are made of is not written, or
+after it was read, by the same iteration.
+
+Owns: `Shifts`, of one loop. Must not know: what is made of them.
+
+    >>> Shifts(loop, used).targets()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from functools import cached_property
+
+from vkchi.analysis.access import Survey, Write
+from vkchi.analysis.alias import may_meet, may_share, place_of
+from vkchi.analysis.crossing import accesses_in
+from vkchi.analysis.dataflow import closure
+from vkchi.analysis.footprint import element_under, is_integer
+from vkchi.analysis.iterations import Loops
+from vkchi.analysis.sums import (
+    Frozen,
+    Polynomial,
+    Sums,
+    factor_of,
+    freeze,
+    is_constant,
+    minus,
+    symbols_in,
+)
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import Axis, bodies_of, deciding_values, first_values, is_loop
+from vkchi.ir.core import Op, Region, Result, Value, base_of, walk
+from vkchi.ir.ops import READS, TABLE, WRITES, Effect
+from vkchi.tuples import NamedTuple
+from vkchi.types import scalar_of
+
+
+class Shift(NamedTuple):
+    """What an index is more than the iteration's along an axis; modulo `modulus`, the axis's
+    length, if that is given."""
+
+    by: Frozen
+    modulus: Value | None = None
+
+
+class Place(NamedTuple):
+    """Where sums go to: the axis that each index follows (None: none, which is `steady` then), and
+    a component."""
+
+    base: Value
+    axes: tuple[int | None, ...]
+    steady: tuple[Frozen, ...]
+    component: int | None
+
+
+class Sum(NamedTuple):
+    """An op that adds to a place, shifted along each axis; `loops` are those serial loops around it
+    whose indices shift it, and those around them, outermost first."""
+
+    op: Op
+    place: Place
+    shifts: tuple[Shift, ...]
+    loops: tuple[Op, ...]
+
+
+class WrappedSums(Sums):
+    """The polynomials of numbers of one width, signed or not, which wrap alike."""
+
+    def made(self, op: Op) -> Polynomial | None:
+        """Bits are the same number, modulo the range."""
+        if op.kind == "bitcast" and is_integer(op) and is_integer(op.args[0]):
+            return self.of(op.args[0])
+        return super().made(op)
+
+
+class Shifts:
+    """The sums of a `parallel`, of which nothing else is asked but what memory holds. `used` are
+    the values that ops of the Func use."""
+
+    def __init__(self, loop: Op, used: set[Value]) -> None:
+        self.loop, self.body, self.used = loop, loop.regions[0], used
+        self.survey = Survey(self.body.ops, loop)
+        self.forms, self.sums = self.survey.forms, WrappedSums()
+        self.accesses = accesses_in(self.body.ops)
+        self.number = {op: k for k, op in enumerate(walk(self.body))}
+        self.parents = parents_in(self.body)
+        self.ordered: dict[Frozen, Polynomial] = {}  # the terms of a shift, always in one order
+
+    def targets(self) -> list[list[Sum]]:
+        """The sums of each place that several iterations may come to, which can be done before the
+        loop."""
+        found: dict[Place, list[Sum]] = {}
+        for writes in self.survey.writes.values():
+            for write in writes:
+                one = self.read(write) if self.is_sum(write.op) else None
+                if one is not None:
+                    found.setdefault(one.place, []).append(one)
+        return [sums for sums in found.values() if self.is_spread(sums) and self.may_move(sums)]
+
+    def is_sum(self, op: Op) -> bool:
+        """Whether an op adds floats, and nobody asks what stood there."""
+        return self.is_plain_sum(op) and scalar_of(op.args[1].type).kind == "f"
+
+    def is_spread(self, sums: Sequence[Sum]) -> bool:
+        """Whether several iterations come to one element."""
+        return any(one.loops for one in sums) or len({one.shifts for one in sums}) > 1
+
+    # --- reading places --------------------------------------------------------------------------
+
+    def read(self, write: Write) -> Sum | None:
+        """Where a sum goes to; None where that is no shifted place."""
+        element, component = element_under(write.op.args[0]), write.place.component
+        if element is None or isinstance(component, Value) or not is_global(write.place.base):
+            return None
+        axes: list[int | None] = []
+        steady: list[Frozen] = []
+        shifts: dict[int, Shift] = {}
+        for v in element.args[1:]:
+            axis, shift = self.read_index(v)
+            if shift is None or axis in shifts:
+                return None
+            axes.append(axis)
+            if axis is None:
+                steady.append(shift.by)
+            else:
+                shifts[axis] = shift
+        if len(shifts) < len(self.survey.own_axes):
+            return None
+        loops = self.loops_in(shifts.values(), write)
+        if loops is None or self.inner_of(frozenset(steady)):
+            return None
+        place = Place(write.place.base, tuple(axes), tuple(steady), component)
+        return Sum(write.op, place, tuple([shifts[k] for k in range(len(shifts))]), loops)
+
+    def read_index(self, v: Value) -> tuple[int | None, Shift | None]:
+        """The axis that an index follows, and its shift; no axis if it follows none, no shift if it
+        is something else."""
+        modulus = None
+        if isinstance(v, Op) and v.kind == "mod" and not self.survey.is_steady(v):
+            v, modulus = v.args
+        p = self.sums.of(v)
+        followed = [k for k, axis in enumerate(self.survey.own_axes) if factor_of(axis.param, p)]
+        if len(followed) > 1 or (modulus is not None and not followed):
+            return None, None
+        for k in followed:
+            axis = self.survey.own_axes[k]
+            if factor_of(axis.param, p) != 1 or not (
+                modulus is None or self.is_whole(axis, modulus)
+            ):
+                return None, None
+            p = minus(p, {frozenset(((axis.param, 1),)): 1})
+        if not all(map(self.is_known, symbols_in(p))):
+            return None, None
+        self.ordered.setdefault(freeze(p), p)
+        return (followed[0] if followed else None), Shift(freeze(p), modulus)
+
+    def is_known(self, s: object) -> bool:
+        """Whether a symbol is steady, or a serial loop's index."""
+        return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
+
+    def is_whole(self, axis: Axis, modulus: Value) -> bool:
+        """Whether an axis runs from 0 to a number."""
+        key = self.forms.key
+        return constant_int(axis.begin) == 0 and key(axis.end) == key(modulus)
+
+    def inner_of(self, polynomials: Iterable[Frozen]) -> set[Value]:
+        """The indices of serial loops in these."""
+        found = {s for p in polynomials for s in symbols_in(dict(p))}
+        return {s for s in found if isinstance(s, Value) and s in self.survey.axes}
+
+    def loops_in(self, shifts: Iterable[Shift], write: Write) -> tuple[Op, ...] | None:
+        """The serial loops that can be gone through around all that iterations do: those whose
+        indices are in these, and those around them; None where they depend on iterations."""
+        indices = self.inner_of(shift.by for shift in shifts)
+        known = [
+            k for k, op in enumerate(write.loops) if not indices.isdisjoint(op.regions[-1].params)
+        ]
+        loops = write.loops[: max(known, default=-1) + 1]
+        is_free = all(
+            op.kind == "for" and len(op.args) == 2 and all(map(self.survey.is_steady, op.args))
+            for op in loops
+        )
+        return loops if is_free and len(known) == len(indices) else None
+
+    @cached_property
+    def loops_around(self) -> dict[Value, Loops]:
+        """The serial loops around each op."""
+        found: dict[Value, Loops] = {}
+        for op in self.number:
+            owner = self.parents.get(op)
+            around = found[owner] if owner is not None else ()
+            found[op] = (*around, owner) if owner is not None and is_loop(owner) else around
+        return found
+
+    # --- whether sums can be moved before the loop -----------------------------------------------
+
+    def may_move(self, sums: Sequence[Sum]) -> bool:
+        """Whether nobody in the loop asks for what stands where these add, and the values that they
+        add do not depend on what others write."""
+        place, ptr = sums[0].place, sums[0].op.args[0]
+        for base, ops in self.accesses.items():
+            if may_share(base, place.base) and not all(
+                self.is_plain_sum(op) or self.are_apart(op.args[0], ptr) for op in ops
+            ):
+                return False
+        made_of, moved = self.made_of(sums), {one.op for one in sums}
+        opened = {loop for one in sums for loop in one.loops}
+        ops = [op for ops in self.accesses.values() for op in ops if op not in moved]
+        return all(self.can_repeat(op, opened) for op in made_of) and all(
+            self.is_before(read, write)
+            for read in ops
+            if read in made_of and read.kind in READS and is_global(base_of(read.args[0]))
+            for write in ops
+            if write.kind in WRITES
+        )
+
+    def is_plain_sum(self, op: Op) -> bool:
+        """Whether an op adds, and nobody asks what stood there."""
+        return op.kind == "atomic_add" and op not in self.used
+
+    def are_apart(self, a: Value, b: Value) -> bool:
+        """Whether two places are never one, in whatever iterations: a steady index of theirs
+        differs, or their components do."""
+        p, q = place_of(a), place_of(b)
+        if p.base is not q.base:
+            return not may_share(p.base, q.base)
+        one, other = element_under(a), element_under(b)
+        if one is None or other is None:
+            return False
+        return not may_meet(p.component, q.component) or any(
+            self.survey.is_steady(x)
+            and self.survey.is_steady(y)
+            and is_constant(minus(self.sums.of(x), self.sums.of(y))) not in (None, 0)
+            for x, y in zip(one.args[1:], other.args[1:], strict=True)
+        )
+
+    def is_before(self, read: Op, write: Op) -> bool:
+        """Whether what a read finds is what stood there before the loop, for all that a write
+        does: it is elsewhere, or an iteration's own, behind."""
+        a, b = read.args[0], write.args[0]
+        if self.are_apart(a, b):
+            return True
+        one, other = element_under(a), element_under(b)
+        if one is None or other is None or base_of(a) is not base_of(b):
+            return False
+        if self.loops_around[read] or self.loops_around[write]:
+            return False
+        key = self.forms.key
+        is_same = all(key(x) == key(y) for x, y in zip(one.args[1:], other.args[1:], strict=True))
+        is_own = self.survey.have_own(base_of(a), [one, other])
+        return is_same and is_own and self.number[read] <= self.number[write]
+
+    def can_repeat(self, op: Op, opened: Collection[Op]) -> bool:
+        """Whether an op that a value is made of gives the same, done again for its iteration alone,
+        and for one round of the loops `opened`."""
+        if op.kind not in WRITES:
+            return TABLE[op.kind].effect in (Effect.PURE, Effect.READ, Effect.ALLOC, Effect.CONTROL)
+        base = base_of(op.args[0])
+        if is_global(base):
+            return op.kind == "atomic_exchange"  # of the iteration's own place: a load
+        own = self.loops_around[base]
+        return all(loop in own or loop not in self.loops_around[op] for loop in opened)
+
+    def made_of(self, sums: Sequence[Sum]) -> set[Op]:
+        """The ops of the loop that the values which are added depend on, and whether they are."""
+        return self.under(sums, lambda op: ())
+
+    def copied_for(self, sums: Sequence[Sum]) -> set[Op]:
+        """The same, with all that stands in control ops among them."""
+        return self.under(sums, inside)
+
+    def under(self, sums: Sequence[Sum], more: Callable[[Op], Iterable[Value]]) -> set[Op]:
+        """What the values depend on that are added, and `more` of each op among that."""
+        opened = {loop for one in sums for loop in one.loops}
+
+        def follow(v: Value) -> Iterator[Value]:
+            yield from self.follow(v, opened)
+            yield from more(v) if isinstance(v, Op) and v not in opened else ()
+
+        first = [v for one in sums for v in (one.op.args[1], *self.around(one.op, opened))]
+        return {v for v in closure(first, follow) if isinstance(v, Op) and v in self.number}
+
+    def follow(self, v: Value, opened: Container[Op]) -> Iterator[Value]:
+        """What a value depends on."""
+        if isinstance(v, Result):
+            yield v.op
+            yield from (r.yielded[v.index] for r in bodies_of(v.op))
+            if is_loop(v.op):
+                yield first_values(v.op)[v.index]
+        elif isinstance(v, Op):
+            yield from deciding_values(v) if v.regions else v.args
+            yield from self.around(v, opened)
+            if TABLE[v.kind].effect is Effect.ALLOC:
+                yield from (op for op in self.accesses.get(v, ()) if op.kind in WRITES)
+        elif v in self.parents:
+            owner = self.parents[v]
+            yield owner
+            yield from first_values(owner)
+            yield from (x for r in bodies_of(owner) for x in r.yielded)
+
+    def around(self, op: Op, opened: Container[Op]) -> Iterator[Value]:
+        """The control op that an op stands in, but for those that are opened."""
+        owner = self.parents.get(op)
+        while owner is not None and owner in opened:
+            owner = self.parents.get(owner)
+        if owner is not None:
+            yield owner
+
+
+def inside(op: Op) -> Iterator[Value]:
+    """The ops inside an op, and what they use."""
+    for region in op.regions:
+        for x in walk(region):
+            yield from (x, *x.args)
+
+
+def parents_in(region: Region) -> dict[Value, Op]:
+    """The control op that each op, and each region's parameter, stands in."""
+    found: dict[Value, Op] = {}
+    for op in walk(region):
+        for inner in op.regions:
+            found.update(dict.fromkeys(inner.params, op))
+            found.update((x, op) for x in inner.ops)
+    return found
+
+
+def is_global(base: Value) -> bool:
+    """Whether memory is that of all invocations."""
+    return not isinstance(base, Op)

@@ -1,0 +1,401 @@
+"""Sums at shifted places, `x[i - 1] += v`, are gathered by those whose places they are.
+
+    parallel 1, n - 1 {(i) g = y[i]; atomic_add x[i - 1], g; atomic_add x[i + 1], g * a }
+becomes
+    parallel 0, n {(q)
+        s = -0.0
+        if 1 <= q + 1 < n - 1 { s += y[q + 1] }
+        if 1 <= q - 1 < n - 1 { s += y[q - 1] * a }
+        atomic_add x[q], s
+    }
+    parallel 1, n - 1 {(i) ... what else the loop does ... }
+
+Why: gradients of stencils and convolutions are such loops, and programs that scatter: several
+atomics an iteration, each a compare-and-swap loop or a way to the last cache, become one store
+(`demote`), and the loop is a stencil itself, to which all that is done for stencils applies. Where
+an index wraps (`x[(i + 1) % n]`), so does its inverse, and nothing is asked. What is added is
+computed once for each place that it goes to, instead of once: that is worth it where it is short.
+
+What a loop adds to an element it adds in no order, so any order is right. -0.0 added to anything
+changes nothing.
+
+Owns: this form. Must not know: which sums may be moved (`analysis.shifts`), when it is worth it
+(`cost_model`).
+
+    >>> gather(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.shifts import Place, Shift, Shifts, Sum, is_global
+from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control import Axis, is_loop
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, is_wide, used_in, walk
+from vkchi.ir.intervals import Interval
+from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.rebuild import Rebuilder, rebuild_loops
+from vkchi.passes.cost_model import HUGE, is_worth_gathering
+from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, scalar_of
+
+FARTHEST = 1 << 14  # that a shift, or an origin, leads: arrays that are not wide leave more room
+
+
+class Reach(NamedTuple):
+    """The elements along an axis that sums may go to: those of an array's indices, counted from
+    `first`, that are an iteration's plus `by`, if it is known what that is (least and greatest).
+    The array's `extent` is a number, or that of an index of it, at a launch."""
+
+    by: Interval | None
+    first: int
+    extent: int | tuple[Value, int]
+
+
+class Term(NamedTuple):
+    """What comes from one iteration: the sums that are shifted alike."""
+
+    shifts: tuple[Shift, ...]
+    loops: tuple[Op, ...]
+    sums: tuple[Sum, ...]
+
+
+def gather(fn: Func, caps: Caps) -> Func:
+    """The Func with shifted sums gathered, where that is right and worth it."""
+    used = used_in(fn.body)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not may_mix(op) or not adds_floats(op, used):
+            return None
+        shifts = Shifts(op, used)
+        groups = [g for g in group(shifts) if is_worth_it(shifts, g, caps)]
+        if not groups:
+            return None
+        for sums in groups:
+            Gathering(b, shifts, sums).build()
+        b.insert(without(op, {one.op for sums in groups for one in sums}))
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+# --- which, and where to -------------------------------------------------------------------------
+
+
+def adds_floats(op: Op, used: set[Value]) -> bool:
+    """Whether a loop adds several floats to memory."""
+    adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
+    return len(adds) > 1 or any(x.kind == "for" for x in walk(op.regions[0]))
+
+
+def group(shifts: Shifts) -> list[list[Sum]]:
+    """The sums that can be gathered, those together that one loop can gather."""
+    found: dict[tuple[Reach, ...], list[Sum]] = {}
+    for sums in filter(fits, shifts.targets()):
+        reach = tuple([reach_of(shifts, sums, k) for k in range(len(shifts.survey.own_axes))])
+        found.setdefault(reach, []).extend(sums)
+    return list(found.values())
+
+
+def fits(sums: Sequence[Sum]) -> bool:
+    """Whether all numbers near an array's indices fit in 32 bits."""
+    base = sums[0].place.base
+    t = base.type
+    assert isinstance(t, Array)
+    origin = t.layout.origin if t.layout is not None else ()
+    return not is_wide(base) and all(abs(first) <= FARTHEST for first in origin)
+
+
+def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
+    """The elements along an axis that sums at a place may go to."""
+    place = sums[0].place
+    index, t = place.axes.index(k), place.base.type
+    assert isinstance(t, Array)
+    first = t.layout.origin[index] if t.layout is not None and t.layout.origin else 0
+    extent = t.shape[index] if t.shape is not None else (place.base, index)
+    ranges = [range_of(one.shifts[k], one.loops) for one in sums]
+    known = [r for r in ranges if r is not None and -FARTHEST <= r[0] <= r[1] <= FARTHEST]
+    if len(known) < len(ranges):
+        return Reach(None, first, extent)
+    return Reach((min(r[0] for r in known), max(r[1] for r in known)), first, extent)
+
+
+def range_of(shift: Shift, loops: Sequence[Op]) -> Interval | None:
+    """The least and the greatest that a shift is, where that is known; one that wraps leads to no
+    other elements."""
+    if shift.modulus is not None:
+        return 0, 0
+    windows: dict[object, Interval] = {}
+    for op in loops:
+        begin, end = map(constant_int, op.args)
+        if begin is not None and end is not None and begin < end:
+            windows[op.regions[0].params[0]] = begin, end - 1
+    low = high = 0
+    for monomial, factor in shift.by:
+        ends = [windows.get(s) for s, _ in monomial] or [(1, 1)]
+        if len(ends) > 1 or ends[0] is None:
+            return None
+        values = [factor * n for n in ends[0]]
+        low, high = low + min(values), high + max(values)
+    return low, high
+
+
+def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
+    """Whether fewer atomics are worth what is computed again, and dispatches more."""
+    lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
+    known = [e - b for b, e in lengths if b is not None and e is not None]
+    n = prod(known) if len(known) == len(lengths) else HUGE
+    ops = sum(len(shifts.copied_for(term.sums)) for term in terms_of(sums))
+    return is_worth_gathering(len(sums), ops, n, caps)
+
+
+def terms_of(sums: Sequence[Sum]) -> list[Term]:
+    """The sums by how they are shifted."""
+    found: dict[tuple[tuple[Shift, ...], tuple[Op, ...]], list[Sum]] = {}
+    for one in sums:
+        found.setdefault((one.shifts, one.loops), []).append(one)
+    return [Term(*key, tuple(same)) for key, same in found.items()]
+
+
+def without(op: Op, gone: set[Op]) -> Op:
+    """The loop without these sums, whose results nobody uses."""
+    walker = Rebuilder(lambda b, x, args: (args[1],) if x in gone else None)
+    body = walker.region(op.regions[0])
+    return Op(op.kind, op.args, op.attr, None, op.span, op.name, (body,))
+
+
+# --- form ----------------------------------------------------------------------------------------
+
+
+class Gathering:
+    """One loop that gathers what sums put somewhere, built at the end of the region open in `b`."""
+
+    def __init__(self, b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
+        self.b, self.shifts, self.sums = b, shifts, sums
+        self.axes: list[Axis] = shifts.survey.own_axes
+        self.reach = [reach_of(shifts, sums, k) for k in range(len(self.axes))]
+        self.places = list(dict.fromkeys(one.place for one in sums))
+        self.made: dict[Value, Value] = {}  # steady values of the loop -> those of this one
+
+    def build(self) -> None:
+        """Append the loop."""
+        b, indices = self.b, [Param(axis.param.type, axis.param.name) for axis in self.axes]
+        ends = [v for k in range(len(self.axes)) for v in self.ends(k)]
+        with b.region(*indices) as body:
+            totals: dict[Place, Value] = {}
+            for one in self.sums:
+                t = one.op.args[1].type
+                assert isinstance(t, Scalar | Tensor)
+                totals.setdefault(one.place, b.const(-0.0, t))
+            for term in terms_of(self.sums):
+                b.span = term.sums[0].op.span
+                totals.update(self.add(term, indices, totals))
+            for place in self.places:
+                one = self.sum_of(place)
+                b.span = one.op.span
+                b.emit("atomic_add", self.pointer(one, indices), totals[place])
+            b.emit("yield")
+        b.parallel(ends, body)
+
+    def sum_of(self, place: Place) -> Sum:
+        """A sum of those that go there."""
+        return next(one for one in self.sums if one.place == place)
+
+    def ends(self, k: int) -> tuple[Value, Value]:
+        """Where an axis begins and ends. No number on the way there wraps (`fits`)."""
+        b, axis, (by, first, extent) = self.b, self.axes[k], self.reach[k]
+        t = scalar_of(axis.param.type)
+
+        def moved(v: Value, n: int) -> Value:
+            return b.emit("add", v, b.const(n, t)) if n else v
+
+        if isinstance(extent, int):
+            last: Value = b.const(first + extent, t)
+        else:
+            last = moved(b.emit("shape", extent[0], attr=extent[1], type=t), first)
+        if by is None:
+            return b.const(first, t), last
+        begin = b.emit("max", axis.begin, b.const(first - by[0], t))
+        end = b.emit("min", axis.end, moved(last, -by[1]))
+        end = b.emit("max", end, b.const(first - by[1], t))
+        return moved(begin, by[0]), moved(end, by[1])
+
+    def pointer(self, one: Sum, indices: Sequence[Value]) -> Value:
+        """The place of an iteration of this loop."""
+        element = element_of(one.op)
+        place = zip(one.place.axes, element.args[1:], strict=True)
+        args = [self.steady(v) if axis is None else indices[axis] for axis, v in place]
+        ptr: Value = self.b.emit("elem", one.place.base, *args, type=element.type)
+        if one.place.component is not None:
+            ptr = self.b.emit("member", ptr, attr=one.place.component, type=one.op.args[0].type)
+        return ptr
+
+    # --- one term
+
+    def add(
+        self, term: Term, indices: Sequence[Value], totals: Mapping[Place, Value]
+    ) -> dict[Place, Value]:
+        """What comes from one iteration, or from one for each round of its loops, added to what
+        stands there."""
+        places = list(dict.fromkeys(one.place for one in term.sums))
+        values = self.rounds(term, indices, 0, [totals[p] for p in places], places)
+        return dict(zip(places, values, strict=True))
+
+    def rounds(
+        self, term: Term, indices: Sequence[Value], depth: int, values: Sequence[Value],
+        places: Sequence[Place],
+    ) -> Sequence[Value]:  # fmt: skip
+        """The same, inside so many of its loops."""
+        if depth == len(term.loops):
+            return self.guarded(term, indices, values, places)
+        op, b = term.loops[depth], self.b
+        old = op.regions[0].params[0]
+        new, carried = Param(old.type, old.name), [Param(v.type, "sum") for v in values]
+        begin, end = map(self.steady, op.args)
+        with b.region(new, *carried) as body:
+            self.made[old] = new
+            b.emit("yield", *self.rounds(term, indices, depth + 1, carried, places))
+        return b.for_(begin, end, values, body).results
+
+    def guarded(
+        self, term: Term, indices: Sequence[Value], values: Sequence[Value],
+        places: Sequence[Place],
+    ) -> Sequence[Value]:  # fmt: skip
+        """The same, where there is such an iteration."""
+        b = self.b
+        less = [self.less(q, shift) for q, shift in zip(indices, term.shifts, strict=True)]
+        guards = [g for k, p in enumerate(less) for g in self.guards(term, k, indices[k], p)]
+        if not guards:
+            return self.copied(term, less, values, places)
+        condition = guards[0]
+        for guard in guards[1:]:
+            condition = b.emit("and", condition, guard)
+        with b.region() as then:
+            b.emit("yield", *self.copied(term, less, values, places))
+        with b.region() as orelse:
+            b.emit("yield", *values)
+        return b.if_(condition, then, orelse).results
+
+    def less(self, q: Value, shift: Shift) -> Value:
+        """An element's index less a shift."""
+        t = scalar_of(q.type)
+        for monomial, factor in self.shifts.ordered[shift.by].items():
+            if not monomial:
+                q = self.b.emit("add", q, self.b.const(-factor, t))
+                continue
+            ((s, _),) = monomial
+            assert isinstance(s, Value)
+            v = self.steady(s)
+            v = v if v.type is t else self.b.emit("bitcast", v, type=t)
+            if abs(factor) != 1:
+                v = self.b.emit("mul", v, self.b.const(abs(factor), t))
+            q = self.b.emit("sub" if factor > 0 else "add", q, v)
+        return q
+
+    def guards(self, term: Term, k: int, q: Value, p: Value) -> Iterator[Value]:
+        """What says that there is an iteration along an axis, where that is not certain: those
+        with the least shift are at the begin, those with the greatest at the end."""
+        axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k].by
+        by = range_of(shift, term.loops)
+        asked = q if shift.modulus is not None else p
+        if by is None or reach is None or by[1] > reach[0]:
+            yield self.b.emit("le", axis.begin, asked)
+        if by is None or reach is None or by[0] < reach[1]:
+            yield self.b.emit("lt", asked, axis.end)
+
+    def copied(
+        self, term: Term, less: Sequence[Value], values: Sequence[Value], places: Sequence[Place]
+    ) -> Sequence[Value]:
+        """What one iteration adds: a copy of the body, whose sums are these."""
+        own = dict(self.made)
+        for axis, p, shift in zip(self.axes, less, term.shifts, strict=True):
+            own[axis.param] = p if shift.modulus is None else self.wrapped(p, shift.modulus)
+        needed = self.shifts.copied_for(term.sums)
+        slots = {one.op: places.index(one.place) for one in term.sums}
+        copy = Iteration(self.b, own, needed, term.loops, slots, values)
+        copy.run(self.shifts.body.ops)
+        return copy.totals
+
+    def wrapped(self, p: Value, modulus: Value) -> Value:
+        """An index that wraps."""
+        return self.b.emit("mod", p, self.steady(modulus))
+
+    def steady(self, v: Value) -> Value:
+        """A value that is the same in all iterations, here."""
+        if v in self.made or v not in self.shifts.survey.loops:
+            return self.made.get(v, v)
+        assert isinstance(v, Op)
+        args = tuple(map(self.steady, v.args))
+        return self.b.insert(Op(v.kind, args, v.attr, v.type, v.span, v.name))
+
+
+def element_of(op: Op) -> Op:
+    """The element that an access leads to, or into."""
+    ptr = op.args[0]
+    while isinstance(ptr, Op) and ptr.kind != "elem":
+        ptr = ptr.args[0]
+    assert isinstance(ptr, Op)
+    return ptr
+
+
+class Iteration(Cloner):
+    """A copy of what is `needed` of a body, that writes nothing but private places: what its sums
+    add is added to the `totals` of their places instead, which control ops carry."""
+
+    more_names = "sum"
+
+    def __init__(
+        self, b: Builder, known: Mapping[Value, Value], needed: set[Op], opened: Sequence[Op],
+        slots: Mapping[Op, int], totals: Sequence[Value],
+    ) -> None:  # fmt: skip
+        super().__init__(b, known)
+        self.needed, self.opened, self.slots = needed, opened, slots
+        self.totals = list(totals)
+        self.before: list[list[Value]] = []
+
+    def visit(self, op: Op) -> None:
+        """A sum is added up, other writes are left out, and what they find is loaded."""
+        if op in self.slots:
+            k = self.slots[op]
+            self.totals[k] = self.b.emit("add", self.totals[k], self.get(op.args[1]))
+        elif op in self.opened:
+            self.run(op.regions[0].ops)
+        elif op not in self.needed:
+            return
+        elif op.kind not in WRITES or not is_global(base_of(op.args[0])):
+            super().visit(op)
+        elif op.kind in UPDATES:
+            self.map[op] = self.b.emit("load", self.get(op.args[0]))
+
+    def carries(self, op: Op) -> bool:
+        """Whether a control op has sums in it."""
+        return any(x in self.slots for region in op.regions for x in walk(region))
+
+    def carry(self, op: Op) -> Sequence[Value]:
+        """What stands in the totals."""
+        return self.totals if is_loop(op) and self.carries(op) else ()
+
+    def control(self, op: Op) -> Op:
+        """Each way of a branch begins with the same."""
+        self.before.append(list(self.totals))
+        new = super().control(op)
+        self.before.pop()
+        return new
+
+    def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
+        """What the totals are there."""
+        self.totals = list(more) if more else list(self.before[-1])
+
+    def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
+        """What they came to."""
+        return self.totals if self.carries(op) else ()
+
+    def finish(self, op: Op, more: Sequence[Value]) -> None:
+        """And so they go on."""
+        self.totals = list(more) if more else list(self.before[-1])
