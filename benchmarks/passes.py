@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 NOISE = 1.15
 NAMES = (
     "saxpy reduce_sum histogram jacobi nbody mpm88 matmul_shared matmul_atomic row_sum_atomic column_sum_atomic pair_forces "
-    "kmeans_assign grid_update ad_gravity ad_wave ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic "
+    "kmeans_assign grid_update ad_gravity ad_wave ad_conv ad_layer seed_padding seed_depthwise_v0 chain conjugate_step periodic "
     "mandelbrot"
 ).split()
 

@@ -468,6 +468,41 @@ def ad_wave():
 
 
 @program
+def ad_conv():
+    """A convolution of 512 by 512 numbers with 5 by 5 weights, and its gradient by both."""
+    n, m = 512, 5
+    x, y = (ti.field(ti.f32, (n, n), needs_grad=True) for _ in range(2))
+    w = ti.field(ti.f32, (m, m), needs_grad=True)
+
+    @ti.kernel
+    def convolve():
+        for i, j in ti.ndrange(n - m + 1, n - m + 1):
+            s = 0.0
+            for k, l in ti.ndrange(m, m):
+                s += x[i + k, j + l] * w[k, l]
+            y[i, j] = s
+
+    values = np.random.default_rng(8).random((n, n), dtype=np.float32)
+    x.from_numpy(values)
+    w.fill(0.5)
+
+    def step():
+        y.grad.fill(1.0)
+        x.grad.fill(0.0)
+        w.grad.fill(0.0)
+        convolve()
+        convolve.grad()
+
+    r = best(step, reps=3)
+    inner = n - m + 1
+    np.testing.assert_allclose(x.grad.to_numpy()[m:-m, m:-m], m * m * 0.5, rtol=1e-4)
+    np.testing.assert_allclose(
+        w.grad.to_numpy()[1, 2], values[1 : inner + 1, 2 : inner + 2].sum(), rtol=1e-3
+    )
+    return r
+
+
+@program
 def ad_layer():
     """A dense layer: 256 samples of 128 numbers to 128."""
     samples, n = 256, 128

@@ -134,3 +134,32 @@ def test_vectors() -> None:
     want[2:] += slope[1:-1]
     want[:-2] -= 2 * slope[1:-1, ::-1]
     np.testing.assert_array_equal(v.grad.to_numpy(), want)
+
+
+def test_weights() -> None:
+    x, y = (ti.field(ti.f32, (N, N), needs_grad=True) for _ in range(2))
+    w = ti.field(ti.f32, (3, 5), needs_grad=True)
+
+    @ti.kernel
+    def convolve():
+        for i, j in ti.ndrange(N - 2, N - 4):
+            s = 0.0
+            for k, l in ti.ndrange(3, 5):
+                s += x[i + k, j + l] * w[k, l]
+            y[i, j] = s
+
+    rng = np.random.default_rng(5)
+    values, slope = rng.integers(-2, 3, (2, N, N)).astype(np.float32)
+    weights = rng.integers(-2, 3, (3, 5)).astype(np.float32)
+    x.from_numpy(values)
+    w.from_numpy(weights)
+    y.grad.from_numpy(slope)
+    convolve.grad()
+    want, want_w = np.zeros_like(values), np.zeros_like(weights)
+    inner = slope[: N - 2, : N - 4]
+    for k, l in np.ndindex(3, 5):
+        part = np.s_[k : k + N - 2, l : l + N - 4]
+        want[part] += weights[k, l] * inner
+        want_w[k, l] = (values[part] * inner).sum()
+    np.testing.assert_array_equal(x.grad.to_numpy(), want)
+    np.testing.assert_array_equal(w.grad.to_numpy(), want_w)

@@ -33,6 +33,7 @@ MINE = (
     "predicate",
     "stores_last",
     "roots",
+    "unroll_sums",
 )
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))
 EXTENT = 16  # of dynamic axes; indices stay inside, for only there accesses mean something

@@ -82,6 +82,7 @@ ENTRIES: dict[str, Entry] = {
     "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
+    "unroll_sums": Entry("unroll_sums:unroll_sums", needs=("for",)),
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
@@ -117,6 +118,8 @@ BEFORE_SPLIT: tuple[Step, ...] = (
 
 # On each dispatch.
 PER_DISPATCH: tuple[Step, ...] = (
+    Step("unroll_sums", "before reduce, which takes sums whose places are known"),
+    Step("simplify", "and these places are numbers then", ("unroll_sums",)),
     Step("demote", "loads and stores are what licm and forward understand"),
     Step("licm", "before forward, which merges what came out of a loop with what stood there"),
     Step("forward", "loads become values that the rules can see"),
@@ -194,7 +197,7 @@ OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission",
     "forward", "fusion", "gather", "indices", "jam", "jam_sums", "licm", "neighbours", "peel",
     "predicate", "promote", "reduce", "remainders", "roots", "stores_last", "strength", "unroll",
-    "unroll_words",
+    "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 

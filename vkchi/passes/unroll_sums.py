@@ -1,0 +1,124 @@
+"""Short serial loops whose rounds add to places that all iterations share are written out.
+
+    parallel 0, n {(i) for k in 0..3 { atomic_add w[k], x[i + k] * y[i] } }                 becomes
+    parallel 0, n {(i) atomic_add w[0], x[i] * y[i]; atomic_add w[1], x[i + 1] * y[i]; ... }
+
+Why: `reduce` keeps a sum in a register if its place is one place. So are the gradients of a
+convolution's weights, in whatever way its loops are written.
+
+Owns: this form, and which loops are short enough. Must not know: what becomes of the sums.
+
+    >>> unroll_sums(fn)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vkchi.analysis.access import Survey, Write
+from vkchi.analysis.footprint import element_under
+from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.shifts import WrappedSums, is_global
+from vkchi.analysis.sums import symbols_in
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
+from vkchi.ir.ops import ATOMICS
+from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.types import Scalar
+
+MOST_ROUNDS = 64  # each of which has registers of its own
+MOST_OPS = 1024  # of all rounds; compilers take time
+
+
+def unroll_sums(fn: Func) -> Func:
+    """The Func with such loops written out."""
+    used = used_in(fn.body)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        chosen = find_loops(op, used) if may_mix(op) else set()
+        if not chosen:
+            return None
+        body = op.regions[0]
+        params = [Param(p.type, p.name) for p in body.params]
+        with b.region(*params) as new:
+            Unroller(b, dict(zip(body.params, params, strict=True)), chosen).ops(body.ops)
+        b.parallel(args, new)
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+def find_loops(loop: Op, used: set[Value]) -> set[Op]:
+    """The serial loops in a `parallel` that are to be written out."""
+    survey, sums = Survey(loop.regions[0].ops, loop), WrappedSums()
+    nests = [
+        loops_of_place(survey, sums, write)
+        for writes in survey.writes.values()
+        for write in writes
+        if write.loops and write.op.kind in ATOMICS and write.op not in used
+    ]
+    chosen = {op for nest in nests for op in nest}
+    short = {op for op in chosen if is_short(op, chosen)}
+    return {op for nest in nests if short.issuperset(nest) for op in nest}
+
+
+def loops_of_place(survey: Survey, sums: WrappedSums, write: Write) -> Sequence[Op]:
+    """The serial loops that a place of all iterations depends on, and nothing else; none of it is
+    another place."""
+    element = element_under(write.op.args[0])
+    if element is None or not is_global(write.place.base):
+        return ()
+    symbols = {s for v in element.args[1:] for s in symbols_in(sums.of(v))}
+    loops = [op for op in write.loops if not symbols.isdisjoint(op.regions[-1].params[:1])]
+    if not all(op.kind == "for" and rounds_of(op) is not None for op in loops):
+        return ()
+    inner = {op.regions[0].params[0] for op in loops}
+    is_shared = all(s in inner or (isinstance(s, Value) and survey.is_steady(s)) for s in symbols)
+    return loops if is_shared else ()
+
+
+def is_short(loop: Op, chosen: set[Op]) -> bool:
+    """Whether all that is written of a loop is little enough, with the loops in it that are
+    chosen."""
+    inner = [op for op in walk(loop.regions[0]) if op in chosen]
+    rounds = prod(rounds_of(op) or 0 for op in (loop, *inner))
+    return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS
+
+
+def rounds_of(loop: Op) -> int | None:
+    """How many rounds a `for` has, if that is known."""
+    begin, end = map(constant_int, loop.args[:2])
+    return None if begin is None or end is None else max(0, end - begin)
+
+
+class Unroller(Cloner):
+    """Copies ops, and of the loops that are `chosen` each round."""
+
+    def __init__(self, b: Builder, known: dict[Value, Value], chosen: set[Op]) -> None:
+        super().__init__(b, known)
+        self.chosen = chosen
+
+    def ops(self, ops: Sequence[Op]) -> None:
+        """Append copies, and rounds."""
+        for op in ops:
+            if op in self.chosen:
+                self.rounds(op)
+            else:
+                super().ops((op,))
+
+    def rounds(self, op: Op) -> None:
+        """Append the rounds of a loop, one after the other."""
+        body, begin = op.regions[0], constant_int(op.args[0])
+        index, *carried = body.params
+        t = index.type
+        assert begin is not None and isinstance(t, Scalar)
+        values = list(self.args(op)[2:])
+        for k in range(rounds_of(op) or 0):
+            self.b.span = op.span
+            self.map[index] = self.b.const(begin + k, t)
+            self.map.update(zip(carried, values, strict=True))
+            self.ops(body.ops[:-1])
+            values = [self.map.get(v, v) for v in body.yielded]
+        self.map.update(zip(op.results, values, strict=True))
