@@ -16,7 +16,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.runtime import current
 from vkchi.tuples import NamedTuple
-from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, cook, scalar_of, shape_of
+from vkchi.types import Array, Layout, Scalar, Tensor, cook, needs_wide, scalar_of, shape_of
 from vkchi.types.attributes import ArrayArgument, Attributes, alignment_of
 from vkchi.types.structs import StructType
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.fields.structs import StructNdarray
     from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
+
+
+MOST_EXTENT = (1 << 31) - 1  # kernels have extents as i32
 
 
 class NdarrayType(NamedTuple):
@@ -45,10 +48,19 @@ class Ndarray(Storage):
     is_copy = False  # of an array in host memory, which may have a gradient
     is_bare = False  # whether the memory ends with the last element
 
+    def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
+        longest = max(shape, default=1)
+        if longest > MOST_EXTENT:
+            raise ArgumentError(
+                f"an axis of {longest} elements: kernels index an axis by 32-bit numbers, up to "
+                f"{MOST_EXTENT}; use two axes"
+            )
+        super().arrange(shape, layout)
+
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
         t = Array.of(self.elem, len(self.shape), stored=self.stored)
-        is_wide = self.layout.size >= WIDE_FROM
+        is_wide = needs_wide(self.layout.size, self.stored.size_bytes)
         aligned = alignment_of(buffer.address)
         known = Attributes(wide=is_wide, bare=self.is_bare, aligned=aligned)
         self.argument = ArrayArgument.of(t, known)

@@ -42,6 +42,7 @@ KERNELS = {
     "row_sum_atomic": ("row_sum_atomic.k.0", "element", LOADED, 1),
     "kmeans_assign": ("kmeans_assign.k.0", "center", r"v_cmp_(n?[lg][te]|gt|lt)_f32", 1),
     "blur5": ("blur5.k.0", "tap", LOADED, 1),
+    "grid_update": ("grid_update.k.0", "cell", ONCE, 1),
 }
 ACCESS_CHAIN, IN_BOUNDS = 65, 66
 MOST_INSTRUCTIONS, MOST_CYCLES = 1.1, 2.5

@@ -1,6 +1,7 @@
 """Loops and arrays beyond 2**31: counted and reached in 64 bits.
 
-No software device holds such an array, so small arrays are declared wide: the code is the same.
+No software device holds 2**31 numbers of 32 bits (lavapipe ends below 4 GiB), so small arrays are
+declared wide: the code is the same.
 """
 
 from __future__ import annotations
@@ -103,8 +104,39 @@ def test_a_product_that_i32_cannot_count_is_refused() -> None:
 
 
 def test_what_does_not_fit_the_device_is_an_error() -> None:
-    with pytest.raises(DeviceError):
+    with pytest.raises(DeviceError, match=r"MiB in one piece is more than .* use several arrays"):
         Storage(current(), ti.f32, (1 << 40,))
+    with pytest.raises(ti.TaichiRuntimeError, match="an axis of 3221225472 elements.*two axes"):
+        ti.ndarray(ti.u8, 3 << 30)
+
+
+def test_pieces_above_what_the_driver_promises() -> None:
+    """lavapipe promises 2 GiB, and has more (its pages are there when they are touched)."""
+    device = current().device
+    if device.info.driver.split()[0] != "llvmpipe":
+        pytest.skip("this driver keeps to its limit, or memory is not there before it is touched")
+    assert device.allocate((4 << 30) - 4096, zero=False).size_bytes > 1 << 31
+    with pytest.raises(DeviceError, match=r"4096\.0 MiB in one piece .* allows \(4095\.9 MiB\)"):
+        device.allocate(4 << 30)
+
+
+def test_host_array_beyond_the_limit() -> None:
+    """A numpy array that lavapipe works in, of pages that are there when they are touched."""
+    x = np.zeros((4095, 1 << 20), np.uint8)
+    if current().device.info.driver.split()[0] != "llvmpipe":
+        pytest.skip("the device does not work in the host's memory, or not so far")
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), step: ti.i32):
+        for k in range(x.shape[0] // step):
+            x[k * step, x.shape[1] - 1 - k] = k + 1
+            x[k * step, 0] += x[k * step + 1, 0] + 2
+        x[5000 + step, 0] = 9
+        x[-step, 3] = 9
+
+    run(x, 512)
+    assert [x[512 * k, -1 - k] for k in range(7)] == list(range(1, 8))
+    assert (x[:3584:512, 0] == 2).all() and x[4094, -1] == x[0, 1] == 0
 
 
 @pytest.mark.parametrize("i", [2**32 + 1, -(2**32) + 1, 2**32 - 1, -(2**63), 2**31, 1, -1])

@@ -31,10 +31,12 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
     WIDE_FROM,
+    WIDE_FROM_BYTES,
     Array,
     Layout,
     Scalar,
     Tensor,
+    needs_wide,
     scalar_of,
     shape_of,
     u1,
@@ -169,10 +171,11 @@ class Elements:
 
     def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:
         """State how many elements there are, and where each lies."""
-        if layout.size >= WIDE_FROM and not self.device.caps.int64:
+        if needs_wide(layout.size, self.stored.size_bytes) and not self.device.caps.int64:
             raise DeviceError(
                 f"{self.device.info.name} has no 64-bit integers, and so reaches less than "
-                f"{WIDE_FROM} numbers of one array, not {layout.size}: split it"
+                f"{WIDE_FROM} numbers of one array, and less than {WIDE_FROM_BYTES} bytes, "
+                f"not {layout.size} of {self.stored}: split it"
             )
         self.shape, self.layout = shape, layout
         self.size_bytes = max(1, layout.size) * self.stored.size_bytes

@@ -22,11 +22,12 @@ Must not know: Python's AST, SPIR-V, devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from vkchi.span import Span
-from vkchi.types import WIDE_FROM, Array, Scalar, Tensor, Type
+from vkchi.types import Array, Scalar, Tensor, Type, needs_wide
 from vkchi.types.attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
@@ -189,8 +190,10 @@ def is_wide(array: Value) -> bool:
     """Whether an array is reached and looped over in 64 bits."""
     t = array.type
     assert isinstance(t, Array)
-    is_large = t.layout is not None and t.layout.size >= WIDE_FROM
-    return is_large or attributes_of(array).wide
+    if t.shape is None or attributes_of(array).wide:
+        return attributes_of(array).wide
+    count = math.prod(t.shape) * t.scalars_per_element if t.layout is None else t.layout.size
+    return needs_wide(count, t.stored.size_bytes)
 
 
 def shape_name(array: Value) -> str:

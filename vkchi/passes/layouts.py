@@ -12,8 +12,8 @@ another address instead costs half the speed on software drivers). Where other a
 in between, each index is judged, and the address gets the verdict. Memory of other libraries (a
 `bare` array) has no such element: there the address gets the verdict on the element's offset.
 
-Offsets are 32 bits wide where the array is static and has fewer than WIDE_FROM scalars, or is
-dynamic and all its index values are 32 bits wide; else 64.
+Offsets are 32 bits wide where the array is not wide (`needs_wide`) and, if it is dynamic, all its
+index values are 32 bits wide; else 64.
 
 Owns: places of elements, the types of what stands in memory. Must not know: which op asks.
 """
@@ -29,7 +29,6 @@ from vkchi.ir.ops import ATOMICS
 from vkchi.passes.offsets import NOTHING, Offset, Sum, Writer, offset_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
-    WIDE_FROM,
     Array,
     Layout,
     Ptr,
@@ -241,7 +240,7 @@ class Scalars:
             offset, ok = _dynamic_offset(w, root, indices, width, inside)
         else:
             layout = layout_of(t)
-            width, components = u64 if layout.size >= WIDE_FROM else u32, layout.components
+            width, components = u64 if is_wide(root.array) else u32, layout.components
             if inside or attributes_of(root.array).bare or not has_spare(t):
                 offset = _static_offset(w, layout, indices, width)
                 ok = None if inside else _verdict(w, t, indices, width)

@@ -31,13 +31,13 @@ from vkchi.signature.static_args import ById, contents, lie_apart
 from vkchi.signature.wording import axes_text, describe, hint_for, why_elsewhere, with_article
 from vkchi.span import Span
 from vkchi.types import (
-    WIDE_FROM,
     Array,
     Scalar,
     Tensor,
     cook,
     f64,
     ndarray,
+    needs_wide,
     scalar_of,
     scalar_of_dtype,
     shape_of,
@@ -195,7 +195,7 @@ class ArrayParameter(Parameter):
             if view is None:
                 raise self.refuse(f"an array is needed, not {describe(arg)}{hint_for(arg)}")
             inner = view.shape[max(0, view.ndim - self.element_axes) :]
-            key = (view.dtype, view.ndim, inner, view.size >= WIDE_FROM)
+            key = (view.dtype, view.ndim, inner, needs_wide(view.size, view.dtype.itemsize))
         try:
             return self._seen[key]
         except KeyError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
-from vkchi.ir.core import Op, Param, value_of
+from vkchi.ir.core import Op, Param, is_wide, value_of
 from vkchi.ir.memory_ops import constant_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
@@ -29,11 +29,11 @@ VECTOR_MAX = 4
 class BufferPlace:
     """`count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok` is a truth
     id or 0 for no check; `width` is the index's type; `pointers` are those formed in `block`; what
-    `is_constant` is not written by the dispatch."""
+    `is_constant` is not written by the dispatch, what `is_wide` may be 4 GiB behind the first."""
 
     __slots__ = (
-        "base", "block", "constant", "count", "index", "is_constant", "ok", "pointers", "scalar",
-        "stored", "width",
+        "base", "block", "constant", "count", "index", "is_constant", "is_wide", "ok", "pointers",
+        "scalar", "stored", "width",
     )  # fmt: skip
 
     def __init__(
@@ -43,7 +43,7 @@ class BufferPlace:
         self.base, self.stored, self.ok = base, stored, ok
         self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
         self.index, self.constant, self.width = index, constant, width
-        self.block, self.is_constant = 0, False
+        self.block, self.is_constant, self.is_wide = 0, False, False
         self.pointers: dict[tuple[int, int], int] = {}
 
 
@@ -93,7 +93,7 @@ def lower_address(em: Emitter, op: Op) -> None:
     if isinstance(op.attr, tuple):
         base, constant = _moved(em, base, param, constant), 0
     place = BufferPlace(base, param.type.stored, t.elem, index, constant, width, ok)
-    place.is_constant = param.name in em.survey.constant
+    place.is_constant, place.is_wide = param.name in em.survey.constant, is_wide(param)
     em.places[op] = place
 
 
@@ -261,7 +261,8 @@ def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int
     t_id = em.stored_id(place.stored)
     first *= place.scalar.bits // place.stored.bits
     index = sum_index(em, place.index, place.constant + first, place.width)
-    opcode = spec.OpAccessChain if place.ok else spec.OpInBoundsAccessChain
+    is_near = not (place.ok or place.is_wide)  # Mesa multiplies these indices in 32 bits
+    opcode = spec.OpInBoundsAccessChain if is_near else spec.OpAccessChain
     pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
     pointee = vector_id(em, place.scalar, count)
     if not place.ok and pointee == t_id:

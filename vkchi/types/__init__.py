@@ -55,9 +55,11 @@ from vkchi.types.core import uint64 as uint64
 from vkchi.types.core import with_scalar as with_scalar
 from vkchi.types.core import with_shape as with_shape
 from vkchi.types.layout import WIDE_FROM as WIDE_FROM
+from vkchi.types.layout import WIDE_FROM_BYTES as WIDE_FROM_BYTES
 from vkchi.types.layout import Affine as Affine
 from vkchi.types.layout import AxisTerm as AxisTerm
 from vkchi.types.layout import Layout as Layout
+from vkchi.types.layout import needs_wide as needs_wide
 from vkchi.types.layout import row_major as row_major
 from vkchi.types.structs import ArgPackType, StructType
 

@@ -22,8 +22,8 @@ class Attributes(NamedTuple):
     """Of an array parameter.
 
     like: the array parameter whose shape a dynamic array has too, "" for none: launches that know
-    of equal shapes spare the kernel its checks. wide: it has WIDE_FROM scalars or more, is reached
-    and looped over in 64 bits. apart: no other array that is `apart` shares its memory in this
+    of equal shapes spare the kernel its checks. wide: it is so large (`needs_wide`) that it is
+    reached and looped over in 64 bits. apart: no other `apart` array shares its memory in this
     launch (what has a layout is memory of its own anyway). bare: what is behind its last element
     may be somebody else's (an array of another library), so nothing goes there. aligned: bytes, a
     power of two, of which the address of its first scalar is a multiple; 1 where no more is known

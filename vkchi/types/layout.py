@@ -138,6 +138,13 @@ KINDS: dict[str, Callable[[str, int], Layout]] = {"": affine_of}
 
 # Scalars. What 32 bits reach ends with the spare element behind an array, and its last component.
 WIDE_FROM = (1 << 31) - (1 << 16)
+WIDE_FROM_BYTES = (1 << 32) - (1 << 20)
+
+
+def needs_wide(scalars: int, scalar_bytes: int) -> bool:
+    """Whether an array is reached in 64 bits: not only where 32 do not count its scalars, for Mesa
+    multiplies offsets of 32 bits in 32 bits."""
+    return scalars >= WIDE_FROM or scalars * scalar_bytes >= WIDE_FROM_BYTES
 
 
 def row_major(shape: tuple[int, ...], components: int) -> Affine:

@@ -14,6 +14,7 @@ a block is divided (`allocator`), when its parts are free (`heap`), whose import
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from vkchi.errors import DeviceError
@@ -22,7 +23,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.vk.external import Exporter
 from vkchi.vk.logical import Logical
 from vkchi.vk.physical import BUFFER_USAGE, HOST_ALLOCATION
-from vkchi.vk.raw import OUT_OF_HOST_MEMORY
+from vkchi.vk.raw import OUT_OF_HOST_MEMORY, OutOfMemory
 
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 MIB = 1 << 20
@@ -81,14 +82,31 @@ def make_block(
     """A block of `size_bytes`, mapped if its memory is the host's to see; with an exporter, one
     that can be given to others (`export_block`).
 
-    Raises raw.OutOfMemory when the driver is out of memory, DeviceError above the device's limit.
+    Raises raw.OutOfMemory when the driver is out of memory, DeviceError above the device's limit:
+    that of buffers, or of allocations, of which more may be had (NVIDIA says 4 GiB and has more).
+    Source: Vulkan, VkPhysicalDeviceMaintenance3Properties: what is too large is out of memory.
     """
-    limit = logical.physical.allocation_limit_bytes
-    if size_bytes > limit:
-        raise DeviceError(
-            f"{size_bytes / MIB:.1f} MiB in one piece is more than {logical.physical.name} "
-            f"allows ({limit / MIB:.0f} MiB)"
-        )
+    if size_bytes > logical.physical.buffer_limit_bytes:
+        raise too_large(logical, size_bytes, logical.physical.buffer_limit_bytes)
+    try:
+        return _make_block(logical, size_bytes, placement, exporter)
+    except OutOfMemory:
+        if size_bytes > logical.physical.allocation_limit_bytes:
+            raise too_large(logical, size_bytes, logical.physical.allocation_limit_bytes) from None
+        raise
+
+
+def too_large(logical: Logical, size_bytes: int, limit_bytes: int) -> DeviceError:
+    """The error for a piece of memory that is larger than any may be."""
+    return DeviceError(
+        f"{ceil(10 * size_bytes / MIB) / 10} MiB in one piece is more than "
+        f"{logical.physical.name} allows ({10 * limit_bytes // MIB / 10} MiB): use several arrays"
+    )
+
+
+def _make_block(
+    logical: Logical, size_bytes: int, placement: Placement, exporter: Exporter | None
+) -> Block:
     vk = logical.vk
     outside = chain = vk.NULL
     if exporter is not None:

@@ -129,7 +129,8 @@ class Physical(NamedTuple):
     queue_family: int
     timestamp_bits: int
     timestamp_ns: float
-    allocation_limit_bytes: int
+    allocation_limit_bytes: int  # less is never refused for its size; more perhaps
+    buffer_limit_bytes: int
     host_pointer_alignment: int
     can_require_subgroup_size: bool
     caps: Caps
@@ -172,6 +173,7 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         timestamp_bits=timestamp_bits,
         timestamp_ns=limits.timestampPeriod,
         allocation_limit_bytes=min(in11.maxMemoryAllocationSize, in13.maxBufferSize),
+        buffer_limit_bytes=in13.maxBufferSize,
         host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
         can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
         caps=_read_caps(vk, features, limits, in11, in12)._replace(
