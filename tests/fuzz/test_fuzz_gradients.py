@@ -43,7 +43,7 @@ STEP = 1e-5
 
 
 @pytest.fixture(scope="module")
-def fields() -> dict[str, Any]:
+def fields() -> Iterator[dict[str, Any]]:
     """What the kernels work on, in f64 where the device has it."""
     ti.init(random_seed=7)
     has_f64 = current().device.caps.has_type("f64") and current().device.caps.can_store("f64")
@@ -56,7 +56,8 @@ def fields() -> dict[str, Any]:
     made["total"] = ti.field(t, (), needs_grad=True)
     made["add_up"] = make_sum(made)
     made |= {name: ti.field(ti.i32, N) for name in ("perm", "count")}
-    return made
+    yield made
+    ti.reset()  # others want f32
 
 
 def like(x: Any, t: Any) -> Any:

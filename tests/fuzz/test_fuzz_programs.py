@@ -12,6 +12,7 @@ from __future__ import annotations
 import linecache
 import os
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def calls(r: random.Random) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def fields() -> Arrays:
+def fields() -> Iterator[Arrays]:
     """What the kernels work on."""
     ti.init(random_seed=7)
     caps = current().device.caps
@@ -78,7 +79,8 @@ def fields() -> Arrays:
     made: Arrays = {name: ti.field(ti.f64, N, **both) for name in NUMBERS}
     made |= {name: ti.Vector.field(2, ti.f64, N, **both) for name in VECTORS}
     made["loss"] = ti.field(ti.f64, (), **both)
-    return made | {name: ti.field(ti.i32, N) for name in ("perm", "count")}
+    yield made | {name: ti.field(ti.i32, N) for name in ("perm", "count")}
+    ti.reset()  # others want f32
 
 
 def contents(seed: int) -> Arrays:

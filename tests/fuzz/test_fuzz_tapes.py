@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -143,13 +143,14 @@ def draw_act(r: random.Random, w: World) -> Act:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> Iterator[World]:
     """In f64 where the device has it."""
     ti.init(random_seed=7)
     caps = current().device.caps
     t = ti.f64 if caps.has_type("f64") and caps.can_store("f64") else ti.f32
     ti.init(random_seed=7, default_fp=t)
-    return World(t)
+    yield World(t)
+    ti.reset()  # others want f32
 
 
 @pytest.mark.parametrize("seed", range(TAPES))
