@@ -91,6 +91,11 @@ yield
             moved = self.define(f"{rng.choice(['add', 'sub'])} {v}, %c1 : i32")
             return self.define(f"mod {moved}, {rng.choice(['%cN', '%cN', '%n'])} : i32")
         if kind < 0.9:
+            moved = self.define(f"{rng.choice(['add', 'sub'])} {v}, %c1 : i32")
+            if rng.random() < 0.6:
+                moved = self.define(f"max {moved}, {rng.choice(['%c0', '%c1'])} : i32")
+            return self.define(f"min {moved}, {rng.choice(['%c5', '%c5', '%c2', '%m'])} : i32")
+        if kind < 0.93:
             return self.define(f"sub %c5, {v} : i32")
         return rng.choice([*self.serial, *self.indices, "%c1", "%m"])
 

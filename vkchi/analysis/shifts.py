@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import product
 
 from vkchi.analysis.access import Survey, Write
 from vkchi.analysis.alias import may_meet, may_share, place_of
@@ -33,6 +34,7 @@ from vkchi.analysis.sums import (
     freeze,
     is_constant,
     minus,
+    number,
     symbols_in,
 )
 from vkchi.ir.constants import constant_int
@@ -44,11 +46,15 @@ from vkchi.types import scalar_of
 
 
 class Shift(NamedTuple):
-    """What an index is more than the iteration's along an axis; modulo `modulus`, the axis's
-    length, if that is given."""
+    """What an index is more than the iteration's along an axis: modulo `modulus`, the axis's
+    length, if that is given; where the index is between `low` and `high`, or `at` a number, if
+    these are."""
 
     by: Frozen
     modulus: Value | None = None
+    low: int | None = None
+    high: int | None = None
+    at: int | None = None
 
 
 class Place(NamedTuple):
@@ -63,12 +69,17 @@ class Place(NamedTuple):
 
 class Sum(NamedTuple):
     """An op that adds to a place, shifted along each axis; `loops` are those serial loops around it
-    whose indices shift it, and those around them, outermost first."""
+    whose indices shift it, and those around them, outermost first. Where limits make several
+    iterations come to one element, there is one for each."""
 
     op: Op
     place: Place
     shifts: tuple[Shift, ...]
     loops: tuple[Op, ...]
+
+
+FARTHEST_LIMITED = 1 << 28  # indices with limits, and loops over them: nothing wraps
+MOST_BEYOND = 4  # iterations beyond limits that come to one element
 
 
 class WrappedSums(Sums):
@@ -100,8 +111,7 @@ class Shifts:
         found: dict[Place, list[Sum]] = {}
         for writes in self.survey.writes.values():
             for write in writes:
-                one = self.read(write) if self.is_sum(write.op) else None
-                if one is not None:
+                for one in self.read(write) if self.is_sum(write.op) else ():
                     found.setdefault(one.place, []).append(one)
         return [sums for sums in found.values() if self.is_spread(sums) and self.may_move(sums)]
 
@@ -115,52 +125,82 @@ class Shifts:
 
     # --- reading places --------------------------------------------------------------------------
 
-    def read(self, write: Write) -> Sum | None:
-        """Where a sum goes to; None where that is no shifted place."""
+    def read(self, write: Write) -> Sequence[Sum]:
+        """Where a sum goes to; nothing where that is no shifted place."""
         element, component = element_under(write.op.args[0]), write.place.component
         if element is None or isinstance(component, Value) or not is_global(write.place.base):
-            return None
+            return ()
         axes: list[int | None] = []
         steady: list[Frozen] = []
-        shifts: dict[int, Shift] = {}
+        shifts: dict[int, Sequence[Shift]] = {}
         for v in element.args[1:]:
-            axis, shift = self.read_index(v)
-            if shift is None or axis in shifts:
-                return None
+            axis, found = self.read_index(v)
+            if not found or axis in shifts:
+                return ()
             axes.append(axis)
             if axis is None:
-                steady.append(shift.by)
+                steady.append(found[0].by)
             else:
-                shifts[axis] = shift
+                shifts[axis] = found
         if len(shifts) < len(self.survey.own_axes):
-            return None
-        loops = self.loops_in(shifts.values(), write)
+            return ()
+        loops = self.loops_in((s for found in shifts.values() for s in found), write)
         if loops is None or self.inner_of(frozenset(steady)):
-            return None
+            return ()
         place = Place(write.place.base, tuple(axes), tuple(steady), component)
-        return Sum(write.op, place, tuple([shifts[k] for k in range(len(shifts))]), loops)
+        ways = product(*(shifts[k] for k in range(len(shifts))))
+        return [Sum(write.op, place, way, loops) for way in ways]
 
-    def read_index(self, v: Value) -> tuple[int | None, Shift | None]:
-        """The axis that an index follows, and its shift; no axis if it follows none, no shift if it
-        is something else."""
+    def read_index(self, v: Value) -> tuple[int | None, Sequence[Shift]]:
+        """The axis that an index follows, and its shifts; no axis if it follows none, no shift if
+        it is something else."""
+        if isinstance(v, Op) and v.kind in ("min", "max") and not self.survey.is_steady(v):
+            return self.read_limited(v)
         modulus = None
         if isinstance(v, Op) and v.kind == "mod" and not self.survey.is_steady(v):
             v, modulus = v.args
         p = self.sums.of(v)
         followed = [k for k, axis in enumerate(self.survey.own_axes) if factor_of(axis.param, p)]
         if len(followed) > 1 or (modulus is not None and not followed):
-            return None, None
+            return None, ()
         for k in followed:
             axis = self.survey.own_axes[k]
             if factor_of(axis.param, p) != 1 or not (
                 modulus is None or self.is_whole(axis, modulus)
             ):
-                return None, None
+                return None, ()
             p = minus(p, {frozenset(((axis.param, 1),)): 1})
         if not all(map(self.is_known, symbols_in(p))):
-            return None, None
-        self.ordered.setdefault(freeze(p), p)
-        return (followed[0] if followed else None), Shift(freeze(p), modulus)
+            return None, ()
+        return (followed[0] if followed else None), [Shift(self.frozen(p), modulus)]
+
+    def frozen(self, p: Polynomial) -> Frozen:
+        """A shift."""
+        found = freeze(p)
+        self.ordered.setdefault(found, p)
+        return found
+
+    def read_limited(self, v: Op) -> tuple[int | None, Sequence[Shift]]:
+        """The same of an index with limits: at one of them are all iterations that would be
+        beyond, which are few."""
+        inner, low, high = without_limits(v)
+        axis, found = self.read_index(inner) if inner is not v else (None, ())
+        if axis is None or (low is not None and high is not None and low > high):
+            return None, ()
+        by = is_constant(dict(found[0].by))
+        own = self.survey.own_axes[axis]
+        begin, end = constant_int(own.begin), constant_int(own.end)
+        if len(found) > 1 or found[0].modulus is not None or begin is None or end is None:
+            return None, ()
+        if by is None or max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
+            return None, ()
+        below = range(1, 0 if low is None else low - by - begin + 1)
+        above = range(1, 0 if high is None else end - high + by)
+        if len(below) + len(above) > MOST_BEYOND:
+            return None, ()
+        beyond = [(by + t, low) for t in below] + [(by - t, high) for t in above]
+        extra = [Shift(self.frozen(number(k)), at=limit) for k, limit in beyond]
+        return axis, [Shift(found[0].by, None, low, high), *extra]
 
     def is_known(self, s: object) -> bool:
         """Whether a symbol is steady, or a serial loop's index."""
@@ -320,6 +360,23 @@ def inside(op: Op) -> Iterator[Value]:
     for region in op.regions:
         for x in walk(region):
             yield from (x, *x.args)
+
+
+def without_limits(v: Value) -> tuple[Value, int | None, int | None]:
+    """An index without the constants that it is kept above and below, and these."""
+    low = high = None
+    while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":
+        limit, rest = constant_int(v.args[1]), v.args[0]
+        if limit is None:
+            limit, rest = constant_int(v.args[0]), v.args[1]
+        if limit is None:
+            break
+        if v.kind == "max":
+            low = limit if low is None else max(low, limit)
+        else:
+            high = limit if high is None else min(high, limit)
+        v = rest
+    return v, low, high
 
 
 def parents_in(region: Region) -> dict[Value, Op]:

@@ -57,6 +57,22 @@ class Reach(NamedTuple):
     first: int
     extent: int | tuple[Value, int]
 
+    @property
+    def last(self) -> int | None:
+        """The last of the array's indices, if it is known."""
+        return self.first + self.extent - 1 if isinstance(self.extent, int) else None
+
+    def may_leave(self, by: Interval | None, axis: Axis) -> tuple[bool, bool]:
+        """Whether one of these elements, less such a shift, may be below an axis, or behind it."""
+        if by is None:
+            return True, True
+        begin, end = constant_int(axis.begin), constant_int(axis.end)
+        is_first = self.by is not None and by[1] <= self.by[0]
+        is_last = self.by is not None and by[0] >= self.by[1]
+        is_above = begin is not None and self.first - by[1] >= begin
+        is_before = end is not None and self.last is not None and self.last - by[0] < end
+        return not (is_first or is_above), not (is_last or is_before)
+
 
 class Term(NamedTuple):
     """What comes from one iteration: the sums that are shifted alike."""
@@ -152,7 +168,7 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE
     ops = sum(len(shifts.copied_for(term.sums)) for term in terms_of(sums))
-    return is_worth_gathering(len(sums), ops, n, caps)
+    return is_worth_gathering(len({one.op for one in sums}), ops, n, caps)
 
 
 def terms_of(sums: Sequence[Sum]) -> list[Term]:
@@ -301,13 +317,21 @@ class Gathering:
     def guards(self, term: Term, k: int, q: Value, p: Value) -> Iterator[Value]:
         """What says that there is an iteration along an axis, where that is not certain: those
         with the least shift are at the begin, those with the greatest at the end."""
-        axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k].by
-        by = range_of(shift, term.loops)
+        axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
-        if by is None or reach is None or by[1] > reach[0]:
+        by = range_of(shift, term.loops)
+        may_be_below, may_be_behind = reach.may_leave(by, axis)
+        if may_be_below:
             yield self.b.emit("le", axis.begin, asked)
-        if by is None or reach is None or by[0] < reach[1]:
+        if may_be_behind:
             yield self.b.emit("lt", asked, axis.end)
+        t = scalar_of(q.type)
+        if shift.low is not None and shift.low > reach.first:
+            yield self.b.emit("le", self.b.const(shift.low, t), q)
+        if shift.high is not None and (reach.last is None or shift.high < reach.last):
+            yield self.b.emit("le", q, self.b.const(shift.high, t))
+        if shift.at is not None:
+            yield self.b.emit("eq", q, self.b.const(shift.at, t))
 
     def copied(
         self, term: Term, less: Sequence[Value], values: Sequence[Value], places: Sequence[Place]
