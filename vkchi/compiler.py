@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
 from vkchi.cache.compiled import Compiled
-from vkchi.cache.content import kept
 from vkchi.compiling import compiling
 from vkchi.frontend.methods_seen import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
@@ -95,6 +94,8 @@ def build(fn: Func, options: Options, caps: Caps) -> Artifact:
     with compiling(fn.name):
         if options.cache is None or env.shows_stages():
             return _build(fn, options, caps)
+        from vkchi.cache.content import kept  # not without a cache
+
         return kept(fn, options, caps, options.cache, _build)
 
 

@@ -43,6 +43,13 @@ COMPILER = (
     "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp", "frontend.lower",
     "frontend.context", "frontend.intrinsics",
 )  # fmt: skip
+# What few kernels need: of others, cold processes load no such modules.
+RARE = (
+    "frontend.simt", "frontend.warp", "frontend.draw", "frontend.decompositions",
+    "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose", "lang.texture",
+    "passes.fusion", "analysis.crossing", "analysis.equations", "passes.functions",
+    "passes.f64_math", "passes.quotient", "passes.subgroups", "cache.linked",
+)  # fmt: skip
 
 
 GRADIENTS = """
@@ -128,6 +135,7 @@ def test_a_warm_process_loads_no_compiler(tmp_path):
         assert of_compiler(modules) == [], stage
     for stage in ("import", "init"):
         assert of_compiler(cold[stage]) == []
+    assert of_compiler(cold["kernel"], RARE) == []
     heavy = {"vulkan._vulkan", "logging", "dataclasses", "hashlib", "torch"}
     assert not heavy.intersection(warm["kernel"]) - heavy.intersection(loaded_by_numpy())
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from vkchi.errors import CompilationError
 from vkchi.frontend import arith
-from vkchi.frontend.intrinsics import ATTRIBUTES, CALLS, METHODS
+from vkchi.frontend.call import find_call
+from vkchi.frontend.intrinsics import ATTRIBUTES, METHODS
 from vkchi.frontend.values import Place
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
@@ -68,7 +69,9 @@ class Building:
 
     def call_of(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """A call of an object of CALLS."""
-        return CALLS[fn].handler(self, *args, **kwargs)
+        call = find_call(fn)
+        assert call is not None
+        return call.handler(self, *args, **kwargs)
 
     def method(self, name: str, v: Value, *args: Any) -> Any:
         return METHODS[name](self, v, *args)

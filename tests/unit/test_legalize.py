@@ -15,8 +15,10 @@ from vkchi.ir.interp import run
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
+from vkchi.passes import f32_math, quotient
 from vkchi.passes.f64_math import FUNCTIONS
-from vkchi.passes.legalize import ROWS, legalize
+from vkchi.passes.functions import POWERS
+from vkchi.passes.legalize import NAMES, QUOTIENTS, ROUGH, ROWS, legalize
 from vkchi.span import Span
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import SCALARS, Array, Scalar, Tensor, f16, f64, i32, row_major
@@ -43,6 +45,12 @@ def apply(kind: str, t: Scalar, arrays: list[Any], caps: Caps) -> tuple[Any, Fun
 
 def kinds(fn: Func) -> set[str]:
     return {op.kind for op in walk(fn.body)}
+
+
+def test_rows_name_the_functions_that_there_are() -> None:
+    assert set(NAMES.split()) == set(FUNCTIONS)
+    assert set(QUOTIENTS.split()) == set(quotient.FUNCTIONS)
+    assert set(ROUGH.split()) == {*f32_math.FUNCTIONS, *POWERS}
 
 
 def test_rows_name_what_exists() -> None:

@@ -18,11 +18,12 @@ from typing import Any
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend import arith, arrays
 from vkchi.frontend.assign import assign_to, parts_of
+from vkchi.frontend.call import find_call
 from vkchi.frontend.construct import check_literal_kind
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import function_of, signature_of
-from vkchi.frontend.intrinsics import CALLS, METHODS, call_type
+from vkchi.frontend.intrinsics import METHODS, call_type
 from vkchi.frontend.objects import init_of, is_makeable, make_object
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.peek import is_static_call, peek
@@ -32,14 +33,12 @@ from vkchi.frontend.records import (
     is_struct_array,
     record_in,
 )
-from vkchi.frontend.sparse import SparseRef
 from vkchi.frontend.static import FORMS
 from vkchi.frontend.syntax import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.targets import Slot
 from vkchi.frontend.texts import format_text
-from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record, is_container, leaves, records_in
-from vkchi.frontend.values import ArrayRef
+from vkchi.frontend.values import ArrayRef, Reference
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
 from vkchi.lang.indices import rescale_index
@@ -52,7 +51,6 @@ from vkchi.types.structs import StructType
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules of what makes arrays
 _DIFFERENTIATION = "vkchi.autodiff."
-IN_KERNELS = (ArrayRef, SparseRef, TextureRef)  # what only code inlined into a kernel can use
 _READING = {
     list: ("index", "count", "copy", "__len__"),
     dict: ("items", "keys", "values", "get", "copy", "__len__"),
@@ -76,9 +74,9 @@ def by_reference(callee: Any) -> Collection[int | str]:
     """Positions and names of the arguments that a callee takes by reference."""
     if isinstance(callee, functools.partial):
         return _shifted(by_reference(callee.func), len(callee.args))
-    call = find_in(CALLS, callee)
+    call = find_call(callee)
     if call is not None:
-        return call.targets  # type: ignore[no-any-return]
+        return call.targets
     if getattr(callee, "__vkchi_kind__", "kernel") == "kernel":
         return ()
     found = signature_of(function_of(callee)).by_reference()
@@ -273,7 +271,7 @@ def call_object(cx: Lowering, n: ast.Call, callee: Any) -> Any:
     form = find_in(FORMS, callee)
     if form is not None:
         return form(cx, *lower_arguments(cx, n))
-    call = find_in(CALLS, callee)
+    call = find_call(callee)
     if call is not None:
         return call_intrinsic(cx, n, callee, call, first)
     if isinstance(callee, StructType):
@@ -336,7 +334,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     if not callable(callee):
         raise cx.fail(f"{name_of(callee)} cannot be called")
     known = is_static(args) and is_static(list(kwargs.values()))
-    in_play = not known or any(isinstance(x, IN_KERNELS) for x in (*args, *kwargs.values()))
+    in_play = not known or any(isinstance(x, Reference) for x in (*args, *kwargs.values()))
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(fn, FunctionType) and (
         (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)

@@ -15,7 +15,6 @@ from typing import Any, get_args, get_origin
 
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, has_parts, kind_of, own
-from vkchi.frontend.call_stack import is_stacked, lower_stacked
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import lower_block
 from vkchi.frontend.foreign import foreign_traceback
@@ -129,6 +128,13 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
 # --- a call --------------------------------------------------------------------------------------
 
 
+def lower_recursive(cx: Lowering, act: Activation, notes: dict[str, Any]) -> tuple[Any, ...]:
+    """The result of a real function whose calls are a loop with a stack; nothing of others."""
+    from vkchi.frontend.call_stack import is_stacked, lower_stacked  # few functions are real
+
+    return (lower_stacked(cx, act, notes),) if is_stacked(act.fn, notes) else ()
+
+
 def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Inline a call; args are compile-time values, Targets where the parameter is by reference.
 
@@ -154,8 +160,8 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     act.returns = signature.notes.get("return")
     act.is_serial |= is_real(callee)
     cx.act, cx.call_node = act, None
-    if is_real(callee) and is_stacked(fn, signature.notes):
-        result = lower_stacked(cx, act, signature.notes)
+    if is_real(callee) and (found := lower_recursive(cx, act, signature.notes)):
+        (result,) = found
         cx.act, cx.call_node, cx.b.span = outer, outer_call, span
         return result
     lower_block(cx, act.source.node.body)

@@ -1,4 +1,4 @@
-"""The tables of what kernels may call, complete: importing this module fills them.
+"""The tables of what kernels may call: importing this module fills them, but for what is LATE.
 
 Owns: CALLS for function objects of `vkchi.lang`, types and Python's builtins; METHODS and
 ATTRIBUTES are other modules' and named here for the frontend. Must not know: AST classes, how
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
-from vkchi.frontend import arith, builtins, decompositions, draw, elementwise, methods, simt
+from vkchi.frontend import arith, builtins, elementwise, methods
 from vkchi.frontend.attributes import ATTRIBUTES, component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
 from vkchi.frontend.checks import watch_atomic
@@ -42,8 +42,7 @@ from vkchi.types import scalar_of
 
 __all__ = [
     "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "call_type", "component_indices",
-    "decompositions", "draw",
-    "methods", "simt",
+    "methods",
 ]  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from vkchi.frontend.refuse import refuse
 from vkchi.frontend.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.source import source_of
 from vkchi.frontend.sparse import SparseRef, names_of
-from vkchi.frontend.textures import TextureRef
 from vkchi.frontend.trees import Record
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.core import Func, Param
@@ -137,6 +136,8 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     if isinstance(arg.type, ArrayArgument):
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
+        from vkchi.frontend.textures import TextureRef  # few kernels take one
+
         value = TextureRef(cx, value, *arg.value)
     if arg.kind == "sparse":
         pairs = zip(arg.value, names_of(arg.name)[1:], strict=True)

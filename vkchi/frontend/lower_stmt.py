@@ -26,7 +26,6 @@ from vkchi.frontend.records import fit_member
 from vkchi.frontend.texts import shown
 from vkchi.frontend.trees import Record, leaves, map_leaves
 from vkchi.ir.core import Value
-from vkchi.lang.decompose import stop_grad
 from vkchi.types import Tensor, u1
 from vkchi.types.structs import StructType
 
@@ -107,7 +106,11 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
 def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:
     """Whether an expression calls `ti.stop_grad`. Not all callees are values by themselves."""
     is_named = isinstance(n, ast.Call) and ast.unparse(n.func).endswith("stop_grad")
-    return is_named and cx.expr(n.func) is stop_grad  # type: ignore[attr-defined]
+    if not is_named:
+        return False
+    from vkchi.lang.decompose import stop_grad  # few kernels name it
+
+    return cx.expr(n.func) is stop_grad  # type: ignore[attr-defined]
 
 
 def lower_pass(cx: Lowering, n: ast.Pass) -> None:

@@ -9,7 +9,6 @@ type is the class. Must not know: AST classes.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 from types import FunctionType
@@ -60,7 +59,7 @@ def make_object(cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str
     init, receiver = init_of(cls), Receiver(Slot(me))
     if init is not None:
         cx.tables.call(cx, init, (receiver, *args), kwargs)
-    elif dataclasses.is_dataclass(cls):
+    elif hasattr(cls, "__dataclass_fields__"):
         members = _members_of_dataclass(cx, cls, args, kwargs)
         me.value = Record(members, me.value.methods, cls, me.value.objects)
         finish = inspect.getattr_static(cls, "__post_init__", None)
@@ -78,6 +77,8 @@ def _members_of_dataclass(
     cx: Lowering, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """The members that the `__init__` of a Python dataclass sets."""
+    import dataclasses  # loaded, for there is one
+
     try:
         given = inspect.signature(cls).bind(*args, **kwargs).arguments
     except TypeError as e:

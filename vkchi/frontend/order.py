@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from vkchi.frontend.call import CALLS
-from vkchi.frontend.callee import find_in
+from vkchi.frontend.call import find_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.dependencies import referred_names
 from vkchi.frontend.inline import Signature, function_of, signature_of
@@ -133,7 +132,7 @@ def callee_of(n: ast.Call, see: See) -> FunctionType | None:
     callee = see(n.func)
     if isinstance(callee, Record):
         callee = method_called(callee, "__call__")
-    if callee is None or find_in(CALLS, callee) is not None:
+    if callee is None or find_call(callee) is not None:
         return None
     is_inlined = getattr(callee, "__vkchi_kind__", "kernel") != "kernel"
     return function_of(callee) if is_inlined else None

@@ -29,7 +29,6 @@ from vkchi.frontend.bounds import (
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.records import first_array, is_struct_array
-from vkchi.frontend.textures import TextureRef
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
@@ -80,8 +79,8 @@ def space_of(cx: Lowering, x: Any) -> Space:
     if isinstance(x, RangeOf):
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
         return Space((ends,), "range", as_step(cx, x.step))
-    if isinstance(x, TextureRef):
-        x = ndrange(*x.shape)
+    if hasattr(x, "__vkchi_range__"):  # a texture
+        x = x.__vkchi_range__()
     if isinstance(x, ndrange):
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")

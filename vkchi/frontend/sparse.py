@@ -15,7 +15,7 @@ from typing import Any
 from vkchi.errors import KernelIndexError, KernelTypeError
 from vkchi.frontend import arith
 from vkchi.frontend.operands import constant
-from vkchi.frontend.values import ArrayRef, Context, Place
+from vkchi.frontend.values import ArrayRef, Context, Place, Reference
 from vkchi.ir.core import Op, Value
 from vkchi.types import Scalar, i32, scalar_of, u32
 
@@ -25,7 +25,7 @@ def names_of(name: str) -> tuple[str, str, str, str]:
     return name, f"{name}.rows", f"{name}.columns", f"{name}.numbers"
 
 
-class SparseRef:
+class SparseRef(Reference):
     """A builder argument."""
 
     __slots__ = ("columns", "count", "numbers", "rows")

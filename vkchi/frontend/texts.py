@@ -11,7 +11,6 @@ Owns: Text, the text of any compile-time value, the formats. Must not know: who 
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -203,6 +202,8 @@ def format_text(
 ) -> str | Text:
     """`text.format(*args, **kwargs)`. Raises KernelSyntaxError for fields it has no value for.
     `numbers` are those of fields without one, of formats in formats too."""
+    import string  # few kernels format texts
+
     parts: list[Part] = []
     numbers = count() if numbers is None else numbers
     try:

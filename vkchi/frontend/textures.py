@@ -19,11 +19,12 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import branch
 from vkchi.frontend.operands import as_type, components, describe, operand, own_type
 from vkchi.frontend.trace import unwrap, wrap
-from vkchi.frontend.values import ArrayRef
+from vkchi.frontend.values import ArrayRef, Reference
 from vkchi.ir.core import Value
 from vkchi.lang import texture as formulas
 from vkchi.lang.function import Function, kernel_function
 from vkchi.lang.matrix import pack
+from vkchi.lang.ndrange import ndrange
 from vkchi.types import Scalar, Tensor, f32, i32, scalar_of, shape_of, with_shape
 from vkchi.types.formats import rw_texture, texel_of, texture
 
@@ -48,7 +49,7 @@ def store(texture: Any, index: Any, value: Any) -> None:
     """Change one texel of a read-and-write texture."""
 
 
-class TextureRef:
+class TextureRef(Reference):
     """A texture argument. Its texels are `array`, whose axes are the texture's in reverse: the
     first axis of a texture runs fastest in memory."""
 
@@ -62,6 +63,9 @@ class TextureRef:
     def shape(self) -> tuple[Any, ...]:
         """Texels along each axis."""
         return self._array.shape(self._cx)[::-1]
+
+    def __vkchi_range__(self) -> ndrange:
+        return ndrange(*self.shape)
 
     @property
     def sample_lod(self) -> Any:

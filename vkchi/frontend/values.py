@@ -113,7 +113,13 @@ class Place:
 ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`
 
 
-class ArrayRef:
+class Reference:
+    """What only code inlined into a kernel can use."""
+
+    __slots__ = ()
+
+
+class ArrayRef(Reference):
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
     `value` has an Array type; `source` is the Python object it stands for, if it is a captured one.

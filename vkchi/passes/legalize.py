@@ -8,9 +8,8 @@ atomics are taken apart into components first.
 Stand-ins: atomics by a loop around compare-and-swap, on numbers of less than 32 bits of the word
 that they stand in; atomics on private places by load and store; subgroup operations by those on 32
 bits (`subgroups`);
-functions of f64 from arithmetic (`f64_math`), some of f32 too (`f32_math`), of f16 by way of f32;
-whole quotients and remainders of floats (`quotient`);
-bit counts of other widths than 32 by those of 32.
+functions of f64 from arithmetic, some of f32 too, of f16 by way of f32, whole quotients and
+remainders of floats, bit counts of other widths than 32 by those of 32 (`functions`).
 
 Must not know: SPIR-V, how values are emitted.
 
@@ -22,17 +21,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_of, constant_array, has_kind, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_of, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, SPANS
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
-from vkchi.passes import f32_math, powers, quotient, subgroups
-from vkchi.passes.f64_math import FUNCTIONS
-from vkchi.passes.formula import where
 from vkchi.span import Span
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -43,12 +40,9 @@ from vkchi.types import (
     Scalar,
     Tensor,
     Type,
-    f32,
-    f64,
     scalar_of,
     u1,
     u32,
-    u64,
     with_scalar,
 )
 
@@ -361,77 +355,18 @@ def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
     return b.emit("pack", *olds, type=t)
 
 
-# --- arithmetic ----------------------------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------
 
 
-def expand_f64(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f64 from arithmetic."""
-    return FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
+def late(where: str) -> Expand:
+    """The expansion at `module:function`, imported when first needed: few kernels need one."""
+    module, _, name = where.partition(":")
 
+    def expand(b: Builder, op: Op, args: Args) -> Value:
+        made: Value = getattr(import_module(f"vkchi.passes.{module}"), name)(b, op, args)
+        return made
 
-POWERS: dict[str, Callable[..., Num]] = {
-    "pow": lambda x, y: powers.power(x, y, f32),
-    "exp2": powers.exp2,
-    "log2": powers.log2,
-}
-
-
-def in_f32(kind: str, args: Sequence[Num]) -> Num:
-    """A function of f32: from arithmetic where the device's is not good enough."""
-    function = f32_math.FUNCTIONS.get(kind) or POWERS.get(kind)
-    return function(*args) if function is not None else args[0].op(kind, *args[1:])
-
-
-def expand_f32(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f32 from arithmetic, more precise than devices need to be."""
-    return in_f32(op.kind, [Num(b, v) for v in args]).v
-
-
-def expand_power(b: Builder, op: Op, args: Args) -> Value:
-    """A power of f32, where the device has f64."""
-    return powers.power(Num(b, args[0]), Num(b, args[1]), f64).v
-
-
-def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
-    """A whole quotient or remainder of floats."""
-    return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
-
-
-def expand_f16(b: Builder, op: Op, args: Args) -> Value:
-    """A function of f16 by that of f32, whatever that is."""
-    wide = [Num(b, v).cast(f32) for v in args]
-    return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
-
-
-def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:
-    """The same of f16 by way of f32, which holds what comes of it."""
-    wide = [widen(b, v) for v in args]
-    return quotient.FUNCTIONS[op.kind](*wide).cast(scalar_of(args[0].type)).v
-
-
-def widen(b: Builder, v: Value) -> Num:
-    """A float as f32, a constant as a constant."""
-    if isinstance(v, Op) and v.kind == "const":
-        return Num(b, b.const(constant_array(v), with_scalar(v.type, f32)))
-    return Num(b, v).cast(f32)
-
-
-def count_wide(b: Builder, op: Op, args: Args) -> Value:
-    """Bits of a 64-bit integer, counted in its halves."""
-    t = scalar_of(args[0].type)
-    x = Num(b, args[0]).bits(u64)
-    low, high = x.cast(u32), (x >> 32).cast(u32)
-    if op.kind == "popcnt":
-        return (low.op("popcnt") + high.op("popcnt")).cast(t).v
-    return where(high.equals(0), low.op("clz") + 32, high.op("clz")).cast(t).v
-
-
-def count_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Bits of an 8- or 16-bit integer, counted in 32 bits."""
-    t = scalar_of(args[0].type)
-    x = Num(b, args[0]).bits(SCALARS[f"u{t.bits}"]).cast(u32)
-    count = x.op(op.kind)
-    return (count - (32 - t.bits) if op.kind == "clz" else count).cast(t).v
+    return expand
 
 
 ANY = " ".join(SCALARS)
@@ -440,9 +375,10 @@ OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
 INTEGERS = "i32 u32 i64 u64"
 NARROW = "i8 u8 i16 u16 f16 u1"
 WIDE = "i64 u64 f64"
-NAMES = " ".join(FUNCTIONS)
-QUOTIENTS = " ".join(quotient.FUNCTIONS)
-ROUGH = " ".join([*f32_math.FUNCTIONS, *POWERS])
+# The functions that `functions` writes in arithmetic: of f64, whole quotients, of f32.
+NAMES = "exp exp2 log log2 pow sin cos tan asin acos atan atan2 sinh cosh tanh trunc round"
+QUOTIENTS = "floordiv mod rem"
+ROUGH = "div sqrt asin acos atan atan2 sinh tanh pow exp2 log2"
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
 RELATIVE = "subgroup_shuffle_up subgroup_shuffle_down"
@@ -467,19 +403,19 @@ ROWS: tuple[Row, ...] = (
     Row("atomic_add", "f64", "never", expand_swap, "shared"),
     Row("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
     Row(NAMES, "f64", "int64", refuse_function),
-    Row(NAMES, "f64", "never", expand_f64),
-    Row("pow", "f32", "float64", expand_f32),
-    Row("pow", "f32", "never", expand_power),
-    Row(ROUGH, "f32", "never", expand_f32),
-    Row(f"{NAMES} div sqrt", "f16", "never", expand_f16),
+    Row(NAMES, "f64", "never", late("functions:expand_f64")),
+    Row("pow", "f32", "float64", late("functions:expand_f32")),
+    Row("pow", "f32", "never", late("functions:expand_power")),
+    Row(ROUGH, "f32", "never", late("functions:expand_f32")),
+    Row(f"{NAMES} div sqrt", "f16", "never", late("functions:expand_f16")),
     Row(QUOTIENTS, "f64", "int64", refuse_function),
-    Row(QUOTIENTS, "f32 f64", "never", expand_quotient),
-    Row(QUOTIENTS, "f16", "never", expand_quotient_f16),
-    Row("popcnt clz", "i64 u64", "never", count_wide),
-    Row("popcnt clz", "i8 u8 i16 u16", "never", count_narrow),
+    Row(QUOTIENTS, "f32 f64", "never", late("functions:expand_quotient")),
+    Row(QUOTIENTS, "f16", "never", late("functions:expand_quotient_f16")),
+    Row("popcnt clz", "i64 u64", "never", late("functions:count_wide")),
+    Row("popcnt clz", "i8 u8 i16 u16", "never", late("functions:count_narrow")),
     Row(REDUCTIONS, ANY, "subgroup_arithmetic", refuse_subgroup),
     Row(REDUCTIONS, "i64 u64", "subgroup_wide", refuse_wide_subgroup),
-    Row(REDUCTIONS, NARROW.removesuffix(" u1"), "never", subgroups.reduce_narrow),
+    Row(REDUCTIONS, NARROW.removesuffix(" u1"), "never", late("subgroups:reduce_narrow")),
     Row(RELATIVE, ANY, "subgroup_shuffle_relative", refuse_subgroup),
     Row(ANYWHERE, ANY, "subgroup_shuffle", refuse_subgroup),
     Row(
@@ -490,11 +426,11 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(VOTES, ANY, "subgroup_vote", refuse_subgroup),
     Row("subgroup_ballot", "u1", "ballot_fits_word", refuse_ballot),
-    Row("warp_ballot", "u1", "ballot_exceeds_word", subgroups.ballot_in_subgroup),
+    Row("warp_ballot", "u1", "ballot_exceeds_word", late("subgroups:ballot_in_subgroup")),
     Row("warp_ballot subgroup_ballot_wide", "u1", "ballot_fits_long", refuse_wide_ballot),
-    Row("warp_ballot", "u1", "never", subgroups.ballot_in_half),
-    Row(EXCHANGES, NARROW, "never", subgroups.exchange_narrow),
-    Row(EXCHANGES, "i64 u64", "never", subgroups.exchange_wide),
-    Row("subgroup_all_equal", NARROW, "never", subgroups.compare_narrow),
-    Row("subgroup_all_equal", "i64 u64", "never", subgroups.compare_wide),
+    Row("warp_ballot", "u1", "never", late("subgroups:ballot_in_half")),
+    Row(EXCHANGES, NARROW, "never", late("subgroups:exchange_narrow")),
+    Row(EXCHANGES, "i64 u64", "never", late("subgroups:exchange_wide")),
+    Row("subgroup_all_equal", NARROW, "never", late("subgroups:compare_narrow")),
+    Row("subgroup_all_equal", "i64 u64", "never", late("subgroups:compare_wide")),
 )

@@ -38,11 +38,13 @@ BRANCHES = LOOPS | {"if"}
 
 class Entry(NamedTuple):
     """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
-    `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands."""
+    `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands; `several`:
+    nor where only one stands at the top level."""
 
     where: str
     takes: str = ""
     needs: Collection[str] = ()
+    several: bool = False
 
 
 class Step(NamedTuple):
@@ -98,7 +100,7 @@ ENTRIES: dict[str, Entry] = {
     "roots": Entry("roots:compare_squares", needs=("sqrt",)),
     "records": Entry("records:lower_reports", needs=REPORTS),
     "fission": Entry("fission:cut_long_loops", needs=("parallel",)),
-    "fusion": Entry("fusion:fuse_loops", needs=("parallel",)),
+    "fusion": Entry("fusion:fuse_loops", needs=("parallel",), several=True),
     "shallow": Entry("shallow:keep_shallow"),  # run on what the frontend makes, by the compiler
 }
 
@@ -238,6 +240,8 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
     """What a pass returns for a Func, of what is `given` being told what it takes."""
     entry = ENTRIES[name]
     if entry.needs and not given["memo"].has(fn, entry.needs):
+        return fn
+    if entry.several and sum(op.kind in entry.needs for op in fn.body.ops) < 2:
         return fn
     return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
 
