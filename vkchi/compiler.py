@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING
 
@@ -166,7 +166,15 @@ def is_certain(test: str, number: Number) -> bool:
     """Whether all that a number can be passes a test, which the least and the greatest tell, but
     for 0 between them."""
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
-    return all(eval(test, {"n": n, "w": n}) for n in ends)
+    passes = tester(test)
+    return all(passes(n, n) for n in ends)
+
+
+@lru_cache(maxsize=256)
+def tester(test: str) -> Callable[[int, int], bool]:
+    """A test of `Check` as a function of what is meant, and what runs."""
+    made: Callable[[int, int], bool] = eval(f"lambda n, w: {test}", {})
+    return made
 
 
 def reporting_sites(program: Program) -> dict[int, int]:

@@ -47,8 +47,8 @@ COMPILER = (
 RARE = (
     "frontend.simt", "frontend.warp", "frontend.draw", "frontend.decompositions",
     "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose", "lang.texture",
-    "passes.fusion", "analysis.crossing", "analysis.equations", "passes.functions",
-    "passes.f64_math", "passes.quotient", "passes.subgroups", "cache.linked",
+    "passes.fusion", "analysis.crossing", "passes.functions", "passes.f64_math",
+    "passes.quotient", "passes.subgroups",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ Owns: this form, and what is likely. Must not know: loops of the kernel, layouts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property, reduce
 
 from vkchi.analysis.alias import ChangeTable, may_share
 from vkchi.analysis.dataflow import Flow
@@ -118,19 +118,27 @@ class Finder:
     """Finds what is worth it in the loop over invocations."""
 
     def __init__(self, grid: Op, width: int) -> None:
-        self.width, self.changes = width, ChangeTable()
-        self.lanes = Lanes(grid, width).found
-        self.own = Flow(grid.regions[0], own_values(grid)).found
+        self.grid, self.width, self.changes = grid, width, ChangeTable()
+
+    @cached_property
+    def lanes(self) -> Collection[Value]:
+        """What likely differs between neighbouring invocations."""
+        return Lanes(self.grid, self.width).found
+
+    @cached_property
+    def own(self) -> Collection[Value]:
+        """What may differ between invocations."""
+        return Flow(self.grid.regions[0], own_values(self.grid)).found
 
     def turns(self, loop: Op) -> Turns | None:
         """The loads of a serial loop that are worth it; None if there are none."""
         (axis,), body = axes_of(loop), loop.regions[0]
-        if not (self.lanes.isdisjoint((axis.begin, axis.end)) and is_long(loop, self.width)):
+        if not (is_long(loop, self.width) and is_plain(body)):
             return None
-        if not is_plain(body):
+        if not {axis.begin, axis.end}.isdisjoint(self.lanes):
             return None
         loads: dict[Op, list[Op]] = {}
-        asked = [v for v in (axis.begin, axis.end) if not self.is_same(v)]
+        outside = [axis.begin, axis.end]
         written = {place.base for place in self.changes.of(loop.regions).writes}
         for op in body.ops:
             if op.kind != "load" or not is_small(op):
@@ -138,12 +146,15 @@ class Finder:
             if any(may_share(base_of(op.args[0]), base) for base in written):
                 continue  # whatever the indices: what one round writes, a later one may load
             needed = Slice(body, axis.param, op)
-            if needed.is_whole and self.lanes.isdisjoint(needed.outside):
+            if needed.is_whole and not any(v in self.lanes for v in needed.outside):
                 loads[op] = needed.ops
-                asked += [v for v in needed.outside if v not in asked and not self.is_same(v)]
+                outside += needed.outside
+        if not loads:
+            return None
+        asked = [v for v in dict.fromkeys(outside) if not self.is_same(v)]
         is_cheap = len(asked) <= MOST_ASKED and all(is_word(v) for v in asked)
         is_short = count_ops(body) <= max(MOST_OPS, OPS_OF_A_LOAD * len(loads))
-        return Turns(loads, asked) if loads and is_cheap and is_short else None
+        return Turns(loads, asked) if is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
         """Whether a value is the same for all invocations by what it is computed from."""

@@ -35,10 +35,11 @@ def order_indices(fn: Func) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:
             return None
-        indices = [ordered(walker, old, new, depths) for old, new in zip(op.args[1:], args[1:])]
+        pairs = zip(op.args[1:], args[1:])
+        indices = [ordered(walker, sums, old, new, depths) for old, new in pairs]
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
-    walker = Rebuilder(visit)
+    walker, sums = Rebuilder(visit), Sums()
     body = walker.region(fn.body)
     return Func(fn.name, fn.params, body, fn.span)
 
@@ -62,11 +63,13 @@ def is_computed(v: Value) -> bool:
     )
 
 
-def ordered(walker: Rebuilder, old: Value, new: Value, depths: dict[Value, int]) -> Value:
+def ordered(
+    walker: Rebuilder, sums: Sums, old: Value, new: Value, depths: dict[Value, int]
+) -> Value:
     """The index as a sum in order; itself where that would need more ops."""
     if not is_computed(old):
         return new
-    form = Sums().of(old)
+    form = sums.of(old)
     terms, constant = terms_of(form), constant_of(form)
     if cost(terms, constant) > count_ops(old):
         return new

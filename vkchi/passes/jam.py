@@ -38,7 +38,7 @@ from vkchi.analysis.variance import Variance, is_private, loads_in_loops
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, used_in, walk
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.passes.axis_order import find_order
@@ -116,7 +116,8 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
     """The axis along which most loads are shared, an outer one of equals; None if none is worth it.
     On other devices than processors, neighbours along the last axis are loaded by neighbours: it is
     taken only where nothing that loops load varies along it."""
-    axes = axes_of(op) if has_at_most(op, MOST_OPS) else []
+    has_loops = has_kind(op.regions[0], ("for",))
+    axes = axes_of(op) if has_loops and has_at_most(op, MOST_OPS) else []
     best: tuple[float, Choice] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
@@ -165,8 +166,9 @@ def moves_along(op: Op) -> bool:
     body, index = op.regions[0], axes_of(op)[-1].param
     if not has_at_most(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
         return False
+    sums = Sums()
     steps = [
-        step_of(x, index)
+        step_of(x, index, sums)
         for x in body.ops
         if x.kind in MEMORY and not is_private(base_of(x.args[0]))
     ]
@@ -186,7 +188,8 @@ def choose_terms(op: Op, caps: Caps) -> Choice | None:
         return None
     variance, used = Variance(body, axis.param), used_in(body)
     accesses = [x for x in body.ops if x.kind in MEMORY]
-    steps = {step_of(x, axis.param) for x in accesses if x.kind not in ATOMICS}
+    sums_of = Sums()
+    steps = {step_of(x, axis.param, sums_of) for x in accesses if x.kind not in ATOMICS}
     sums = [x for x in accesses if x.kind in ATOMICS]
     are_common = sums and all(is_common_sum(x, variance, used) for x in sums)
     is_plain = all(x.kind == "load" or x.kind in ATOMICS for x in accesses)

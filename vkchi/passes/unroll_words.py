@@ -86,8 +86,11 @@ def choose_way(axis: Axis, accesses: Sequence[Op], rounds: int) -> Way | None:
     if length is not None and length < rounds:
         return None
     walks = Walks(axis.param, axis.begin)
+    walking = list(filter(walks.is_walking, accesses))
+    if 2 * len(walking) < len(accesses):
+        return None
     most = 0 if length is None else min(ROUNDS, length - 2 * rounds + 1)
-    counts = [sum(walks.is_aligned(op, k) for op in accesses) for k in range(max(1, most))]
+    counts = [sum(walks.is_aligned(op, k) for op in walking) for k in range(max(1, most))]
     best = max(counts)
     return Way(rounds, counts.index(best)) if 2 * best >= len(accesses) else None
 

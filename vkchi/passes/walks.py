@@ -21,12 +21,11 @@ from vkchi.types.layout import step_of_last
 WORD = 8  # bytes that a processor's lane loads at once
 
 
-def step_of(access: Op, index: Param) -> int | None:
+def step_of(access: Op, index: Param, sums: Sums) -> int | None:
     """How many elements an access moves on with an index: 0, 1, or None for anything else."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
-    sums = Sums()
     found = [factor_of(index, sums.of(v)) for v in place.args[1:]]
     t = place.args[0].type
     assert isinstance(t, Array)
@@ -76,11 +75,13 @@ class Walks:
         self.index, self.begin = index, begin
         self.sums, self.multiples = Sums(), Multiples()
 
+    def is_walking(self, access: Op) -> bool:
+        """Whether an access moves on by one element a round."""
+        return step_of(access, self.index, self.sums) == 1
+
     def is_aligned(self, access: Op, skipped: int = 0) -> bool:
-        """Whether an access that is proved to be inside its array walks, from a word's beginning
-        on if the loop begins so many rounds later."""
-        if step_of(access, self.index) != 1:
-            return False
+        """Whether an access that walks, and is proved to be inside its array, does so from a word's
+        beginning on if the loop begins so many rounds later."""
         place = access.args[0]
         assert isinstance(place, Op) and isinstance(place.args[0].type, Array)
         t, base = place.args[0].type, base_of(place)
