@@ -13,8 +13,9 @@ import numpy as np
 
 from vkchi.errors import CompilationError
 from vkchi.frontend import arith
+from vkchi.frontend.attributes import find_attribute
 from vkchi.frontend.call import find_call
-from vkchi.frontend.intrinsics import ATTRIBUTES, METHODS
+from vkchi.frontend.intrinsics import METHODS
 from vkchi.frontend.values import Place
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
@@ -77,7 +78,9 @@ class Building:
         return METHODS[name](self, v, *args)
 
     def attribute(self, name: str, v: Value) -> Any:
-        return ATTRIBUTES[name](self, v)
+        attribute = find_attribute(name)
+        assert attribute is not None
+        return attribute(self, v)
 
     def run(self, x: Any) -> Any:
         """What x is when the code runs: a numpy scalar or array."""

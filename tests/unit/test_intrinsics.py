@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +18,9 @@ from vkchi.errors import (
     KernelTypeError,
 )
 from vkchi.frontend import arith
+from vkchi.frontend.attributes import find_attribute
 from vkchi.frontend.call import find_call
-from vkchi.frontend.intrinsics import ATTRIBUTES, CALLS, METHODS, component_indices
+from vkchi.frontend.intrinsics import CALLS, METHODS, component_indices
 from vkchi.ir.core import Param
 from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.lang import (
@@ -325,7 +327,9 @@ def test_swizzles() -> None:
     assert component_indices("w", VEC3) is None
     assert component_indices("x", MAT2) is None
     assert component_indices("xg", VEC3) is None
-    assert len(ATTRIBUTES) == 3 * (4 + 16 + 64 + 256) + 4
+    names = ["".join(letters) for k in range(1, 5) for letters in product("xyzw", repeat=k)]
+    assert len(names) == 4 + 16 + 64 + 256 and all(map(find_attribute, names))
+    assert find_attribute("xxxxx") is find_attribute("xg") is find_attribute("") is None
 
 
 def test_constructors() -> None:

@@ -1,9 +1,10 @@
 """Attributes of vectors and matrices in kernels: `v.x`, `v.xyz`, `m.n`.
 
-Owns: ATTRIBUTES (name -> (cx, v) -> compile-time value) and the components that a name writes to.
+Owns: `find_attribute` (name -> (cx, v) -> compile-time value) and the components that a name writes
+to.
 Must not know: assignment.
 
-    ATTRIBUTES["zyx"](cx, v)
+    find_attribute("zyx")(cx, v)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vkchi.frontend.call import Handler
 from vkchi.frontend.operands import describe
 from vkchi.frontend.values import Context
 from vkchi.ir.core import Value
-from vkchi.lang.swizzle import all_names, components_of
+from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Tensor, Type
 
 
@@ -76,9 +77,13 @@ def _ndim(cx: Context, v: Value) -> int:
 
 
 ATTRIBUTES: dict[str, Handler] = {
-    **{name: partial(swizzle, name=name) for name in all_names()},
     "n": _n,
     "m": _m,
     "shape": _shape,
     "ndim": _ndim,
 }
+
+
+def find_attribute(name: str) -> Handler | None:
+    """What `v.name` does; None where vectors and matrices have no such attribute."""
+    return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)

@@ -1,8 +1,8 @@
 """The tables of what kernels may call: importing this module fills them, but for what is LATE.
 
-Owns: CALLS for function objects of `vkchi.lang`, types and Python's builtins; METHODS and
-ATTRIBUTES are other modules' and named here for the frontend. Must not know: AST classes, how
-arguments were written.
+Owns: CALLS for function objects of `vkchi.lang`, types and Python's builtins; METHODS are
+another module's and named here for the frontend. Must not know: AST classes, how arguments were
+written.
 
     CALLS[lang.math.mix].handler(cx, x, y, 0.5)
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
 from vkchi.frontend import arith, builtins, elementwise, methods
-from vkchi.frontend.attributes import ATTRIBUTES, component_indices
+from vkchi.frontend.attributes import component_indices
 from vkchi.frontend.call import CALLS, METHODS, Call, Handler
 from vkchi.frontend.checks import watch_atomic
 from vkchi.frontend.construct import (
@@ -41,7 +41,7 @@ from vkchi.lang.struct import Struct
 from vkchi.types import scalar_of
 
 __all__ = [
-    "ATTRIBUTES", "CALLS", "METHODS", "Call", "Handler", "call_type", "component_indices",
+    "CALLS", "METHODS", "Call", "Handler", "call_type", "component_indices",
     "methods",
 ]  # fmt: skip
 

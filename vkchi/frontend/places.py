@@ -22,12 +22,11 @@ from vkchi.errors import (
     nearest,
 )
 from vkchi.frontend import arith
-from vkchi.frontend.attributes import component_indices
+from vkchi.frontend.attributes import component_indices, find_attribute
 from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.checks import guard_component, guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field, plain_number
 from vkchi.frontend.foreign import foreign_traceback
-from vkchi.frontend.intrinsics import ATTRIBUTES
 from vkchi.frontend.objects import Parents
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.records import (
@@ -138,7 +137,7 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
     places = component_indices(name, t)
     if places is not None and not isinstance(base, Value):
         return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
-    attribute = ATTRIBUTES.get(name)
+    attribute = find_attribute(name)
     if attribute is None:
         raise cx.fail(f"a {describe(t)} has no attribute `{name}`", kind=KernelNameError)
     return attribute(cx, base if isinstance(base, Value) else base.load(cx))

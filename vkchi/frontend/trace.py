@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend import arith
-from vkchi.frontend.attributes import ATTRIBUTES
+from vkchi.frontend.attributes import find_attribute
 from vkchi.frontend.call import CALLS, METHODS, Handler
 from vkchi.frontend.construct import call_type
 from vkchi.frontend.operands import components
@@ -67,8 +67,9 @@ class Handle(Traced):
         return self.give(self.cx.b.emit("extract", self.value, attr=place))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ATTRIBUTES:
-            return self.give(ATTRIBUTES[name](self.cx, self.value))
+        attribute = find_attribute(name)
+        if attribute is not None:
+            return self.give(attribute(self.cx, self.value))
         if name not in METHODS:
             raise AttributeError(name)
         method = METHODS[name]

@@ -29,39 +29,40 @@ class Effect(enum.Enum):
     CONTROL = "has regions or ends one"
 
 
-class Trait(enum.Flag):
-    """What else passes ask of an op: what `Effect` and the numpy meaning do not say."""
+class Trait:
+    """What else passes ask of an op: what `Effect` and the numpy meaning do not say: a bit
+    each, for an `enum.Flag` takes half a millisecond to make, and its `&` 30 times as long."""
 
     NONE = 0
-    COMMUTES = enum.auto()  # gives the same with its two operands exchanged
-    COMPARES = enum.auto()  # an order or equality of two values
-    DIVIDES = enum.auto()  # of integers: without meaning where the second operand is 0
-    REMAINDER = enum.auto()  # less than the second operand in size
-    MERGES = enum.auto()  # may give one number for different ones in one operand
-    MAKES_NONFINITE = enum.auto()  # may make an infinity or NaN of plain numbers
-    KEEPS_NONFINITE = enum.auto()  # gives an infinity or NaN where an operand is one
-    PLACE = enum.auto()  # a place inside the place or array that is its first operand
-    PER_INVOCATION = enum.auto()  # known without operands, but not the same in every dispatch
-    UNIFORM = enum.auto()  # known without operands, and the same in a whole workgroup
-    DISTINCT = enum.auto()  # known without operands, and different within a workgroup
-    LOWERED = enum.auto()  # written in other ops before code is emitted (`pipeline.LOWERING`)
-    VARIES = enum.auto()  # known without operands, but not the same in a whole dispatch
-    CONVERTS = enum.auto()  # one operand, in another type
-    REPLACES = enum.auto()  # a write that leaves nothing of what stood there
-    EXTREME = enum.auto()  # an atomic that keeps the least, or the greatest
-    FIXED = enum.auto()  # a constant, or known at launch without operands: costs nothing to repeat
-    COUNTS = enum.auto()  # of integers: a launch can compute it (the counts of `target.shader`)
-    RING = enum.auto()  # wrapping operands first or the result at last gives the same
-    COMPONENT = enum.auto()  # the place of a component of the element that is its first operand
-    IDENTITY = enum.auto()  # gives its first operand
-    CHOOSES = enum.auto()  # gives the lesser or the greater of its operands
-    LOGIC = enum.auto()  # makes truth values of truth values, or chooses by one
-    ROUNDS = enum.auto()  # makes whole numbers of floats
-    CARRIES = enum.auto()  # holds numbers of its operands, or their negatives, and no others
-    KEEPS_ZERO = enum.auto()  # of one operand: 0 where that is 0
-    KEEPS_FACTORS = enum.auto()  # of integers: a power of two that divides all operands divides it
-    OWNED = enum.auto()  # memory or state of an invocation or its workgroup, that others have not
-    WAITLESS = enum.auto()  # a SYNC op that waits for no other invocation
+    COMMUTES = 1 << 0  # gives the same with its two operands exchanged
+    COMPARES = 1 << 1  # an order or equality of two values
+    DIVIDES = 1 << 2  # of integers: without meaning where the second operand is 0
+    REMAINDER = 1 << 3  # less than the second operand in size
+    MERGES = 1 << 4  # may give one number for different ones in one operand
+    MAKES_NONFINITE = 1 << 5  # may make an infinity or NaN of plain numbers
+    KEEPS_NONFINITE = 1 << 6  # gives an infinity or NaN where an operand is one
+    PLACE = 1 << 7  # a place inside the place or array that is its first operand
+    PER_INVOCATION = 1 << 8  # known without operands, but not the same in every dispatch
+    UNIFORM = 1 << 9  # known without operands, and the same in a whole workgroup
+    DISTINCT = 1 << 10  # known without operands, and different within a workgroup
+    LOWERED = 1 << 11  # written in other ops before code is emitted (`pipeline.LOWERING`)
+    VARIES = 1 << 12  # known without operands, but not the same in a whole dispatch
+    CONVERTS = 1 << 13  # one operand, in another type
+    REPLACES = 1 << 14  # a write that leaves nothing of what stood there
+    EXTREME = 1 << 15  # an atomic that keeps the least, or the greatest
+    FIXED = 1 << 16  # a constant, or known at launch without operands: costs nothing to repeat
+    COUNTS = 1 << 17  # of integers: a launch can compute it (the counts of `target.shader`)
+    RING = 1 << 18  # wrapping operands first or the result at last gives the same
+    COMPONENT = 1 << 19  # the place of a component of the element that is its first operand
+    IDENTITY = 1 << 20  # gives its first operand
+    CHOOSES = 1 << 21  # gives the lesser or the greater of its operands
+    LOGIC = 1 << 22  # makes truth values of truth values, or chooses by one
+    ROUNDS = 1 << 23  # makes whole numbers of floats
+    CARRIES = 1 << 24  # holds numbers of its operands, or their negatives, and no others
+    KEEPS_ZERO = 1 << 25  # of one operand: 0 where that is 0
+    KEEPS_FACTORS = 1 << 26  # of integers: a power of two that divides all operands divides it
+    OWNED = 1 << 27  # memory or state of an invocation or its workgroup, that others have not
+    WAITLESS = 1 << 28  # a SYNC op that waits for no other invocation
 
 
 ALL = -1  # operands, or parameters
@@ -96,14 +97,13 @@ class Row(NamedTuple):
     doc: str
     sig: str = ""
     attr: str = ""
-    traits: Trait = Trait.NONE
+    traits: int = Trait.NONE
     control: Control | None = None
     interval: Rule | None = None
     monotone: str = ""
 
 
 TABLE: dict[str, Row] = {}
-NUMBERS: dict[str, int] = {}  # the traits of each kind
 
 
 def add_row(
@@ -113,13 +113,12 @@ def add_row(
     doc: str,
     effect: Effect = Effect.PURE,
     attr: str = "",
-    traits: Trait = Trait.NONE,
+    traits: int = Trait.NONE,
     control: Control | None = None,
     interval: Rule | None = None,
     monotone: str = "",
 ) -> None:
     infer, text = (_infer_by(sig), sig) if isinstance(sig, str) else (sig, "")
-    NUMBERS[name] = traits.value
     TABLE[name] = Row(
         name, effect, infer, numpy, doc, text, attr, traits, control, interval, monotone
     )
@@ -135,10 +134,9 @@ def effect_of(kind: str) -> Effect:
     return TABLE[kind].effect
 
 
-def kinds_with(trait: Trait) -> frozenset[str]:
+def kinds_with(traits: int) -> frozenset[str]:
     """The op kinds that have one of these traits."""
-    wanted = trait.value  # numbers: `&` of flags takes 30 times as long, and there are 4,000
-    return frozenset([kind for kind, traits in NUMBERS.items() if traits & wanted])
+    return frozenset([kind for kind, row in TABLE.items() if row.traits & traits])
 
 
 def list_types(ts: tuple[Type, ...]) -> str:

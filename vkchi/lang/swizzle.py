@@ -6,19 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
 
 ALPHABETS = ("xyzw", "rgba", "stpq")
 MOST = 4  # letters of a name
-
-
-def all_names() -> Iterator[str]:
-    """Every such name: 1 to 4 letters of one alphabet."""
-    for alphabet in ALPHABETS:
-        for length in range(1, MOST + 1):
-            yield from map("".join, product(alphabet, repeat=length))
 
 
 def is_name(name: str) -> bool:
