@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
-from itertools import islice
 
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.mixing import may_mix
@@ -109,7 +108,13 @@ def may_jam(op: Op) -> bool:
 
 def has_at_most(op: Op, most: int) -> bool:
     """Whether the body of a loop has no more ops."""
-    return sum(1 for _ in islice(walk(op.regions[0]), most + 1)) <= most
+    count, todo = 0, [op.regions[0]]
+    while todo and count <= most:
+        region = todo.pop()
+        count += len(region.ops)
+        for inner in region.ops:
+            todo += inner.regions
+    return count <= most
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
@@ -205,6 +210,8 @@ def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:
 
 def is_straight(op: Op) -> bool:
     """Whether an op is no control, or a branch over private values alone."""
+    if not op.regions:
+        return True
     inner = [x for region in op.regions for x in walk(region)]
     accesses = [x for x in inner if x.kind in MEMORY]
     has_loops = any(is_loop(x) for x in (op, *inner))

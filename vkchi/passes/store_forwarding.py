@@ -208,8 +208,10 @@ class Forwarder:
     def visit_regions(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         """Rewrite the regions, each from the facts as they are here, which stay. Stores that no
         region reads stay pending."""
-        changes = self.changes_of(op)
-        pending = {p: store for p, store in self.pending.items() if not changes.may_read(p)}
+        pending = self.pending
+        if pending:
+            changes = self.changes_of(op)
+            pending = {p: store for p, store in pending.items() if not changes.may_read(p)}
         regions = []
         for region in op.regions:
             self.pending = {}
