@@ -43,7 +43,7 @@ HANDLERS = {
     "passes/bounds:WALKS": "proofs of control ops",
     "passes/branches:RULES": "simpler control ops",
     "passes/f32_math:FUNCTIONS": "formulas",
-    "passes/legalize:POWERS": "formulas",
+    "passes/functions:POWERS": "formulas",
     "passes/f64_math:FUNCTIONS": "formulas",
     "passes/fold:_EXTRA": "arguments of numpy functions",
     "passes/neighbours:touched": "what accesses may not cross",
