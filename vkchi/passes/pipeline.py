@@ -20,7 +20,7 @@ from typing import Any
 
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.core import Func, Param, Program
+from vkchi.ir.core import Func, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
@@ -39,7 +39,7 @@ BRANCHES = LOOPS | {"if"}
 class Entry(NamedTuple):
     """Where a pass is: `module:function`; `takes` says what it is called with besides the Func, of
     `caps, options, memo`; `needs`: it changes nothing where no op of these kinds stands; `several`:
-    nor where only one stands at the top level."""
+    nor where only one does, in no serial loop."""
 
     where: str
     takes: str = ""
@@ -69,7 +69,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_all": Entry("demote:demote_all_atomics", needs=UPDATES),
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
-    "gather": Entry("gather:gather", "caps", ("atomic_add",)),
+    "gather": Entry("gather:gather", "caps", ("atomic_add",), several=True),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
@@ -239,11 +239,27 @@ class Pass:
 def run_pass(name: str, fn: Func, given: Given) -> Any:
     """What a pass returns for a Func, of what is `given` being told what it takes."""
     entry = ENTRIES[name]
-    if entry.needs and not given["memo"].has(fn, entry.needs):
-        return fn
-    if entry.several and sum(op.kind in entry.needs for op in fn.body.ops) < 2:
+    if not may_apply(entry, fn, given["memo"]):
         return fn
     return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
+
+
+def may_apply(entry: Entry, fn: Func, memo: Memo) -> bool:
+    """Whether ops that a pass needs stand in a Func."""
+    if entry.needs and not memo.has(fn, entry.needs):
+        return False
+    return not entry.several or count_up_to_two(fn.body, entry.needs) >= 2
+
+
+def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
+    """How many ops of these kinds stand in a region and in those inside, if fewer than two; those
+    in a serial loop are several."""
+    count = sum(op.kind in kinds for op in region.ops)
+    for op in region.ops:
+        if op.regions and count < 2:
+            inside = sum(count_up_to_two(r, kinds) for r in op.regions)
+            count += 2 * inside if op.kind in LOOPS else inside
+    return count
 
 
 # By name, for tests and the command line: a device that can do all; legalize for the least device,
