@@ -45,7 +45,7 @@ class DetectingPlan(Plan):
                 form = None
             if form is None:
                 return super().launch(args)
-            result = form.variant.run(call, {**call.arrays, **own})
+            result = form.run(call, {**call.arrays, **own})
             numbers = form.result(own)
             for number in numbers:
                 warn(races, form.groups[number], self.derived.warned)

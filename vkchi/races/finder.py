@@ -96,24 +96,24 @@ class RaceFinder:
         if not numbers:
             return numbers
         values = races.values_of(call, trials)
-        return values.run(call) if values.is_certain else None
+        return values.find(call) if values.is_certain else None
 
     def _find(self, call: Call, races: Races, trial: Trial) -> frozenset[int]:
         """What a trial finds, or found before."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.version is None):
-            return trial.run(call)
+            return trial.find(call)
         if not deciding:
             if (trial, key) not in races.known:
                 if len(races.known) >= MOST_KNOWN:
                     races.known.clear()
-                races.known[trial, key] = trial.run(call)
+                races.known[trial, key] = trial.find(call)
             return races.known[trial, key]
         assert self.version is not None
         place, versions = (trial, key, *map(id, deciding)), [self.version(a) for a in deciding]
         if place not in self.known or self.known[place][0] != versions:
-            self.known[place] = versions, trial.run(call)
+            self.known[place] = versions, trial.find(call)
         return self.known[place][1]
 
 

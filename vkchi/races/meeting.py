@@ -125,7 +125,7 @@ def is_again(root: Value, op: Op) -> bool:
 # --- trying it -----------------------------------------------------------------------------------
 
 
-def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | None:
+def observe(call: Call, doubt: Doubt, func: Func) -> Observed | None:
     """What a call runs in place of `func`, the kernel or what keeps what it draws, to tell; None
     if nothing meets."""
     plan, spec = call.plan, doubt.spec
@@ -135,7 +135,7 @@ def observe(call: Call, doubt: Doubt, func: Func) -> tuple[Races, Observed] | No
         lambda: Races(prepare(func, frozenset()), doubt.names, gradient, all_=doubt.all_),
     )
     near = races.feasible.find(call.numbers, call.arrays)
-    return (races, races.observed(call, near)) if near else None
+    return races.observed(call, near) if near else None
 
 
 class Trials(NamedTuple):
@@ -181,7 +181,7 @@ class Races:
         """The trials of some conflicts."""
         if near not in self.trials:
             groups = grouped([self.conflicts[k] for k in near], self.strict)
-            places = Trial(call, groups, slimmed(self.fn, groups, Style(knows_values=False)))
+            places = Trial(call, self, groups, slimmed(self.fn, groups, Style(knows_values=False)))
             self.trials[near] = Trials(groups, places, [])
         return self.trials[near]
 
@@ -190,7 +190,7 @@ class Races:
         if not trials.values:
             style = Style(knows_values=True, active=self.active)
             made = note(self.fn, trials.groups, style)
-            trials.values.append(Trial(call, trials.groups, made))
+            trials.values.append(Trial(call, self, trials.groups, made))
         return trials.values[0]
 
     def observed(self, call: Call, near: tuple[int, ...]) -> Observed:
@@ -198,7 +198,7 @@ class Races:
         if near not in self.forms:
             groups = grouped([self.conflicts[k] for k in near], self.strict)
             style = Style(knows_values=True, active=self.active, reports=True)
-            self.forms[near] = Observed(call, groups, note(self.fn, groups, style))
+            self.forms[near] = Observed(call, self, groups, note(self.fn, groups, style))
         return self.forms[near]
 
     def race_of(self, group: Group, why: str = "") -> Race:

@@ -7,35 +7,34 @@ on copies of what it writes, before. Must not know: gradients, tapes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.refusals import depends_on_order
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Param, used_in, walk
 from vkchi.races.detector import RACED, Detector, Group
+from vkchi.races.race import Found
 from vkchi.tape.calls import Call, leaves_of
 from vkchi.tape.variants import Variant
 from vkchi.types import Array, Scalar, Tensor, i32
 from vkchi.types.lazy_numpy import np
 
+if TYPE_CHECKING:
+    from vkchi.races.meeting import Races
 
-class Observed:
+
+class Observed(Variant):
     """A kernel that runs in the form `made`, and notes which of these groups meet. A launch leaves
     its cells clear, so that the next one may use them again; one that was interrupted does not give
     them back."""
 
-    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
-        self.call, self.runtime, self.groups = call, call.plan.runtime, groups
-        self.func, self.cells = made.func, made.cells
+    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+        super().__init__(call, made.func)
+        self.runtime, self.races = call.plan.runtime, races
+        self.groups, self.cells = groups, made.cells
         self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
         self.memory: dict[str, Storage] = {}
-
-    @cached_property
-    def variant(self) -> Variant:
-        """The form as a kernel."""
-        return Variant(self.call, self.func)
 
     def bind(self, call: Call) -> dict[str, Storage]:
         """The arrays that it notes in. Raises DeviceError where there is no memory for them."""
@@ -48,6 +47,10 @@ class Observed:
         numbers = np.flatnonzero(own[RACED].to_numpy())
         self.memory |= {name: own[name] for name in self.cells}
         return [int(n) for n in numbers]
+
+    def race(self, own: Mapping[str, Storage]) -> Found | None:
+        """What met, if anything did, after a run; waits."""
+        return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
     def _clear_cells(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
         root, first = self.cells[name]
@@ -66,15 +69,15 @@ class Trial(Observed):
     `numbers` the arguments; what it finds is not `is_certain` to hold for the run if random numbers
     or the order of iterations do."""
 
-    def __init__(self, call: Call, groups: Sequence[Group], made: Detector) -> None:
-        super().__init__(call, groups, made)
+    def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
+        super().__init__(call, races, groups, made)
         ops = list(walk(made.func.body))
         used = used_in(made.func.body)
         draws = any(op.kind == "random" and op in used for op in ops)
         self.is_certain = not (draws or depends_on_order(made.func))
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers = sorted(p.name for p in given if p in used)
-        self.needs = sorted(self.variant.artifact.reads & call.arrays.keys())
+        self.needs = sorted(self.artifact.reads & call.arrays.keys())
 
     def key(self, call: Call) -> tuple[Any, ...] | None:
         """What decides what it finds, besides arrays; None if that is not known."""
@@ -84,11 +87,11 @@ class Trial(Observed):
         shapes = tuple([a.shape for a in call.arrays.values()])
         return (shapes, *(numbers[name] for name in self.numbers))
 
-    def run(self, call: Call) -> frozenset[int]:
+    def find(self, call: Call) -> frozenset[int]:
         """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
-            self.variant.rehearse(call, own)
+            self.rehearse(call, own)
             return frozenset(self.result(own))
 
 

@@ -20,14 +20,13 @@ from vkchi.target.shader import compile_count
 from vkchi.types import Scalar
 
 
-class ReplayLog:
-    """A kernel that records what its gradient needs (`replayed`)."""
+class ReplayLog(Variant):
+    """A kernel that records what its gradient needs (`Entry.drawn`)."""
 
     def __init__(self, call: Call, made: GradientPlan) -> None:
         plan = call.plan
-        fn = self.func = record_draws(plan.func, made.draws)
-        self.variant = Variant(call, fn)
-        places = self.variant.executable.places
+        super().__init__(call, record_draws(plan.func, made.draws))
+        places = self.executable.places
         self.rooms = [Room(size_of(d.save, plan.func), places) for d in made.draws]
         read = count_reader(places)
         self.sums = [
@@ -36,10 +35,10 @@ class ReplayLog:
             if isinstance(v.type, Scalar) and (number := host_number(v)) is not None
         ]  # fmt: skip
 
-    def make_room(self, call: Call) -> dict[str, Storage]:
+    def bind(self, call: Call) -> dict[str, Storage]:
         """Memory for what a call draws. Raises DeviceError if that is too much, GradientError if
         it is not known how much."""
-        flat = self.variant.executable.bind(call.args, call.arrays).flat
+        flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
             if not least <= value(flat) <= most:
                 raise gone(op)

@@ -16,7 +16,6 @@ from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
-from vkchi.launch.executable import Arrays
 from vkchi.races.finder import check as check_race
 from vkchi.races.race import Doubt, Found
 from vkchi.tape.calls import Call, Gradients
@@ -27,7 +26,6 @@ from vkchi.tape.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from vkchi.ir.core import Func
-    from vkchi.races.meeting import Races
     from vkchi.races.trials import Observed
     from vkchi.tape.ledger import Ledger, Values
     from vkchi.tape.plan import GradientPlan
@@ -71,8 +69,9 @@ class Launch(Step):
 
 
 class Entry(Launch):
-    """A recorded call. `memory` are its arrays, or copies of what they held; `replayed` is what it
-    drew, if its gradient needs that."""
+    """A recorded call. `memory` are its arrays, or copies of what they held; `log` records what it
+    draws, if its gradient needs that, which is `drawn`; `observed` tells who meets, if only the run
+    does."""
 
     def __init__(
         self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None
@@ -80,82 +79,67 @@ class Entry(Launch):
         super().__init__(call)
         self.gradients, self.plan = gradients, plan
         self.memory = dict(call.arrays)
-        self.replay_log, self.replayed = self._open_log(call, plan)
-        self.race = race.race if isinstance(race, Doubt) else race
-        self.in_run: tuple[Races, Observed] | None = None  # what tells, if only the run does
+        self.log: ReplayLog | None = None
+        self.observed: Observed | None = None
+        if plan.made.has_draws:
+            from vkchi.tape.replays import replay_log_of  # few kernels draw anything
+
+            self.log = replay_log_of(call, plan)
+        self.drawn = self.log.bind(call) if self.log is not None else {}
+        self.race = None if isinstance(race, Doubt) else race
         if isinstance(race, Doubt):
             from vkchi.races.meeting import observe  # few calls are in doubt
 
-            self.in_run = observe(call, race, self.func)
-            self.race = race.race if self.in_run else None
+            self.observed = observe(call, race, self.func)
+            self.race = race.race if self.observed is not None else None
 
-    @staticmethod
-    def _open_log(call: Call, plan: GradientPlan) -> tuple[ReplayLog | None, dict[str, Storage]]:
-        if not plan.made.has_draws:
-            return None, {}
-        from vkchi.tape.replays import replay_log_of  # few kernels draw anything
-
-        log = replay_log_of(call, plan)
-        return log, log.make_room(call)
+    @property
+    def form(self) -> Variant | None:
+        """What is run in the kernel's place, which itself is None."""
+        return self.observed or self.log
 
     @property
     def func(self) -> Func:
-        """What is run but for noting who meets."""
-        return self.replay_log.func if self.replay_log is not None else self.call.plan.func
+        """What is run, as IR."""
+        return self.call.plan.func if self.form is None else self.form.func
 
-    def launch_first(self, args: tuple[Any, ...], flags: Ledger | None) -> Any:
-        """Call the kernel, watched for validation if its flags stand somewhere; what it returns."""
+    def launch(
+        self, call: Call, args: tuple[Any, ...], again: int | None = None,
+        flags: Ledger | None = None,
+    ) -> Any:  # fmt: skip
+        """Call the kernel in the form that this call needs, watched for validation if its `flags`
+        stand somewhere; what it returns."""
         with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
-            own = self._bind_notes()
+            own = self.drawn | self._bind_notes()
             if flags is not None:
                 from vkchi.tape.validation import run_watched
 
-                func = self.in_run[1].func if self.in_run is not None else self.func
-                result = run_watched(self.call, flags, func, {**self.replayed, **own})
+                result = run_watched(call, flags, self.func, own)
+            elif self.form is not None:
+                result = self.form.run(call, {**call.arrays, **own}, again)
             else:
-                result = self._launch(self.call, args, own)
-            if self.in_run is not None:
-                races, observed = self.in_run
-                met = observed.result(own)
-                self.race = tuple(races.race_of(observed.groups[k]) for k in met) or None
+                result = call.plan.launch(args, again)
+            if self.observed is not None:
+                self.race = self.observed.race(own)
             return result
 
     def _bind_notes(self) -> dict[str, Storage]:
         """Where the run notes who meets. Without memory for that, it remains unknown."""
         try:
-            return self.in_run[1].bind(self.call) if self.in_run is not None else {}
+            return self.observed.bind(self.call) if self.observed is not None else {}
         except DeviceError:
-            self.in_run = None
+            self.observed = None
             return {}
-
-    @property
-    def variant(self) -> Variant | None:
-        """What is run in the kernel's place."""
-        if self.in_run is not None:
-            return self.in_run[1].variant
-        return self.replay_log.variant if self.replay_log is not None else None
-
-    def _launch(
-        self, call: Call, args: tuple[Any, ...], own: Arrays, again: int | None = None
-    ) -> Any:
-        """Call the kernel in the form that this call needs."""
-        variant = self.variant
-        if variant is None:
-            return call.plan.launch(args, again)
-        return variant.run(call, {**call.arrays, **self.replayed, **own}, again)
 
     def launch_again(self) -> None:
         """Call the kernel as it was called first, but leave host memory as it is."""
-        own = self._bind_notes()
-        self._launch(self.call._replace(hosts={}), self.call.args, own, self.draws)
-        if self.in_run is not None:
-            self.in_run[1].result(own)
+        self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
 
     def run(self) -> None:
         """Add to the adjoints. Raises GradientError if one flows through a race."""
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
-        memory = {**self.memory, **self.replayed}
+        memory = {**self.memory, **self.drawn}
         self.plan.launch(self.call.args, memory, self.gradients.arrays)
         self.gradients.bring_back()
 

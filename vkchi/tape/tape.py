@@ -251,7 +251,7 @@ class Tape(Recording):
         self.protect(f"{name}()", plan.written, call.arrays, boxes)
         self.mutation_log.note_views(plan, call.hosts, f"{name}()")
         given = copied_where_read(call, args)
-        result = entry.launch_first(given, self.ledger if self.validation else None)
+        result = entry.launch(call, given, flags=self.ledger if self.validation else None)
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 class Variant:
     """A kernel in another form: a Func, or what was built of one."""
 
+    func: Func  # if it was given
+
     def __init__(self, call: Call, made: Func | Artifact) -> None:
         plan = self.plan = call.plan
         if not isinstance(made, Artifact):
             from vkchi.compiler import build  # 0.1 s
 
+            self.func = made
             made = build(made, plan.runtime.options, plan.runtime.device.caps)
         self.artifact, self.sites = made, made.sites_among(plan.known_sites)
         fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
