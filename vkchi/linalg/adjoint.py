@@ -23,7 +23,7 @@ from vkchi.launch import Plan
 from vkchi.runtime import current
 from vkchi.span import user_span
 from vkchi.tape.by_itself import run_gradient
-from vkchi.tape.calls import arrays_of
+from vkchi.tape.calls import Given as Launch
 from vkchi.tape.custom import Recorded
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
@@ -85,7 +85,7 @@ class Product(NamedTuple):
 
     def inputs(self) -> dict[str, Storage]:
         """The arrays that A is made of, by parameter name."""
-        found = arrays_of(self.plan, self.args)
+        found = Launch(self.name, self.plan, self.args).arrays
         return {name: a for name, a in found.items() if a is not self.v and a is not self.Av}
 
     def is_symmetric(self) -> bool:

@@ -25,16 +25,14 @@ from vkchi.errors import GradientError
 from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
-from vkchi.launch import Plan
 from vkchi.span import Span, is_ours, user_span
-from vkchi.tape.calls import Call, leaves_of
+from vkchi.tape.calls import Call, Given
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import (
     Account,
     Break,
     Fills,
     Held,
-    HostAccount,
     Index,
     Ledger,
     Note,
@@ -109,8 +107,8 @@ class Breaks:
             self.ledger.open(memory).held[box] = Held(name, who, span, box)
             return
         account = self.ledger.open(host.array_of_torch(memory))
-        if account.tensor is None:
-            account.tensor = memory
+        if account.owner is None:
+            account.owner = memory
             account.held[()] = Held(name, who, span, ())
             account.take()
 
@@ -126,11 +124,6 @@ class Breaks:
     def forget(self, array: Storage) -> None:
         """All of an array is overwritten with something known."""
         self.ledger.open(array).loss = None
-
-    def losses(self, memory: Memory) -> list[Break]:
-        """What of memory was overwritten with something unknown."""
-        found = [one.compare() for one in self.ledger.near(memory)]
-        return [loss for loss in found if loss is not None]
 
     # --- kernels ---------------------------------------------------------------------------------
 
@@ -183,7 +176,7 @@ class Breaks:
         parts (an array without: anywhere)."""
         for name, tensor in call.tensors.items():
             for one in self.ledger.hosts:
-                if one.tensor is tensor and name in call.plan.written:
+                if one.owner is tensor and name in call.plan.written:
                     one.take()
         for name, span in stores.items():
             places = call.tensors if name in call.hosts else call.arrays
@@ -205,40 +198,26 @@ class Breaks:
 
     # --- functions that are not recorded kernel by kernel ----------------------------------------
 
-    def written_by(self, plan: Plan, args: tuple[Any, ...]) -> list[tuple[HostAccount, str]]:
-        """What is known of the tensors that a launch writes, with the names of its parameters."""
-        names = {id(arg): p.name for p, arg in leaves_of(plan, args) if p.name in plan.written}
-        found = [one for one in self.ledger.hosts if one.tensor is not None]
-        return [(one, names[id(one.tensor)]) for one in found if id(one.tensor) in names]
-
     @contextmanager
-    def skipping(
-        self, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], who: str
-    ) -> Iterator[None]:
+    def skipping(self, given: Given, who: str) -> Iterator[None]:
         """While a kernel runs that is not differentiated. What it adds is constant."""
-        kinds = facts.kinds_of_writes(plan)
-        unknown = {
-            name for name in plan.written if kinds.get(name, NONE) != frozenset({"atomic_add"})
-        }
-        for name in sorted(unknown & arrays.keys()):
-            account = self.ledger.find(arrays[name])
-            held = account.holds() if account is not None else None
-            if account is not None and held is not None:
-                account.loss = held.overwritten(account.array, who, user_span())
-        found = self.written_by(plan, args)
-        for one, _ in found:
+        kinds = facts.kinds_of_writes(given.plan)
+        found = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
+        known = [(name, one) for name, one in found if one is not None and one.held]
+        for name, one in known:
             one.compare()
+            if kinds.get(name, NONE) != frozenset({"atomic_add"}):
+                held = next(iter(one.held.values()))
+                one.loss = held.overwritten(one.memory, who, user_span())
         yield
-        for one, name in found:
-            if name in unknown:
-                one.loss = one.held[()].overwritten(one.view, who, None)
+        for _, one in known:
             one.take()
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
         """While a function runs that has a gradient of its own: what it changes in tensors, that
         knows of."""
-        tensors = [one for one in self.ledger.hosts if one.tensor is not None]
+        tensors = [one for one in self.ledger.hosts if one.owner is not None]
         for one in tensors:
             one.compare()
         yield
@@ -247,25 +226,21 @@ class Breaks:
 
     def unknown(self) -> list[Unknown]:
         """What was overwritten so far, as steps."""
-        arrays = [(a.loss, a.array) for a in self.ledger.accounts.values()]
-        found = [*arrays, *((one.compare(), one.tensor) for one in self.ledger.hosts)]
-        return [Unknown(loss, memory) for loss, memory in found if loss is not None]
+        found = [(one.compare(), one) for one in self.ledger.all()]
+        return [Unknown(loss, one.owner) for loss, one in found if loss is not None]
 
     # --- what is no kernel -----------------------------------------------------------------------
 
-    def check_arrays(self, arrays: Iterable[Storage]) -> None:
+    def check_arrays(self, arrays: Iterable[Memory]) -> None:
         """Raises GradientError if one of these arrays was overwritten."""
-        for loss in (loss for array in arrays for loss in self.losses(array)):
-            raise refusal(loss)
+        for array in arrays:
+            for loss in (one.compare() for one in self.ledger.near(array)):
+                if loss is not None:
+                    raise refusal(loss)
 
     def check_loss(self, loss: Any) -> None:
         """Raises GradientError if the loss was overwritten."""
-        if isinstance(loss, Storage):
-            self.check_arrays([loss])
-        for one in self.ledger.hosts:
-            found = one.compare() if one.tensor is loss else None
-            if found is not None:
-                raise refusal(found)
+        self.check_arrays([loss if isinstance(loss, Storage) else host.array_of_torch(loss)])
 
 
 def memory_of(call: Call, name: str) -> Memory:

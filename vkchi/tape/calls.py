@@ -1,12 +1,13 @@
 """Kernel calls as differentiation sees them: what they work on, and the gradient of one.
 
-Owns: `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan. Must not know:
-tapes, who calls.
+Owns: `Given`, `Call`, `Copies` of host arrays, `Gradients`, the gradients made per plan. Must not
+know: tapes, who calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.answers import GradientSpec, Request
@@ -27,7 +28,7 @@ from vkchi.types import Array, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.tape.ledger import Values
+    from vkchi.tape.ledger import Memory, Values
     from vkchi.tape.plan import GradientPlan
 
 
@@ -132,20 +133,38 @@ def leaves_of(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, An
         yield from parameter.leaves(arg)
 
 
-def arrays_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Storage]:
-    """The arrays on the device that a launch works on, by parameter name."""
-    bound = Bound(plan.runtime, [])
-    for parameter, arg in leaves_of(plan, args):
-        if parameter.kind != "array" or isinstance(arg, Ndarray):
-            parameter.bind(arg, bound)
-    return {**plan.fields(args), **bound.arrays}
+class Given:
+    """A launch as it is asked for, and what it works on: nothing is copied."""
 
+    def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
+        self.name, self.plan, self.args = name, plan, args
 
-def views_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, Values]:
-    """The arrays in host memory that a launch works on, as numpy views, by parameter name."""
-    given = [(p.name, arg) for p, arg in leaves_of(plan, args)
-             if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
-    return {name: view for name, arg in given if (view := host.view_of(arg)) is not None}
+    @cached_property
+    def arrays(self) -> dict[str, Storage]:
+        """The arrays on the device, by parameter name."""
+        bound = Bound(self.plan.runtime, [])
+        for parameter, arg in leaves_of(self.plan, self.args):
+            if parameter.kind != "array" or isinstance(arg, Ndarray):
+                parameter.bind(arg, bound)
+        return {**self.plan.fields(self.args), **bound.arrays}
+
+    @cached_property
+    def hosts(self) -> dict[str, Values]:
+        """The arrays in host memory, as numpy views, by parameter name."""
+        given = [(p.name, arg) for p, arg in leaves_of(self.plan, self.args)
+                 if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
+        return {name: view for name, arg in given if (view := host.view_of(arg)) is not None}
+
+    @cached_property
+    def written(self) -> dict[str, Memory]:
+        """What of both it writes."""
+        both: dict[str, Memory] = {**self.arrays, **self.hosts}
+        return {name: memory for name, memory in both.items() if name in self.plan.written}
+
+    @cached_property
+    def call(self) -> Call:
+        """The call, for which host arrays are copied."""
+        return describe_call(self.name, self.plan, self.args)
 
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:

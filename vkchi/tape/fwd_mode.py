@@ -15,11 +15,10 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.launch import Plan
 from vkchi.races.finder import check_any
 from vkchi.runtime import current
 from vkchi.tape.arguments import check_alone, check_array, numbers_like
-from vkchi.tape.calls import clear, describe_call
+from vkchi.tape.calls import Given, clear
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import blank
@@ -74,19 +73,20 @@ class FwdMode(Recording):
             self.close()
             self.param.dual.fill(0)
 
-    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_noted(self, given: Given) -> Any:
         """Run a kernel with derivatives."""
         from vkchi.tape.variants import plan_forward
 
-        call = describe_call(name, plan, args)
+        call = given.call
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
+        names = frozenset(duals)
         found = plan_forward(call, duals, self.title)
-        self.check(call, frozenset(duals))
-        race = self.races.look(call, frozenset(duals), None)
+        self.check(call, names)
+        race = self.races.look(call, names, None)
         check_any(race, duals)
-        result = found.run(call, args, duals)
-        self.protect(f"{name}()", plan.written, call.arrays, {})
-        self.note(call, facts.outflow_along(plan, frozenset(duals), call.case), {})
+        result = found.run(call, given.args, duals)
+        self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
+        self.note(call, facts.outflow_along(call.plan, names, call.case), {})
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

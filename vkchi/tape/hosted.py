@@ -66,7 +66,7 @@ class HostStep(Step):
         if isinstance(self.output, Storage):
             self.output.put_unnoticed(result)
         else:
-            self.output.view[...] = result
+            self.output.memory[...] = result
 
     def run(self) -> None:
         """Add to the slopes of the inputs; that of the result is used up."""
@@ -81,13 +81,13 @@ def values_of(x: Storage | HostAccount | Values) -> Values:
     """What an input holds now; nobody is told."""
     if isinstance(x, Storage):
         return x.contents()
-    return x.view if isinstance(x, HostAccount) else x
+    return x.memory if isinstance(x, HostAccount) else x
 
 
 def take_slope(x: Storage | HostAccount) -> Values:
     """The slope by a result, which is 0 from now on."""
     if isinstance(x, HostAccount):
-        slope, x.slope = x.slope, np.zeros(x.view.shape)
+        slope, x.slope = x.slope, np.zeros(x.memory.shape)
         assert slope is not None
         return slope
     gradient = x.companion("grad")
@@ -127,7 +127,7 @@ def show(function: Function, inputs: Sequence[Input]) -> Any:
         return computed(function, inputs)
     tell_read(inputs)
     output = compute(function, inputs)
-    tape.note_shown(inputs, output, f"{function.who} took it from there here")
+    tape.let_go(inputs, output, f"{function.who} took it from there here", is_shown=True)
     return output
 
 

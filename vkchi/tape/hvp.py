@@ -15,12 +15,11 @@ from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.ir.names import DUAL
-from vkchi.launch import Plan
 from vkchi.races.finder import check as check_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
-from vkchi.tape.calls import Call, Gradients, describe_call, plan_gradient
+from vkchi.tape.calls import Call, Given, Gradients, plan_gradient
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import Cut, blank
@@ -115,9 +114,9 @@ class Recorder(Recording):
             self.duals[id(array)] = (array, made)
         return self.duals[id(array)][1]
 
-    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_noted(self, given: Given) -> Any:
         """Run a kernel in forward mode, having saved what it overwrites."""
-        call = describe_call(name, plan, args)
+        call, name, plan = given.call, given.name, given.plan
         gradients = Gradients(call)
         arrays = [call.arrays[name] for name in gradients.names]
         if call.tensors or any(array.whole is not array for array in arrays):
@@ -133,7 +132,7 @@ class Recorder(Recording):
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.protect(f"{name}()", written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
-        result = plan_forward(call, duals, self.title).run(call, args, duals)
+        result = plan_forward(call, duals, self.title).run(call, given.args, duals)
         self.entries.append(entry)
         self.note(call, facts.outflow(plan, made.spec, call.case, frozenset()), boxes)
         return result

@@ -178,7 +178,11 @@ class Wants:
 
 class Holding:
     """What is known of some memory's derivatives: those that it has no place for, those that it
-    holds, whether such were overwritten, and when it was, so far as anybody asks."""
+    holds, whether such were overwritten, and when it was, so far as anybody asks. `owner` is the
+    array, or the tensor, that the `memory` is of."""
+
+    memory: Any
+    owner: Any
 
     def __init__(self) -> None:
         self.escapes: dict[Any, Break] = {}
@@ -190,33 +194,34 @@ class Holding:
         """What was lost here, as far as is known."""
         return self.loss
 
+    def take(self) -> None:
+        """Remember what is there now, where others write without telling."""
+
 
 class HostAccount(Holding):
-    """What is known of a numpy array, or of the `tensor` whose memory it is: of what a kernel left
-    there, or the host computed, `contents` and torch's count of changes when that was last seen;
-    the `slope` by it."""
+    """What is known of a numpy array, or of a tensor's memory, which may be elsewhere by now: of
+    what a kernel left there, or the host computed, `contents` and torch's count of changes when
+    that was last seen; the `slope` by it."""
 
     def __init__(self, view: Values) -> None:
         super().__init__()
-        self.view = view
-        self.tensor: Any = None
+        self._view, self.owner = view, None
         self.contents: Values | None = None
         self.slope: Values | None = None
 
     @property
     def version(self) -> int:
         """Torch's count of changes."""
-        return 0 if self.tensor is None else int(self.tensor._version)
+        return 0 if self.owner is None else int(self.owner._version)
 
-    def follow(self) -> None:
-        """The tensor may be other memory by now."""
-        if self.tensor is not None:
-            self.view = host.array_of_torch(self.tensor)
+    @property
+    def memory(self) -> Values:
+        """Where it is now, as a numpy view."""
+        return self._view if self.owner is None else host.array_of_torch(self.owner)
 
     def take(self) -> None:
         """Remember what is there now."""
-        self.follow()
-        self.contents, self.seen = np.array(self.view), self.version
+        self.contents, self.seen = np.array(self.memory), self.version
 
     @property
     def is_known(self) -> bool:
@@ -224,7 +229,7 @@ class HostAccount(Holding):
         known = self.contents
         if known is None or self.seen != self.version:
             return False
-        return np.array_equal(self.view, known, equal_nan=True)
+        return np.array_equal(self.memory, known, equal_nan=True)
 
     @property
     def is_of_use(self) -> bool:
@@ -233,10 +238,9 @@ class HostAccount(Holding):
 
     def compare(self) -> Break | None:
         """Note if a tensor's derivative was overwritten: what was lost by that, or before."""
-        self.follow()
-        if self.tensor is not None and not self.is_known:
+        if self.owner is not None and not self.is_known:
             held = next(iter(self.held.values()))
-            self.loss = self.loss or held.overwritten(self.view, "torch or numpy", None)
+            self.loss = self.loss or held.overwritten(self.memory, "torch or numpy", None)
         return self.loss
 
 
@@ -247,7 +251,8 @@ class Account(Holding):
 
     def __init__(self, array: Storage) -> None:
         super().__init__()
-        self.array, self.version = array, 0
+        self.array = self.memory = self.owner = array
+        self.version = 0
         self.is_used = self.is_written = False  # by kernels
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
@@ -292,9 +297,11 @@ class Ledger:
         if isinstance(memory, Storage):
             found = self.find(memory)
             return () if found is None else (found,)
-        for one in self.hosts:
-            one.follow()
-        return [one for one in self.hosts if host.may_overlap(one.view, memory)]
+        return [one for one in self.hosts if host.may_overlap(one.memory, memory)]
+
+    def all(self) -> list[Account | HostAccount]:
+        """All of them."""
+        return [*self.accounts.values(), *self.hosts]
 
     @overload
     def find(self, memory: Storage) -> Account | None: ...
@@ -305,7 +312,7 @@ class Ledger:
         is one."""
         if isinstance(memory, Storage):
             return self.accounts.get(id(memory.whole))
-        return next((one for one in self.hosts if host.is_same_view(one.view, memory)), None)
+        return next((one for one in self.hosts if host.is_same_view(one.memory, memory)), None)
 
     @overload
     def open(self, memory: Storage) -> Account: ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vkchi.analysis.boxes import (
     Box,
@@ -31,12 +31,13 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape.calls import describe_call, numbers_of, views_of
+from vkchi.tape.calls import Given, numbers_of
 from vkchi.tape.derived import case_of, facts
 from vkchi.tape.ledger import Account, Holding, HostAccount, Ledger, Written, box_at
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from vkchi.tape.calls import Call
     from vkchi.tape.ledger import Memory, Values
 
     Left = tuple[Values, Values]  # a numpy array, and what stood there
@@ -83,10 +84,10 @@ class MutationLog:
         elif not (isinstance(account, Account) and account.array.is_gradient):
             account.writes[box] = Written(self.time, who)
 
-    def note_views(self, plan: Plan, views: Mapping[str, Values], who: str) -> None:
-        """A launch overwrites what it writes of these."""
-        for name in plan.written & views.keys():
-            self.note(views[name], (), who)
+    def note_views(self, launch: Call | Given) -> None:
+        """A launch overwrites what it writes of the host's memory."""
+        for name in launch.plan.written & launch.hosts.keys():
+            self.note(launch.hosts[name], (), f"{launch.name}()")
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
@@ -131,7 +132,7 @@ class MutationLog:
         """Whether the gradient has put something all over what is read of the host's memory."""
         if one not in self.restored or not isinstance(one, HostAccount):
             return False
-        return not isinstance(memory, Storage) and host.spans(one.view, memory)
+        return not isinstance(memory, Storage) and host.spans(one.memory, memory)
 
     def is_left(self, one: Holding, part: Box, box: Box) -> bool:
         """Whether something may be left, in what is read, of a part that was overwritten, where the
@@ -150,16 +151,13 @@ class MutationLog:
             return True
         return bool(writes) and not any(host.is_same_view(view, known) for known, _ in self.left)
 
-    def check_launch(
-        self, name: str, plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
-    ) -> dict[str, Box]:
+    def check_launch(self, given: Given, arrays: Mapping[str, Storage]) -> dict[str, Box]:
         """A kernel that is not recorded reads parts of arrays; what parts it writes."""
-        case = case_of(numbers_of(plan, args), arrays)
+        plan, case = given.plan, case_of(numbers_of(given.plan, given.args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
-        views = views_of(plan, args)
-        renewed = partial(is_renewed, name, plan, args)
-        self.check_all(partial(first_load, plan), read, {**arrays, **views}, renewed)
-        self.note_views(plan, views, f"{name}()")
+        memory: dict[str, Memory] = {**arrays, **given.hosts}
+        self.check_all(partial(first_load, plan), read, memory, partial(is_renewed, given))
+        self.note_views(given)
         return facts.touched(plan, "writes", case)
 
     def check_all(
@@ -208,11 +206,11 @@ def first_load(plan: Plan, name: str) -> Span | None:
     return footprint(plan, "loads").span_of(name)
 
 
-def is_renewed(name: str, plan: Plan, args: tuple[Any, ...], key: str) -> bool:
+def is_renewed(given: Given, key: str) -> bool:
     """Whether a launch reads of an array only what it has stored there itself."""
     from vkchi.tape.staleness import find_stale
 
-    call = describe_call(name, plan, args)
+    call, plan = given.call, given.plan
     both = (facts.touched(plan, kinds, call.case) for kinds in ("loads", "writes"))
     read, written = (boxes.get(key) for boxes in both)
     if plan.draws or read is None or written is None or not is_inside(read, written):

@@ -22,7 +22,7 @@ from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.breaks import Breaks, overwrite
-from vkchi.tape.calls import Call, arrays_of
+from vkchi.tape.calls import Call, Given
 from vkchi.tape.constants import Constants
 from vkchi.tape.hosted import Copied, Function, HostStep
 from vkchi.tape.ledger import Account, Break, Holder, HostAccount, Index, Ledger, Wanted
@@ -86,13 +86,14 @@ class Recording(Block):
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel; what others wrote to its arrays in place is noted first."""
-        arrays = arrays_of(plan, args).values() if self.runtime.exported else ()
+        given = Given(name, plan, args)
+        arrays = given.arrays.values() if self.runtime.exported else ()
         self.seen.look(arrays)
-        result = self.launch_noted(name, plan, args)
+        result = self.launch_noted(given)
         self.seen.take(arrays)
         return result
 
-    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_noted(self, given: Given) -> Any:
         """Run a kernel, recorded if it is to be."""
         raise NotImplementedError
 
@@ -110,8 +111,8 @@ class Recording(Block):
         """What a call finds in host memory with a derivative, for it is that of arrays into which
         kernels have put it."""
         found = []
-        views = call.hosts.items() if self.runtime.exported else ()
-        for name, view in ((k, v) for k, v in views if k not in call.constants):
+        for name in call.hosts.keys() - call.constants:
+            view = call.hosts[name]
             for array in self.seen.find_under(view):
                 account = self.ledger.open(array)
                 held = account.holds() if account.fills is None else None
@@ -126,11 +127,7 @@ class Recording(Block):
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
-        for view in (
-            call.hosts[name]
-            for name in call.plan.written & call.hosts.keys()
-            if self.runtime.exported
-        ):
+        for view in (call.hosts[name] for name in call.plan.written & call.hosts.keys()):
             for array in self.seen.find_under(view):
                 self.let_go([view], array, "that is memory of an array, into which it went here")
 
@@ -281,16 +278,12 @@ class Recording(Block):
         is_all: bool = True, is_shown: bool = False,
     ) -> None:  # fmt: skip
         """Note that Python computed something from arrays, which has lost their derivatives, or
-        (not `is_all`) those that were lost before; that the user `is_shown` it."""
+        (not `is_all`) those that were lost before. If the user `is_shown` a numpy array that is
+        recorded, only other uses of it lose them than to put it into an array (`filled`)."""
         if self.is_following:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
             self.breaks.pass_on(found, output, way, is_shown=is_shown)
-
-    def note_shown(self, inputs: Sequence[Memory], output: Values, way: str) -> None:
-        """The user gets a numpy array that the tape has recorded: other uses of it lose the
-        derivative than to put it into an array (`filled`)."""
-        self.let_go(inputs, output, way, is_shown=True)
 
     def filled(self, array: Storage, values: Values) -> None:
         """Python puts these numbers into an array: what the host computed has its derivative."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
-from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.launch import Plan
 from vkchi.races.finder import refuse as refuse_race
@@ -33,16 +32,14 @@ from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss
 from vkchi.tape.calls import (
     Call,
     Copies,
+    Given,
     Gradients,
-    arrays_of,
     check_leaves,
     check_numbers,
     clear,
     copied_where_read,
-    describe_call,
     leaves_of,
     make_grads,
-    views_of,
 )
 from vkchi.tape.constants import flows_of, plan_where_known, unsettled
 from vkchi.tape.derived import facts
@@ -61,7 +58,6 @@ from vkchi.tape.steps import (
 
 if TYPE_CHECKING:
     from vkchi.tape.checkpoints import Report
-    from vkchi.tape.ledger import Memory
     from vkchi.tape.plan import GradientPlan
 
 
@@ -228,12 +224,12 @@ class Tape(Recording):
         self.failed = before
         return result
 
-    def launch_noted(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_noted(self, given: Given) -> Any:
         """Run a kernel, recorded if it is to be."""
-        if self.is_paused and not (self.skipped and self.is_reset(plan, args)):
-            return self.launch_unrecorded(name, plan, args)
-        check_numbers(name, plan, args)
-        call = describe_call(name, plan, args)
+        if self.is_paused and not (self.skipped and self.is_reset(given)):
+            return self.launch_unrecorded(given)
+        check_numbers(given.name, given.plan, given.args)
+        call = given.call
         if call.hosts:
             call = self.copies.share(call)
         check_leaves(call)
@@ -248,10 +244,10 @@ class Tape(Recording):
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
         boxes = self.save(call, entry, made)
-        self.protect(f"{name}()", plan.written, call.arrays, boxes)
-        self.mutation_log.note_views(plan, call.hosts, f"{name}()")
-        given = copied_where_read(call, args)
-        result = entry.launch(call, given, flags=self.ledger if self.validation else None)
+        self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
+        self.mutation_log.note_views(call)
+        args = copied_where_read(call, given.args)
+        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.entries.append(entry)
@@ -281,58 +277,49 @@ class Tape(Recording):
         if race is not None and self.validation:
             raise refuse_race(race[0], DataAccessError)
 
-    def launch_unrecorded(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch_unrecorded(self, given: Given) -> Any:
         """Run a kernel of a function that is recorded as a whole, or of its gradient."""
-        step = self.note_step(name, plan, args)
-        arrays = step.call.arrays if step is not None else arrays_of(plan, args)
+        step, plan, who = self.note_step(given), given.plan, self.skipped
+        arrays = step.call.arrays if step is not None else given.arrays
         if self.custom is not None:
-            self.custom.views += views_of(plan, args).values()
-        boxes = self.mutation_log.check_launch(name, plan, args, arrays)
-        self.protect(f"{name}()", plan.written, arrays, boxes)
-        who = self.skipped
-        with self.breaks.skipping(plan, args, arrays, who) if who else nullcontext():
-            result = plan.launch(args)
+            self.custom.views += given.hosts.values()
+        boxes = self.mutation_log.check_launch(given, arrays)
+        self.protect(f"{given.name}()", plan.written, arrays, boxes)
+        with self.breaks.skipping(given, who) if who else nullcontext():
+            result = plan.launch(given.args)
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:
-            self.hold(self.custom, plan, args, arrays, boxes)
+            self.hold(given, f"{self.custom.function.__name__}()", boxes)
         return result
 
-    def hold(
-        self,
-        custom: Custom,
-        plan: Plan,
-        args: tuple[Any, ...],
-        arrays: dict[str, Storage],
-        boxes: dict[str, Box],
-    ) -> None:
+    def hold(self, given: Given, who: str, boxes: Mapping[str, Box]) -> None:
         """Note that what a kernel wrote, in a function with a gradient of its own, has one."""
-        who, span = f"{custom.function.__name__}()", plan.func.span
-        for name in plan.written & arrays.keys():
-            if arrays[name].companion("grad") is not None:
-                self.breaks.hold(arrays[name], name, who, span, boxes.get(name))
-        for p, arg in leaves_of(plan, args):
-            if p.name in plan.written and host.is_torch(arg) and arg.requires_grad:
+        span = given.plan.func.span
+        for name in given.plan.written & given.arrays.keys():
+            if given.arrays[name].companion("grad") is not None:
+                self.breaks.hold(given.arrays[name], name, who, span, boxes.get(name))
+        for p, arg in leaves_of(given.plan, given.args):
+            if p.name in given.plan.written and host.is_torch(arg) and arg.requires_grad:
                 self.breaks.hold(arg, p.name, who, span)
 
-    def note_step(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Launch | None:
+    def note_step(self, given: Given) -> Launch | None:
         """A kernel of a function that is recorded as a whole, which may have to do it again in
         limited memory."""
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
-        step = Launch(describe_call(name, plan, args))
+        step = Launch(given.call)
         if self.snapshots.is_limited:
             step.race = self.races.look(step.call, frozenset(), None, all_=True)
         steps = self.custom.steps if self.custom else self.entries
         steps += [*self.snapshots.take_rewritten(), step]
         return step
 
-    def is_reset(self, plan: Plan, args: tuple[Any, ...]) -> bool:
+    def is_reset(self, given: Given) -> bool:
         """Whether a kernel that is not to be differentiated writes constants over something with a
         derivative: then it has a gradient all the same, which says just that."""
-        memory: dict[str, Memory] = {**arrays_of(plan, args), **views_of(plan, args)}
-        near = [a for name in plan.written & memory.keys() for a in self.ledger.near(memory[name])]
-        return any(a.held or a.escapes for a in near) and facts.stores_constants(plan)
+        near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
+        return any(one.held or one.escapes for one in near) and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole."""
