@@ -35,13 +35,12 @@ from vkchi.tape.ledger import (
     Held,
     Index,
     Ledger,
-    Note,
     box_at,
 )
 from vkchi.tape.log import Step
 
 if TYPE_CHECKING:
-    from vkchi.tape.ledger import Memory, Values
+    from vkchi.tape.ledger import Memory
 
 NONE: frozenset[str] = frozenset()
 
@@ -94,8 +93,7 @@ class Breaks:
 
     def of(self, memory: Memory) -> list[Break]:
         """What memory holds that has no place there."""
-        found = [b for one in self.ledger.near(memory) for b in one.escapes.values()]
-        return [b for b in found if not b.is_settled]
+        return [b for one in self.ledger.near(memory) for b in one.escaping]
 
     def hold(
         self, memory: Any, name: str, who: str, span: Span | None, box: Box | None = None
@@ -117,14 +115,6 @@ class Breaks:
         account = self.ledger.find(array)
         return account.holds() if account is not None else None
 
-    def origins(self, view: Values) -> list[Note]:
-        """Who put values with a derivative into the memory of a numpy array, and where."""
-        return [held.origin for one in self.ledger.near(view) for held in one.held.values()]
-
-    def forget(self, array: Storage) -> None:
-        """All of an array is overwritten with something known."""
-        self.ledger.open(array).loss = None
-
     # --- kernels ---------------------------------------------------------------------------------
 
     def check(
@@ -137,9 +127,7 @@ class Breaks:
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
             for account in self.ledger.near(memory_of(call, name)):
-                if account.escapes:
-                    found += [(name, seen_by(call, name, b)) for b in account.escapes.values()
-                              if not b.is_settled]  # fmt: skip
+                found += [(name, seen_by(call, name, b)) for b in account.escaping]
                 if name in names and (loss := account.compare()) is not None:
                     losses.append((name, loss))
         found += losses

@@ -18,9 +18,7 @@ from math import comb
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.progress import Bar
 from vkchi.tape.log import State, Step, put_back
-from vkchi.tuples import NamedTuple
-
-UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+from vkchi.tape.snapshots import UNITS, Report
 
 
 def bytes_of(memory: int | str) -> int:
@@ -33,30 +31,6 @@ def bytes_of(memory: int | str) -> int:
     if found <= 0:
         raise ArgumentError(f'memory is a number of bytes or text such as "512MiB", not {memory!r}')
     return found
-
-
-def in_units(size_bytes: int) -> str:
-    """A size as people read it."""
-    unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
-    return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
-
-
-class Report(NamedTuple):
-    """What was done in limited memory."""
-
-    calls: int
-    repeated: int
-    states: int
-    state_bytes: int
-    saved_bytes: int
-
-    def __str__(self) -> str:
-        if not self.repeated:
-            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none done again"
-        return (
-            f"{self.calls} calls, up to {self.states} states of {in_units(self.state_bytes)} kept "
-            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls done again"
-        )
 
 
 class Replay:
@@ -88,10 +62,8 @@ class Replay:
         finally:
             self.end.repeat()
         states = 2 + self.most
-        return Report(
-            len(self.steps), self.repeated, states, self.state_bytes,
-            states * self.state_bytes + self.held_bytes,
-        )  # fmt: skip
+        saved_bytes = states * self.state_bytes + self.held_bytes
+        return Report(len(self.steps), self.repeated, states, self.state_bytes, saved_bytes)
 
     def advance(self, first: int, last: int) -> None:
         """Do steps first … last - 1 again."""

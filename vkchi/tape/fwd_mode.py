@@ -84,7 +84,7 @@ class FwdMode(Recording):
         self.check(call, names)
         race = self.races.look(call, names, None)
         check_any(race, duals)
-        result = found.run(call, given.args, duals)
+        result = found.run_along(call, given.args, duals)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
         self.note(call, facts.outflow_along(call.plan, names, call.case), {})
         return result

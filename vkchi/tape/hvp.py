@@ -132,7 +132,7 @@ class Recorder(Recording):
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.protect(f"{name}()", written, entry.memory, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
-        result = plan_forward(call, duals, self.title).run(call, given.args, duals)
+        result = plan_forward(call, duals, self.title).run_along(call, given.args, duals)
         self.entries.append(entry)
         self.note(call, facts.outflow(plan, made.spec, call.case, frozenset()), boxes)
         return result

@@ -190,6 +190,11 @@ class Holding:
         self.loss: Break | None = None
         self.writes: dict[Box, Written] = {}
 
+    @property
+    def escaping(self) -> list[Break]:
+        """The derivatives that it has no place for."""
+        return [one for one in self.escapes.values() if not one.is_settled]
+
     def compare(self) -> Break | None:
         """What was lost here, as far as is known."""
         return self.loss

@@ -101,10 +101,9 @@ class GradientPlan:
             self.counting = plan.executable.derive(made.counting, args)
         self.rooms = [Room(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
-        self.strip_mined: tuple[Executable | None] | None = (
-            None  # made when there is too little memory
-        )
-        self.replay_log: ReplayLog | None = None  # made if there are draws
+        # Made when there is too little memory, and if there are draws:
+        self.strip_mined: tuple[Executable | None] | None = None
+        self.replay_log: ReplayLog | None = None
 
     @property
     def live(self) -> Live:

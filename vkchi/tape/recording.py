@@ -116,9 +116,9 @@ class Recording(Block):
             for array in self.seen.find_under(view):
                 account = self.ledger.open(array)
                 held = account.holds() if account.fills is None else None
-                origins = [t.origin for t in self.breaks.of(array)]
+                origins = [one.origin for one in account.escaping]
                 origins += [held.origin] if held is not None else []
-                found += [(name, Break(view, name, origin, ())) for origin in origins]
+                found += [(name, Break(view, name, origin)) for origin in origins]
         return found
 
     def note(self, call: Call, flow: Outflow, boxes: Mapping[str, Box]) -> None:
@@ -248,8 +248,9 @@ class Recording(Block):
 
     def hold_result(self, array: Storage, who: str) -> None:
         """Note that a function with a gradient of its own gave these values."""
-        self.ledger.open(array).forget_constants()
-        self.breaks.forget(array)
+        account = self.ledger.open(array)
+        account.forget_constants()
+        account.loss = None
         self.breaks.hold(array, repr(array), who, user_span())
         self.seen.take((array.whole,))
 
@@ -259,13 +260,13 @@ class Recording(Block):
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)
             origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
-            found = [*found, Break(array.whole, repr(array), origin, ())]
+            found = [*found, Break(array.whole, repr(array), origin)]
         if not isinstance(array, Storage):
-            origins = self.breaks.origins(array)
+            origins = [held.origin for one in self.ledger.near(array) for held in one.held.values()]
             account = self.ledger.find(array)
             if account is not None and account.slope is not None:
                 origins += [("the matrix is made of values with a derivative", None)]
-            found = [*found, *(Break(array, "", origin, ()) for origin in origins)]
+            found += [Break(array, "", origin) for origin in origins]
         return found
 
     def lost_in(self, array: Memory) -> list[Break]:
@@ -291,7 +292,7 @@ class Recording(Block):
         if not (self.is_following and has_place and self.computed(values)):
             self.let_go([values], array, "Python put it into an array here")
             return
-        self.breaks.forget(array)
+        self.ledger.open(array).loss = None  # it is overwritten with something known
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.seen.expect(array, host.cast(values, array.dtype))
@@ -308,7 +309,7 @@ class Recording(Block):
             copy_tensor(target, tensor)
             return True
         target.from_numpy(host.array_of_torch(tensor))
-        lost = Break(target, "", ("a tensor that requires a gradient was copied", None), ())
+        lost = Break(target, "", ("a tensor that requires a gradient was copied", None))
         self.breaks.pass_on([lost], target, "it was put into an array here")
         return True
 

@@ -1,11 +1,10 @@
 """What a tape keeps of memory: copies of arrays, made when something is about to overwrite them.
 
-Owns: `Snapshots`. A recorded call wants some parts of arrays to stay as it found them. Before a
-launch or Python writes to such a part, the array is copied, once, for all that want it; only the
-rows in question, where they are known. In limited memory the state at the start is kept besides;
-when the copies outgrow the budget, all others are dropped, for the calls will be done again
-(`checkpoints`).
-Must not know: kernels, gradients.
+Owns: `Snapshots`, the `Report`. A recorded call wants some parts of arrays to stay as it found
+them. Before a launch or Python writes to such a part, the array is copied, once, for all that want
+it; only the rows in question, where they are known. In limited memory the state at the start is
+kept besides; when the copies outgrow the budget, all others are dropped, for the calls will be done
+again (`checkpoints`). Must not know: kernels, gradients.
 """
 
 from __future__ import annotations
@@ -15,8 +14,34 @@ from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.tape.ledger import Ledger, Wanted, Wants
 from vkchi.tape.log import State
+from vkchi.tuples import NamedTuple
 
 UNLIMITED = 1 << 62  # bytes: everything is kept, and the state at the start besides
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def in_units(size_bytes: int) -> str:
+    """A size as people read it."""
+    unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
+    return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
+
+
+class Report(NamedTuple):
+    """What was saved in the memory given, and done again."""
+
+    calls: int
+    repeated: int
+    states: int
+    state_bytes: int
+    saved_bytes: int
+
+    def __str__(self) -> str:
+        if not self.repeated:
+            return f"{self.calls} calls, {in_units(self.saved_bytes)} saved, none done again"
+        return (
+            f"{self.calls} calls, up to {self.states} states of {in_units(self.state_bytes)} kept "
+            f"at once ({in_units(self.saved_bytes)}), {self.repeated} calls done again"
+        )
 
 
 class Snapshots:

@@ -46,7 +46,7 @@ from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import Recording
-from vkchi.tape.snapshots import UNLIMITED
+from vkchi.tape.snapshots import UNLIMITED, Report
 from vkchi.tape.steps import (
     Custom,
     Entry,
@@ -57,7 +57,6 @@ from vkchi.tape.steps import (
 )
 
 if TYPE_CHECKING:
-    from vkchi.tape.checkpoints import Report
     from vkchi.tape.plan import GradientPlan
 
 
@@ -87,8 +86,7 @@ class Tape(Recording):
         self.loss, self.clear_gradients = loss, clear_gradients
         self.validation, self.grad_check = validation, grad_check
         super().__init__(current(), budget_of(memory, UNLIMITED if grad_check else None))
-        self._report: Report | None = None
-        self._saved: tuple[int, int] | None = None  # calls, and bytes, where none is done again
+        self.report: Report | None = None  # what was done in the memory given, after the gradients
         self.copies = Copies()
         self.failed: str | None = None  # what was begun here and did not come to its end
 
@@ -139,10 +137,7 @@ class Tape(Recording):
         self.snapshots.is_reversing = True
         try:
             with self.apart_from_leftovers():
-                if self.snapshots.is_over:
-                    self._report = self.grad_again()
-                else:
-                    self.grad_once()
+                self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
         finally:
             self.constants.forbid()
         if self.grad_check:
@@ -174,21 +169,11 @@ class Tape(Recording):
                 if new is not None:
                     host.write_grad(tensor, before.detach() + new)
 
-    @property
-    def report(self) -> Report | None:
-        """What was done in the memory given, once the gradients were evaluated."""
-        if self._report is None and self._saved is not None:
-            from vkchi.tape.checkpoints import Report  # few programs ask
-
-            calls, saved_bytes = self._saved
-            self._report = Report(calls, 0, 0, 0, saved_bytes)
-        return self._report
-
-    def grad_once(self) -> None:
+    def grad_once(self) -> Report:
         """Run the gradients, with all that they need."""
         seed_loss(self.loss)
         self.reverse()
-        self._saved = len(self.entries), self.snapshots.saved_bytes
+        return Report(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> Report:
         """The same where not everything could be saved: calls are done again."""

@@ -69,7 +69,7 @@ class Variant:
             self.run(call._replace(hosts={}), arrays, again=runtime.draws)
 
 
-class ForwardPlan:
+class ForwardPlan(Variant):
     """A kernel with derivatives along the duals of some arrays. Where derivatives are taken of
     other values (`is_apart`), it runs on copies, before the kernel."""
 
@@ -79,7 +79,7 @@ class ForwardPlan:
         self.is_apart = made.is_apart
         if self.is_apart:
             self._check_repeatable(call)
-        self.variant = Variant(call, made.artifact)
+        super().__init__(call, made.artifact)
 
     def _check_repeatable(self, call: Call) -> None:
         """Raises GradientError if the kernel does something else the second time."""
@@ -91,12 +91,12 @@ class ForwardPlan:
                 help="do that in a kernel of its own, and keep what it gives in a field",
             )  # fmt: skip
 
-    def run(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
+    def run_along(self, call: Call, args: tuple[Any, ...], duals: Arrays) -> Any:
         """Do the call; the duals become those of its results. What the kernel returns."""
         own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
-            return self.variant.run(call, {**call.arrays, **own})
-        self.variant.rehearse(call, own)
+            return self.run(call, {**call.arrays, **own})
+        self.rehearse(call, own)
         return call.plan.launch(args)
 
 
