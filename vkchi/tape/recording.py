@@ -50,7 +50,6 @@ class Recording(Block):
     kind = "grad"
     # Whether functions with gradients of their own, and what the host computes, are steps.
     records_functions = False
-    is_paused = False  # whether calls and copies are done as they are
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread = runtime, get_ident()
@@ -164,7 +163,7 @@ class Recording(Block):
         """Python is about to access an array: what it writes there has no derivative."""
         self.mutation_log.note_access(array, access)
         account = self.ledger.find(array) if self.custom is None else self.ledger.open(array)
-        is_ours = self.state == "recording" and (not self.is_paused or self.skipped is not None)
+        is_ours = self.state == "recording" and self.custom is None
         if access.kind == "read":
             if account is not None:
                 account.note_read(access.at, has_own=not is_ours)
@@ -178,7 +177,7 @@ class Recording(Block):
                 self.cut(array, access.at)
             if account.is_used:
                 self.snapshots.save_all(account.array)
-        if self.is_following and not access.is_sum and self.breaks.holds(array) is None:
+        if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
 
     def written_inside(self, account: Account, array: Storage) -> None:
@@ -203,14 +202,16 @@ class Recording(Block):
     # --- what Python computes and copies ---------------------------------------------------------
 
     @property
-    def is_following(self) -> bool:
-        """Whether what Python computes matters: not inside functions with gradients of their own,
-        nor in those that have none by intent."""
-        return self.state == "recording" and not self.is_paused
+    def is_paused(self) -> bool:
+        """Whether calls and copies are done as they are, and what Python computes does not matter:
+        inside functions with gradients of their own, in those that have none by intent, and when
+        the gradients run."""
+        return self.state != "recording" or self.custom is not None or self.skipped is not None
 
     def may_record(self, inputs: Sequence[Memory]) -> bool:
         """Whether what the host computes from these (`hosted`) is a step."""
-        return self.records_functions and self.is_following and any(map(self.has_slope, inputs))
+        can_record = self.records_functions and not self.is_paused
+        return can_record and any(map(self.has_slope, inputs))
 
     def has_slope(self, x: Memory) -> bool:
         """Whether derivatives by an array, or by what the host computed, are known in the end."""
@@ -281,7 +282,7 @@ class Recording(Block):
         """Note that Python computed something from arrays, which has lost their derivatives, or
         (not `is_all`) those that were lost before. If the user `is_shown` a numpy array that is
         recorded, only other uses of it lose them than to put it into an array (`filled`)."""
-        if self.is_following:
+        if not self.is_paused:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
             self.breaks.pass_on(found, output, way, is_shown=is_shown)
@@ -289,7 +290,7 @@ class Recording(Block):
     def filled(self, array: Storage, values: Values) -> None:
         """Python puts these numbers into an array: what the host computed has its derivative."""
         has_place = array.dtype.kind == "f" and array.companion("grad") is not None
-        if not (self.is_following and has_place and self.computed(values)):
+        if self.is_paused or not (has_place and self.computed(values)):
             self.let_go([values], array, "Python put it into an array here")
             return
         self.ledger.open(array).loss = None  # it is overwritten with something known
@@ -300,7 +301,7 @@ class Recording(Block):
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
         array, the derivative is lost."""
-        can_record = self.records_functions and self.is_following
+        can_record = self.records_functions and not self.is_paused
         if not (can_record and target.dtype.kind == "f" and host.has_grad(tensor)):
             return False
         if tuple(tensor.shape) == target.shape + shape_of(target.elem):

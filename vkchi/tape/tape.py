@@ -16,7 +16,7 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +116,6 @@ class Tape(Recording):
         finally:
             self.close()
 
-    def close(self) -> None:
-        """Record nothing any more. Idempotent."""
-        self.is_paused = True
-        super().close()
-
     def grad(self) -> None:
         """Run the gradients of what was recorded, last call first; from then on nothing is."""
         if self.state != "recording":
@@ -132,7 +127,7 @@ class Tape(Recording):
             )
         self.seen.close()
         self.breaks.check_loss(self.loss)
-        self.state, self.is_paused = "evaluated", True
+        self.state = "evaluated"
         self.entries += self.snapshots.take_rewritten()
         self.snapshots.is_reversing = True
         try:
@@ -307,36 +302,23 @@ class Tape(Recording):
         return any(one.held or one.escapes for one in near) and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function that `custom` made, recorded as a whole."""
+        """Call a function that `custom` made, recorded as a whole, or not differentiated."""
         if function.is_skipped:
-            return self.call_skipped(function, args, kwargs)
+            with self.whole_call(function, None):
+                return function.__wrapped__(*args, **kwargs)
         self.seen.look_at_all()
         custom = Custom(self.mutation_log, function, args, kwargs)
-        rewritten = self.snapshots.take_rewritten()
-        self.entries += [*rewritten, *self.breaks.unknown(), custom]
-
-        def end() -> None:
-            custom.steps += self.snapshots.take_rewritten()
-            custom.end_call()
-
-        with self.whole_call(function, end):
-            self.custom = custom
-            with self.breaks.ignoring():
-                return function.__wrapped__(*args, **kwargs)
-
-    def call_skipped(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function that is not differentiated."""
-        with self.whole_call(function, lambda: None):
-            self.skipped = f"{function.__name__}(), which is not differentiated"
+        self.entries += [*self.snapshots.take_rewritten(), *self.breaks.unknown(), custom]
+        with self.whole_call(function, custom), self.breaks.ignoring():
             return function.__wrapped__(*args, **kwargs)
 
     @contextmanager
-    def whole_call(self, function: Any, end: Callable[[], None]) -> Iterator[None]:
+    def whole_call(self, function: Any, custom: Custom | None) -> Iterator[None]:
         """While a function runs whose kernels are not recorded one by one. It may raise, and the
         program catch it; where it was interrupted, nobody knows what is left undone."""
-        before = self.failed
-        self.failed = before or function.__name__
-        self.is_paused, has_ended = True, False
+        before, has_ended, name = self.failed, False, function.__name__
+        self.failed, self.custom = before or name, custom
+        self.skipped = f"{name}(), which is not differentiated" if custom is None else None
         try:
             yield
             has_ended = True
@@ -344,8 +326,10 @@ class Tape(Recording):
             has_ended = True
             raise
         finally:
-            self.is_paused, self.custom, self.skipped = False, None, None
-            end()
+            self.custom = self.skipped = None
+            if custom is not None:
+                custom.steps += self.snapshots.take_rewritten()
+                custom.end_call()
             if has_ended:
                 self.failed = before
 
