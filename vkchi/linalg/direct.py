@@ -21,7 +21,7 @@ from vkchi.linalg.sparse import SparseMatrix
 from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
-from vkchi.tape.hosted import compute, show
+from vkchi.tape.hosted import compute
 from vkchi.tuples import NamedTuple
 from vkchi.types import cook, f32
 from vkchi.types.lazy_numpy import np
@@ -155,7 +155,7 @@ class SparseSolver:
         inputs = (b, self._solution.numbers)
         if isinstance(b, Ndarray):
             return compute(self._solution, inputs, self.matrix.dtype)
-        return show(self._solution, inputs)
+        return compute(self._solution, inputs, is_shown=True)
 
     def info(self) -> bool:
         """Whether the last `factorize` succeeded."""
@@ -220,7 +220,7 @@ class SparseCG:
     def solve(self) -> tuple[Any, bool]:
         """x in numpy, and whether it converged."""
         search = Search(self)
-        x = show(search, (self.b, self.A.entries[2], self.x0))
+        x = compute(search, (self.b, self.A.entries[2], self.x0), is_shown=True)
         return x, search.is_done
 
 
@@ -228,7 +228,7 @@ def right_side(b: Any, n: int) -> Any:
     """A copy of the n numbers of b in numpy."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
-    return show(Weighted("SparseCG", every, 1, every, n, np.float64), (b,))
+    return compute(Weighted("SparseCG", every, 1, every, n, np.float64), (b,), is_shown=True)
 
 
 def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:

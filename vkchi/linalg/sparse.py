@@ -16,7 +16,7 @@ from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.sums import Products, Weighted
 from vkchi.ndarray import Ndarray
-from vkchi.tape.hosted import compute, current_tape, show
+from vkchi.tape.hosted import compute, current_tape
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook, f32
 from vkchi.types.lazy_numpy import np
@@ -277,7 +277,7 @@ class SparseMatrix:
         product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)
         if isinstance(x, Ndarray):
             return compute(product, (numbers, x), self.dtype)
-        return show(product, (numbers, x))
+        return compute(product, (numbers, x), is_shown=True)
 
     def _multiply(self, other: SparseMatrix) -> SparseMatrix:
         if self.m != other.n:

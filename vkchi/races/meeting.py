@@ -23,7 +23,7 @@ from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call
 from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import prepare
-from vkchi.tape.questions import arrays_in, live, numbers_in
+from vkchi.tape.questions import given_in, live
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def meeting(
 ) -> tuple[int, ...]:
     """The numbers of the conflicts that may be in such a call."""
     found = races_of(plan, spec, names, all_)
-    return found.feasible.find(numbers_in(case), arrays_in(case))
+    return found.feasible.find(*given_in(case))
 
 
 # --- what matters --------------------------------------------------------------------------------

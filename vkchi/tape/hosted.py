@@ -1,7 +1,7 @@
 """What the host computes from arrays, as steps of tapes: products with sparse matrices, solutions
 of systems with them.
 
-Owns: `Function`, what can be computed; `compute`, `show`; the steps. A result in numpy (the entries
+Owns: `Function`, what can be computed; `compute`; the steps. A result in numpy (the entries
 of a matrix, a solution) has an account, and its slope there. One that the user gets has no
 derivative: it is noted as lost (`breaks`), and refused where a derivative is to flow through it,
 unless all of it is put into an array. Must not know: matrices.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Input = Storage | Values
 
 
-class Computed(Protocol):
-    """A function of arrays."""
+class Function(Protocol):
+    """A function of arrays that can be differentiated."""
 
     @property
     def who(self) -> str:
@@ -35,10 +35,6 @@ class Computed(Protocol):
 
     def value(self, *inputs: Values) -> Values:
         """Its result."""
-
-
-class Function(Computed, Protocol):
-    """A function that can be differentiated."""
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
         """The slopes by the inputs, given the one by the result. Raises GradientError."""
@@ -106,28 +102,25 @@ def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
         gradient.put_unnoticed(gradient.contents() + slope)
 
 
-def compute(function: Function, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
-    """The function's result: an ndarray of `elem`; without one, the entries of a matrix, in numpy.
-    Tapes record it."""
+def compute(
+    function: Function, inputs: Sequence[Input], elem: Scalar | None = None, *,
+    is_shown: bool = False,
+) -> Any:  # fmt: skip
+    """The function's result: an ndarray of `elem`; without one, in numpy, as the entries of a
+    matrix are. Tapes record it, or, like forward mode, are told that derivatives get lost: those of
+    what the user `is_shown`, unless it is put into an array as it is."""
     tape = current_tape()
-    if tape is None or not tape.may_record(inputs):
-        return computed(function, inputs, elem)
+    is_recorded = tape is not None and tape.may_record(inputs)
+    if is_shown or not is_recorded:
+        tell_read(inputs)
     found = [values_of(x) for x in inputs]
     result = function.value(*found)
-    output = result if elem is None else in_ndarray(result, elem, needs_grad=True)
-    tape.record(function, inputs, found, result, output)
-    return output
-
-
-def show(function: Function, inputs: Sequence[Input]) -> Any:
-    """The function's result in numpy, for users: what of it is put into an array as it is has its
-    derivative."""
-    tape = current_tape()
-    if tape is None or not tape.may_record(inputs):
-        return computed(function, inputs)
-    tell_read(inputs)
-    output = compute(function, inputs)
-    tape.let_go(inputs, output, f"{function.who} took it from there here", is_shown=True)
+    output = result if elem is None else in_ndarray(result, elem, needs_grad=is_recorded)
+    if is_recorded:
+        tape.record(function, inputs, found, result, output)
+    if tape is not None and (is_shown or not is_recorded):
+        way = f"{function.who} took it from there here"
+        tape.let_go(inputs, output, way, is_shown=is_recorded)
     return output
 
 
@@ -150,18 +143,6 @@ class Copied:
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
         """The same."""
         return (slope.reshape(inputs[0].shape),)
-
-
-def computed(function: Computed, inputs: Sequence[Input], elem: Scalar | None = None) -> Any:
-    """The same; it is not recorded, and tapes and forward mode are told that derivatives get
-    lost."""
-    tell_read(inputs)
-    result = function.value(*map(values_of, inputs))
-    output = result if elem is None else in_ndarray(result, elem, needs_grad=False)
-    tape = current_tape()
-    if tape is not None:
-        tape.let_go(inputs, output, f"{function.who} took it from there here")
-    return output
 
 
 def current_tape() -> Any:

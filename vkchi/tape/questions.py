@@ -56,14 +56,9 @@ Types = tuple[tuple[str, Array], ...]
 KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 
-def numbers_in(case: Case) -> dict[str, int]:
-    """The integers of a call."""
-    return dict(case[0])
-
-
-def arrays_in(case: Case) -> dict[str, Shaped]:
-    """Its arrays."""
-    return {name: Extents(shape) for name, shape in case[1]}
+def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
+    """The integers of a call, and its arrays."""
+    return dict(case[0]), {name: Extents(shape) for name, shape in case[1]}
 
 
 # --- what a kernel touches -----------------------------------------------------------------------
@@ -77,7 +72,7 @@ def footprint(plan: Plan, kinds: str) -> Footprint:
 
 def touched(plan: Plan, kinds: str, case: Case) -> dict[str, Box]:
     """Which part of each array a call touches by ops of these `kinds`: loads, reads or writes."""
-    return footprint(plan, kinds).boxes(numbers_in(case), arrays_in(case))
+    return footprint(plan, kinds).boxes(*given_in(case))
 
 
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
@@ -173,12 +168,12 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
 
 def needed(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
     """What a gradient reads of arrays, with the contents that the kernel found."""
-    return live(plan, spec).needs.boxes(numbers_in(case), arrays_in(case))
+    return live(plan, spec).needs.boxes(*given_in(case))
 
 
 def overwritten(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
     """What the kernel overwrites, as its gradient sees it."""
-    return live(plan, spec).writes.boxes(numbers_in(case), arrays_in(case))
+    return live(plan, spec).writes.boxes(*given_in(case))
 
 
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
@@ -207,13 +202,13 @@ def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
 def outflow(plan: Plan, spec: GradientSpec, case: Case, constant: Names) -> Outflow:
     """Where a call puts derivatives that finds constants in some arrays."""
     outflows = live(plan, spec).compiled.made.outflows
-    return outflows.of(numbers_in(case), arrays_in(case), constant)
+    return outflows.of(*given_in(case), constant)
 
 
 def outflow_along(plan: Plan, names: Names, case: Case) -> Outflow:
     """The same in forward mode, by these arrays."""
     found = plan.derived.outflows.find(names, lambda: Outflows(plan.func, names))
-    return found.of(numbers_in(case), arrays_in(case))
+    return found.of(*given_in(case))
 
 
 def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
@@ -250,7 +245,7 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
     if name not in known.covers.names:
         return None
     full = known.full(name, dict(case[1])[name])
-    found = known.covers.boxes(numbers_in(case), arrays_in(case))
+    found = known.covers.boxes(*given_in(case))
     return filled_by([c for c in found if c.name == name], box, full)
 
 

@@ -209,15 +209,12 @@ class Recording(Block):
         return self.state != "recording" or self.custom is not None or self.skipped is not None
 
     def may_record(self, inputs: Sequence[Memory]) -> bool:
-        """Whether what the host computes from these (`hosted`) is a step."""
+        """Whether what the host computes from these (`hosted`) is a step: derivatives by an array,
+        or by what it computed before, are known in the end."""
+        slopes = (x.companion("grad") if isinstance(x, Storage) else self.computed(x)
+                  for x in inputs)  # fmt: skip
         can_record = self.records_functions and not self.is_paused
-        return can_record and any(map(self.has_slope, inputs))
-
-    def has_slope(self, x: Memory) -> bool:
-        """Whether derivatives by an array, or by what the host computed, are known in the end."""
-        if isinstance(x, Storage):
-            return x.companion("grad") is not None
-        return self.computed(x) is not None
+        return can_record and any(one is not None for one in slopes)
 
     def computed(self, x: Memory) -> HostAccount | None:
         """The account of a numpy array that the host computed, and that nobody has changed."""
