@@ -33,6 +33,7 @@ from vkchi.tape.ledger import (
     Break,
     Fills,
     Held,
+    Holding,
     Index,
     Ledger,
     box_at,
@@ -186,9 +187,9 @@ class Breaks:
 
     # --- functions that are not recorded kernel by kernel ----------------------------------------
 
-    @contextmanager
-    def skipping(self, given: Given, who: str) -> Iterator[None]:
-        """While a kernel runs that is not differentiated. What it adds is constant."""
+    def skip(self, given: Given, who: str) -> list[Holding]:
+        """A kernel is about to run that is not differentiated; what it adds is constant. Whose
+        contents change by that."""
         kinds = facts.kinds_of_writes(given.plan)
         found = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
         known = [(name, one) for name, one in found if one is not None and one.held]
@@ -197,9 +198,7 @@ class Breaks:
             if kinds.get(name, NONE) != frozenset({"atomic_add"}):
                 held = next(iter(one.held.values()))
                 one.loss = held.overwritten(one.memory, who, user_span())
-        yield
-        for _, one in known:
-            one.take()
+        return [one for _, one in known]
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:

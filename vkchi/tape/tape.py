@@ -17,7 +17,7 @@ Must not know: how gradients are built.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
@@ -265,8 +265,10 @@ class Tape(Recording):
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
         self.protect(f"{given.name}()", plan.written, arrays, boxes)
-        with self.breaks.skipping(given, who) if who else nullcontext():
-            result = plan.launch(given.args)
+        changed = self.breaks.skip(given, who) if who else ()
+        result = plan.launch(given.args)
+        for one in changed:
+            one.take()
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:

@@ -242,6 +242,36 @@ def test_a_function_without_gradient_overwrites() -> None:
     check(x, loss, first, ti.ad.no_grad(clear), second, gradient=[1] * 4)
 
 
+@pytest.mark.parametrize("way", [lambda t: t, lambda t: t.detach().numpy()], ids=["t", "numpy"])
+def test_a_function_without_gradient_overwrites_a_tensor(way: Callable[[Any], Any]) -> None:
+    torch = pytest.importorskip("torch")
+    x, loss = make()
+    y = torch.zeros(4, requires_grad=True)
+
+    @ti.kernel
+    def first(y: ti.types.ndarray()):
+        for i in x:
+            y[i] = 2 * x[i]
+
+    @ti.kernel
+    def same(y: ti.types.ndarray()):
+        for i in y:
+            y[i] = abs(y[i])
+
+    @ti.kernel
+    def second(y: ti.types.ndarray()):
+        for i in x:
+            loss[None] += y[i] * x[i]
+
+    skipped = ti.ad.no_grad(named("skipped", lambda: same(way(y))))
+    with pytest.raises(ti.ad.GradientError, match=r"overwritten by skipped\(\)") as e:
+        with ti.ad.Tape(loss):
+            first(y)
+            skipped()
+            second(y)
+    assert "skipped = ti.ad.no_grad" in str(e.value)  # where it was
+
+
 @pytest.mark.parametrize("memory", [None, 110])
 def test_functions_without_gradient_in_limited_memory(memory: Any) -> None:
     x, loss = make()
