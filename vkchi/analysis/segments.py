@@ -6,7 +6,7 @@ Owns: `Segment`, `find_segments`, `find_late`. Must not know: what is asked of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, WRITES
@@ -19,6 +19,13 @@ class Segment(NamedTuple):
     number: int
     ops: tuple[Op, ...]
     loop: Op | None
+
+    def walk(self) -> Iterator[Op]:
+        """Every op of it."""
+        for op in self.ops:
+            yield op
+            for region in op.regions:
+                yield from walk(region)
 
 
 def find_segments(fn: Func) -> tuple[Segment, ...]:

@@ -82,40 +82,24 @@ def build_counting(primal: Primal, saves: Sequence[Save]) -> Counting | None:
     if not saves:
         return None
     b, fn = Builder(), primal.fn
-    counter = Counter(b, primal, saves)
+    versions = Versions(b, primal)
+    cells = {s.loops[-1]: Param(cell_of(i32), s.cell) for s in saves}
+    widths = {s.width: (s, Param(cell_of(i32), s.width)) for s in saves if s.parallel is not None}
+
+    def sweep(memory: Memory, invocation: Value) -> CountingSweep:
+        return CountingSweep(b, primal, memory, invocation, cells)
+
     with b.region() as body:
         b.span = fn.span
-        sweep = counter.sweep(Memory({}, {}), b.const(0, i32))
+        outer = sweep(Memory({}, {}), b.const(0, i32))
         for segment in primal.segments:
-            bounds = run_segment(sweep, segment, counter.versions, counter.sweep)
-            counter.note_width(segment.loop, bounds)
+            bounds = run_segment(outer, segment, versions, sweep)
+            for save, cell in widths.values():
+                if save.parallel is segment.loop:
+                    b.emit("atomic_max", b.emit("elem", cell), count_columns(b, bounds))
         b.emit("yield")
-    params = (*fn.params, *counter.versions.params, *counter.cells.values())
-    params += tuple(counter.widths.values())
-    return Counting(Func(f"{fn.name}.count", params, body, fn.span), counter.versions.copies)
-
-
-class Counter:
-    """Builds the counting Func: the cells of loops, and of the parallel loops around them."""
-
-    def __init__(self, b: Builder, primal: Primal, saves: Sequence[Save]) -> None:
-        self.b, self.primal = b, primal
-        self.versions = Versions(b, primal)
-        t = cell_of(i32)
-        self.cells = {s.loops[-1]: Param(t, s.cell) for s in saves}
-        self.widths = {s.loops[-1]: Param(t, s.width) for s in saves if s.parallel is not None}
-        self.around = {s.loops[-1]: s.parallel for s in saves}
-
-    def sweep(self, memory: Memory, invocation: Value) -> CountingSweep:
-        """A replay that counts."""
-        return CountingSweep(self.b, self.primal, memory, invocation, self.cells)
-
-    def note_width(self, op: Op | None, bounds: Sequence[Value]) -> None:
-        """How many iterations a parallel loop has."""
-        for loop, cell in self.widths.items():
-            if self.around[loop] is op:
-                place = self.b.emit("elem", cell)
-                self.b.emit("atomic_max", place, count_columns(self.b, bounds))
+    params = (*fn.params, *versions.params, *cells.values(), *(cell for _, cell in widths.values()))
+    return Counting(Func(f"{fn.name}.count", params, body, fn.span), versions.copies)
 
 
 def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:

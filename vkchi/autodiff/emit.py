@@ -51,6 +51,11 @@ def zero(b: Builder, t: Type) -> Value:
     return b.const(0, t)
 
 
+def added(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+    """The sum of derivatives, of which None is 0."""
+    return y if x is None else x if y is None else b.emit("add", x, y)
+
+
 def components(b: Builder, v: Value) -> list[Value]:
     """The numbers that a value is made of."""
     t = v.type

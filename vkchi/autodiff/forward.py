@@ -12,23 +12,16 @@ Must not know: devices, launches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
 
-from vkchi.autodiff.emit import components, place_in, places_at, store_if, zero
+from vkchi.autodiff.emit import added, components, place_in, places_at, store_if, zero
 from vkchi.autodiff.minmax import can_scout, late_roots, scout
 from vkchi.autodiff.nonfinite import spread_nonfinite
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.refusals import check_bits, is_adjoint, refuse
-from vkchi.autodiff.rules import (
-    NONDIFF,
-    Bilinear,
-    Linear,
-    Partials,
-    Site,
-    multiply,
-    rule_of,
-)
+from vkchi.autodiff.rules import NONDIFF, Bilinear, Linear, Partials, Site, multiply, rule_of
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
@@ -119,7 +112,7 @@ class Forward(Cloner):
             of = range(len(op.args)) if rule.of is None else rule.of
             return self.apply(op, set(of))
         if isinstance(rule, Bilinear):
-            return self.total([self.apply(op, {k}) for k in changing])
+            return self.total(self.apply(op, {k}) for k in changing)
         raise refuse(op, "forward mode has no derivative for this operation")
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
@@ -127,24 +120,18 @@ class Forward(Cloner):
         # What a `select` does not choose is gone; but a tangent may be infinite.
         is_nonfinite = not self.nonfinite.isdisjoint(op.args)
         site = Site(self.b, op, self.get, changing, is_nonfinite=is_nonfinite, has_tangents=True)
-        terms = []
-        for k in changing:
-            tangent = Num(self.b, self.tangent(op.args[k]))
-            term = multiply(site, tangent, rule.partials[k])
-            if term is not None:
-                terms.append(term.v)
-        return self.total(terms)
+        tangents = [(k, Num(self.b, self.tangent(op.args[k]))) for k in changing]
+        terms = (multiply(site, tangent, rule.partials[k]) for k, tangent in tangents)
+        return self.total(term.v for term in terms if term is not None)
 
     def apply(self, op: Op, of: set[int]) -> Value:
         """The op on the tangents of some operands and the values of the others."""
         args = [self.tangent(v) if k in of else self.get(v) for k, v in enumerate(op.args)]
         return self.b.emit(op.kind, *args, attr=op.attr, type=op.type)
 
-    def total(self, terms: Sequence[Value]) -> Value | None:
+    def total(self, terms: Iterable[Value]) -> Value | None:
         """The sum of tangents."""
-        result: Value | None = None
-        for t in terms:
-            result = t if result is None else self.b.emit("add", result, t)
+        result: Value | None = reduce(partial(added, self.b), list(terms), None)
         return result
 
     # --- memory

@@ -40,11 +40,8 @@ class Versions:
         self.now.update(late)
         return Memory(found, late)
 
-    def copy_for(self, op: Op, found: dict[Value, Value]) -> dict[Value, Value]:
-        """Copies of the roots that a loop writes, for its reverse to change."""
-        return self.copy_written((op,), found)
-
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
+        """Copies of the roots that ops write: of a loop, for its reverse to change."""
         late = {}
         for root in kinds_of_writes(ops):
             is_outer = isinstance(root, Param) or root in found

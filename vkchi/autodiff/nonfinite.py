@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vkchi.analysis.dataflow import largest
-from vkchi.autodiff.primal import Activity, Primal
+from vkchi.autodiff.primal import Primal, Spread
 from vkchi.autodiff.rules import is_smooth
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import carried_params, first_values
@@ -31,11 +31,10 @@ class NonFinite:
     """The answers for one Func."""
 
     def __init__(self, primal: Primal) -> None:
-        ops = list(walk(primal.fn.body))
-        loads = [op for op in ops if op.kind == "load" and is_smooth(op)]
-        read = {op for op in loads if isinstance(base_of(op.args[0]), Param)}
+        loads = (op for op in walk(primal.fn.body) if op.kind == "load" and is_smooth(op))
+        read = frozenset[Value](op for op in loads if isinstance(base_of(op.args[0]), Param))
         self.made = spread_nonfinite(primal.fn)
-        self.read = Spread(primal.fn, read).values
+        self.read = Spread(primal.fn, frozenset(), read).values
         self.counting = find_counting(primal)
 
     def __contains__(self, op: Op) -> bool:
@@ -44,38 +43,21 @@ class NonFinite:
         return op not in self.counting and not self.read.isdisjoint(op.args)
 
 
-class Spread(Activity):
-    """Which floats come of others, by whatever op."""
-
-    def __init__(self, fn: Func, seeds: set[Op]) -> None:
-        super().__init__(fn, frozenset(), frozenset(seeds))
-
-    def _may_be_active(self, op: Op) -> bool:
-        return bool(op.results) and self._is_kind(op)
-
-
 def spread_nonfinite(fn: Func) -> set[Value]:
     """The values that come of ops which make infinities of plain numbers."""
-    return Spread(fn, {op for op in walk(fn.body) if op.kind in MAKING}).values
+    made = frozenset[Value](op for op in walk(fn.body) if op.kind in MAKING)
+    return Spread(fn, frozenset(), made).values
 
 
 def find_counting(primal: Primal) -> set[Value]:
     """The values that count wherever they are computed: in their own region, they go into memory's
     sums or into values that count."""
     links: dict[Value, list[Slots]] = {}
-    for region in regions_of(primal.fn.body):
-        owner = primal.around[region][-1:]
-        for v, slots in links_in(region, owner[0] if owner else None):
+    for region, around in primal.around.items():
+        for v, slots in links_in(region, around[-1] if around else None):
             if primal.home.get(v) is region:
                 links.setdefault(v, []).append(slots)
     return largest(links)
-
-
-def regions_of(region: Region) -> Iterator[Region]:
-    """The region and all inside."""
-    yield region
-    for op in walk(region):
-        yield from op.regions
 
 
 def links_in(region: Region, owner: Op | None) -> Iterator[tuple[Value, Slots]]:

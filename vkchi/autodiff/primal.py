@@ -143,15 +143,19 @@ class Activity(Flow):
         return bool(op.results) and self._is_kind(op) and rule_of(op) not in (NONDIFF, MEMORY)
 
 
-class Bits(Activity):
+class Spread(Activity):
+    """Which floats come of others, by whatever op."""
+
+    def _may_be_active(self, op: Op) -> bool:
+        return bool(op.results) and self._is_kind(op)
+
+
+class Bits(Spread):
     """Which integers hold bits of the values `seeds`, or come of those."""
 
     def _is_kind(self, v: Value) -> bool:
         t: Any = v.type
         return isinstance(t, Scalar | Tensor) and scalar_of(t).kind in "iu"
-
-    def _may_be_active(self, op: Op) -> bool:
-        return bool(op.results) and self._is_kind(op)
 
 
 def name_under(op: Op) -> str:

@@ -18,7 +18,7 @@ from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.must_write import Covers, name_of, with_all_components
-from vkchi.analysis.segments import Segment, find_late, find_segments
+from vkchi.analysis.segments import find_late, find_segments
 from vkchi.analysis.whole import Whole
 from vkchi.autodiff.answers import Outflow, Spans
 from vkchi.autodiff.primal import Activity, Bits, name_under
@@ -43,7 +43,7 @@ class Reach:
     def __init__(self, fn: Func) -> None:
         self.fn = fn
         self.segments = find_segments(fn)
-        self.number = {op: s.number for s in self.segments for op in ops_in(s)}
+        self.number = {op: s.number for s in self.segments for op in s.walk()}
         self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.params = {p.name: p for p in fn.params if isinstance(p.type, Array)}
         self.spread, self.read = cache(self._spread), cache(self._readers)
@@ -87,7 +87,7 @@ class Reach:
         return frozenset(
             name for name, ends in self.ends.items()
             if not any(base_of(op.args[0]) is self.params[name]
-                       for segment in self.segments[: min(ends) + 1] for op in ops_in(segment)
+                       for segment in self.segments[: min(ends) + 1] for op in segment.walk()
                        if op.kind in (*READS, *UPDATES))
         )  # fmt: skip
 
@@ -120,7 +120,7 @@ class Reach:
     def reads_of(self, root: Value, first: int, last: int) -> Iterator[Op]:
         """What reads memory in these segments."""
         for segment in self.segments[first : last + 1]:
-            for x in ops_in(segment):
+            for x in segment.walk():
                 if x.kind in READS and base_of(x.args[0]) is root:
                     yield x
 
@@ -255,14 +255,6 @@ class Outflows(Reach):
             op for op, guards in self.guards.items()
             if not all(may_hold(v, t, ranges) for v, t in guards)
         )  # fmt: skip
-
-
-def ops_in(segment: Segment) -> Iterator[Op]:
-    """Every op of a segment."""
-    for op in segment.ops:
-        yield op
-        for region in op.regions:
-            yield from walk(region)
 
 
 def spans_of(ops: Mapping[str, Op]) -> Spans:

@@ -2,7 +2,7 @@
 differently each time.
 
 Owns: `check_lost`, `check_bits`, `check_second`, of a kernel; `check_repeatable`, of its
-gradient; `depends_on_order`. Must not know: how gradients are built.
+gradient; `find_changing`, `depends_on_order`. Must not know: how gradients are built.
 """
 
 from __future__ import annotations
@@ -83,14 +83,12 @@ def runs_once(loop: Op) -> bool:
 def check_repeatable(fn: Func) -> None:
     """Raises GradientError if a gradient's Func, freed of what is not read, does again what cannot
     be done again."""
-    used, shared = used_in(fn.body), in_parallel(fn)
+    changing = find_changing(fn)
     for op in walk(fn.body):
-        if op.kind == "random":
+        if op.kind == "random" or (op in changing and is_copy(base_of(op.args[0]))):
             raise gone(op)
         if RULES[op.kind] is SHARED:
             raise refuse(op)
-        if op.kind in UPDATES and op in used and op in shared and is_copy(base_of(op.args[0])):
-            raise gone(op)
 
 
 def gone(op: Op) -> GradientError:
@@ -121,13 +119,15 @@ def refuse(op: Op, sentence: str = "no gradient flows through this operation") -
 def depends_on_order(fn: Func) -> bool:
     """Whether a kernel may leave something else each time: what an atomic operation returns, as a
     counter does, tells which iteration came first."""
-    used = used_in(fn.body)
-    return any(op.kind in UPDATES and op in used for op in in_parallel(fn))
+    return any(op.kind in UPDATES for op in find_changing(fn))
 
 
-def in_parallel(fn: Func) -> set[Op]:
-    """The ops that iterations of parallel loops do."""
-    return {x for op in fn.body.ops if op.kind == "parallel" for x in walk(op.regions[0])}
+def find_changing(fn: Func) -> set[Op]:
+    """The ops that give something else the next time, and whose result is used: random bits, and
+    atomic operations that iterations of parallel loops do."""
+    loops = [op for op in fn.body.ops if op.kind == "parallel"]
+    found = {op for loop in loops for op in walk(loop.regions[0]) if op.kind in UPDATES}
+    return (found | {op for op in walk(fn.body) if op.kind == "random"}) & used_in(fn.body)
 
 
 def is_adjoint(root: Value) -> bool:

@@ -19,14 +19,13 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from vkchi.analysis.loop_bounds import Nest, nest_of, widest
 from vkchi.autodiff.buffers import Save
 from vkchi.autodiff.emit import as_i32, trip_count
-from vkchi.autodiff.refusals import in_parallel
+from vkchi.autodiff.refusals import find_changing
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value
 from vkchi.ir.names import REPLAY
-from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
@@ -45,7 +44,7 @@ class Draw(NamedTuple):
 def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
     """What can be recorded; `wide` are the loops whose rounds the host can count, with their widest
     ranges. Floats in memory may have derivatives, which must not get lost."""
-    ops = find_ops(fn)
+    ops = find_changing(fn)
     draws: list[Draw] = []
     for op, loops in ops_in(fn.body, (), wide):
         if op in ops and not is_smooth(op):
@@ -59,12 +58,6 @@ def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[Draw, ...]:
 def split(loops: Loops) -> tuple[Op | None, Loops]:
     """The parallel loop, if there is one, and the serial ones in it."""
     return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
-
-
-def find_ops(fn: Func) -> set[Op]:
-    """The ops that give something else the next time, and whose result is used."""
-    found = {op for op in walk(fn.body) if op.kind == "random"}
-    return (found | {op for op in in_parallel(fn) if op.kind in UPDATES}) & used_in(fn.body)
 
 
 def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tuple[Op, Loops]]:

@@ -105,13 +105,6 @@ def reverse(fn: Func, request: Request) -> Gradient:
     return Gradient(func, counting, saves, made.versions.copies, adjoints, primal, outflows)
 
 
-class State(NamedTuple):
-    """Which array holds a root's contents as a segment found them, and as it left them."""
-
-    found: dict[Value, Value]
-    left: dict[Value, Value]
-
-
 class Reverse:
     """Builds the gradient of one Func."""
 
@@ -132,13 +125,13 @@ class Reverse:
             b.span = fn.span
             zero_ = b.const(0, i32)
             sweep = Sweep(b, self.primal, self.kept, Memory({}, {}), zero_)
-            states = [self.repeat(sweep, s) for s in self.primal.segments]
+            memories = [self.repeat(sweep, s) for s in self.primal.segments]
             with self.scopes.open(fn.body, sweep=sweep):
-                for segment, state in reversed(list(zip(self.primal.segments, states))):
+                for segment, memory in reversed(list(zip(self.primal.segments, memories))):
                     if segment.loop is None:
                         self.ops(segment.ops)
                     else:
-                        self.parallel(segment.loop, state)
+                        self.parallel(segment.loop, memory)
             b.emit("yield")
         return Func(f"{fn.name}.grad", (*fn.params, *self.new_params(body)), body, fn.span)
 
@@ -149,19 +142,20 @@ class Reverse:
         outer = dict.fromkeys(v for v in used if v not in old and isinstance(v.type, Array))
         return list(outer)
 
-    def repeat(self, sweep: Sweep, segment: Segment) -> State:
-        """Do a segment again, if something may need what it does."""
+    def repeat(self, sweep: Sweep, segment: Segment) -> Memory:
+        """Do a segment again, if something may need what it does; what holds memory before it and
+        after it."""
         found = dict(self.versions.now)
         is_last = segment.number == len(self.primal.segments) - 1
         kinds = kinds_of_writes(segment.ops)
         if segment.loop is not None and is_last and not EXTREMES & set().union(*kinds.values()):
-            return State(found, found)
+            return Memory(found, found)
         nothing = Kept(self.primal)
         run_segment(
             sweep, segment, self.versions,
             lambda memory, n: Sweep(self.b, self.primal, nothing, memory, n),
         )  # fmt: skip
-        return State(found, found if segment.loop is None else dict(self.versions.now))
+        return Memory(found, found if segment.loop is None else dict(self.versions.now))
 
     # --- ops in reverse
 
@@ -192,15 +186,8 @@ class Reverse:
         if g is None:
             return
         active = [k for k, v in enumerate(op.args) if v in self.primal.active]
-        is_nonfinite = op in self.nonfinite
-        site = Site(
-            self.b,
-            op,
-            self.scopes.get,
-            active,
-            is_nonfinite=is_nonfinite,
-            has_tangents=False,
-        )
+        get, is_nonfinite = self.scopes.get, op in self.nonfinite
+        site = Site(self.b, op, get, active, is_nonfinite=is_nonfinite, has_tangents=False)
         rule = rule_of(op)
         if isinstance(rule, Partials):
             given = [
@@ -373,11 +360,11 @@ class Reverse:
         for k, g in zip(carried, made.results):
             self.scopes.give(op.args[skip + k], g)
 
-    def parallel(self, op: Op, state: State) -> None:
+    def parallel(self, op: Op, done: Memory) -> None:
         """Each iteration again, then in reverse."""
         (region,) = op.regions
-        self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], state.left
-        memory = Memory(dict(state.found), self.versions.copy_for(op, state.found))
+        self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], done.late
+        memory = Memory(dict(done.early), self.versions.copy_written((op,), done.early))
         outer = self.scope.sweep
         assert outer is not None
 

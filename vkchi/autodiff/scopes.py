@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from vkchi.autodiff.emit import place_in, zero
+from vkchi.autodiff.emit import added, place_in, zero
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import Kept, Sweep
 from vkchi.errors import InternalError
@@ -27,7 +27,7 @@ class Scope:
     def __init__(self, region: Region, out: Region, sweep: Sweep | None, loop: Op | None) -> None:
         self.region, self.out, self.sweep, self.loop = region, out, sweep, loop
         self.values: dict[Value, Value] = {}
-        self.sums: dict[Value, Value] = {}
+        self.sums: dict[Value, Value | None] = {}
         self.places: dict[Value, Value] = {}
         self.position: Value | None = None
 
@@ -157,8 +157,7 @@ class Scopes:
             return
         scope = self.stack[self.depth_of(v)]
         if scope is self.current:
-            old = scope.sums.get(v)
-            scope.sums[v] = g if old is None else self.b.emit("add", old, g)
+            scope.sums[v] = added(self.b, scope.sums.get(v), g)
             return
         self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
 
@@ -189,11 +188,9 @@ class Scopes:
 
     def take(self, v: Value) -> Value | None:
         """All that was given to a value of the current scope; None for nothing."""
-        g, place = self.current.sums.get(v), self.current.places.get(v)
-        if place is None:
-            return g
-        stored = self.b.emit("load", place)
-        return stored if g is None else self.b.emit("add", g, stored)
+        place = self.current.places.get(v)
+        stored = self.b.emit("load", place) if place is not None else None
+        return added(self.b, self.current.sums.get(v), stored)
 
 
 class Again(Cloner):

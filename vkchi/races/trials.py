@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.autodiff.refusals import depends_on_order
+from vkchi.autodiff.refusals import find_changing
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.core import Param, used_in, walk
+from vkchi.ir.core import Param, used_in
 from vkchi.races.detector import RACED, Detector, Group
 from vkchi.races.race import Found
 from vkchi.tape.calls import Call, leaves_of
@@ -71,10 +71,8 @@ class Trial(Observed):
 
     def __init__(self, call: Call, races: Races, groups: Sequence[Group], made: Detector) -> None:
         super().__init__(call, races, groups, made)
-        ops = list(walk(made.func.body))
         used = used_in(made.func.body)
-        draws = any(op.kind == "random" and op in used for op in ops)
-        self.is_certain = not (draws or depends_on_order(made.func))
+        self.is_certain = not find_changing(made.func)
         given = [p for p in made.func.params if isinstance(p.type, Scalar | Tensor)]
         self.numbers = sorted(p.name for p in given if p in used)
         self.needs = sorted(self.artifact.reads & call.arrays.keys())
