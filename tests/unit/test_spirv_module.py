@@ -12,8 +12,8 @@ from vkchi.ir.core import bits_of
 from vkchi.ir.text import parse_func
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit, spec
-from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text, instructions
-from vkchi.spirv.module import Module, encode_string
+from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text
+from vkchi.spirv.module import Module, encode_string, instructions
 from vkchi.target.caps import FULL
 from vkchi.target.shader import SERIAL
 from vkchi.types import f16, f32, f64

@@ -142,20 +142,30 @@ class Dependence(Flow):
     def decide(self, op: Op) -> Iterator[Value]:
         """All that is made inside."""
         yield from op.results
-        for region in op.regions:
-            yield from region.params
-            for inner in walk(region):
-                self.decided.add(inner)
-                yield from inner.results
-                for r in inner.regions:
-                    yield from r.params
-                if inner.kind in WRITES:
-                    yield from self.seen(inner)
+        yield from made_inside(op)
+        for inner in ops_inside(op):
+            self.decided.add(inner)
+            if inner.kind in WRITES:
+                yield from self.seen(inner)
 
     def writes(self) -> set[Op]:
         """The writes of which it depends whether, where or what they write."""
         every = (op for ops in self.accesses.values() for op in ops if op.kind in WRITES)
         return {op for op in every if op in self.decided or not self.found.isdisjoint(op.args)}
+
+
+def ops_inside(op: Op) -> Iterator[Op]:
+    """The ops in an op's regions, however deep."""
+    for region in op.regions:
+        yield from walk(region)
+
+
+def made_inside(op: Op) -> Iterator[Value]:
+    """The values that stand in an op's regions: what ops give, and parameters."""
+    for x in (op, *ops_inside(op)):
+        yield from (p for region in x.regions for p in region.params)
+        if x is not op:
+            yield from x.results
 
 
 def slot_params(loop: Op, k: int) -> Iterator[Value]:

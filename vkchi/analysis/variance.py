@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vkchi.analysis.dataflow import Flow, is_memory
+from vkchi.analysis.dataflow import Flow, is_memory, made_inside, ops_inside
 from vkchi.ir.core import Op, Region, Value, base_of, walk
 from vkchi.ir.ops import READS, TABLE, Effect
 
@@ -43,15 +43,9 @@ class Variance(Dependents):
 
     def decide(self, op: Op) -> Iterator[Value]:
         """All that is made inside, and the results."""
-        self.decided.add(op)
+        self.decided.update((op, *ops_inside(op)))
         yield from op.results
-        for region in op.regions:
-            yield from region.params
-            for inner in walk(region):
-                self.decided.add(inner)
-                yield from inner.results
-                for r in inner.regions:
-                    yield from r.params
+        yield from made_inside(op)
 
 
 def own_values(body: Region) -> Iterator[Value]:

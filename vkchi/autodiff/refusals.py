@@ -12,8 +12,6 @@ from vkchi.autodiff.primal import Activity, Bits, Primal, is_smooth_array, name_
 from vkchi.autodiff.reaching import Reach
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
-from vkchi.ir.constants import constant_int
-from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.names import ADJOINT, SCRATCH
 from vkchi.ir.ops import UPDATES
@@ -71,13 +69,6 @@ def check_second(primal: Primal) -> None:
                 "decompositions",
                 op.span, help="take differences of the gradient",
             )  # fmt: skip
-
-
-def runs_once(loop: Op) -> bool:
-    """Whether a loop is known to have one iteration at most."""
-    lengths = [(constant_int(a.begin), constant_int(a.end)) for a in axes_of(loop)]
-    known = [end - begin for begin, end in lengths if begin is not None and end is not None]
-    return 0 in [max(0, n) for n in known] or (len(known) == len(lengths) and max(known) <= 1)
 
 
 def check_repeatable(fn: Func) -> None:

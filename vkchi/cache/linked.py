@@ -25,9 +25,10 @@ from vkchi.ir.text import func_of
 from vkchi.passes.map_grid import plan_grid
 from vkchi.passes.pipeline import lower, optimise
 from vkchi.span import PACKAGE, Span
-from vkchi.spirv.disasm import disassemble, instructions
+from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.dispatch import emit
 from vkchi.spirv.emitter import Emitter
+from vkchi.spirv.module import instructions
 from vkchi.target.artifact import Artifact, IrText
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options

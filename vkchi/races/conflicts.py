@@ -28,7 +28,6 @@ from vkchi.analysis.footprint import Footprint, element_of, element_under
 from vkchi.analysis.forms import is_wide_integer
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.sums import Index, Symbol, symbols_in
-from vkchi.autodiff.refusals import runs_once
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, uses_in, walk
@@ -53,7 +52,8 @@ class Conflict(NamedTuple):
 def find_conflicts(fn: Func) -> list[Conflict]:
     """The accesses that may meet in two iterations of a loop."""
     used = used_in(fn.body)
-    loops = [op for op in fn.body.ops if op.kind == "parallel" and not runs_once(op)]
+    nothing_known = Intervals({})
+    loops = [op for op in fn.body.ops if op.kind == "parallel" and may_repeat(op, nothing_known)]
     return [m for loop in loops for m in conflicts_in(loop, used)]
 
 
@@ -263,9 +263,7 @@ class Feasible:
 def is_feasible(m: Conflict, ranges: Intervals) -> bool:
     """Whether the loop may have two iterations, the parts of memory meet that both accesses may
     touch, and two iterations may come to one element."""
-    ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(m.loop)]
-    lengths = [e[1] - b[0] if b is not None and e is not None else None for b, e in ends]
-    if all(n is not None and n <= 1 for n in lengths):
+    if not may_repeat(m.loop, ranges):
         return False
     if not isinstance(m.root, Param):
         return True
@@ -275,6 +273,13 @@ def is_feasible(m: Conflict, ranges: Intervals) -> bool:
         return True
     survey = Survey(m.loop.regions[0].ops, m.loop, ranges)
     return not survey.never_meet(m.root, *(element_of(op.args[0]) for op in (*m.first, *m.second)))
+
+
+def may_repeat(loop: Op, ranges: Intervals) -> bool:
+    """Whether a loop may have two iterations."""
+    ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(loop)]
+    lengths = [e[1] - b[0] if b is not None and e is not None else 2 for b, e in ends]
+    return min(lengths) > 0 and max(lengths) > 1
 
 
 def box_of(ops: Sequence[Op], ranges: Intervals) -> Box:

@@ -32,19 +32,7 @@ from vkchi.passes.pipeline import load_pass
 from vkchi.races.conflicts import Conflict
 from vkchi.races.influence import Influence, When, emit_when
 from vkchi.tuples import NamedTuple
-from vkchi.types import (
-    Array,
-    Ptr,
-    Scalar,
-    Tensor,
-    Type,
-    f32,
-    i32,
-    scalar_of,
-    u1,
-    u32,
-    u64,
-)
+from vkchi.types import Array, Scalar, Tensor, f32, i32, scalar_of, u1, u32, u64
 
 NOBODY, LAST = -1, (1 << 31) - 1  # who comes to an element first and last, as yet
 LEAST = -(1 << 31)
@@ -156,7 +144,7 @@ class DetectorBuilder:
         key = (g.loop, g.root, ops, role)
         if key not in self.made:
             has_words = role == STORES and self.style.knows_values and ops[0].kind == "store"
-            count = words_in(element_type(g.root)) if has_words else 0
+            count = words_in(ops[0].args[1]) if has_words else 0
             pairs = [(self._param(g, LAST), self._param(g, NOBODY))]
             pairs += [(self._param(g, LAST), self._param(g, LEAST)) for _ in range(count)]
             differs = self._differs(g) if role == CHANGES and self.style.knows_values else ()
@@ -238,9 +226,9 @@ class DetectorBuilder:
                 b.emit(kind, place, number)
         for k, pair in enumerate(cells.words):
             for param, kind in zip(pair, ("atomic_min", "atomic_max")):
-                words = words_of(b, self.get(op.args[1]))
-                for place, component in zip(self._places(b, op, param), words):
-                    b.emit(kind, place, component[k])
+                parts = components(b, self.get(op.args[1]))
+                for place, part in zip(self._places(b, op, param), parts):
+                    b.emit(kind, place, words_of(b, part)[k])
 
     def _changed(self, b: Builder, op: Op) -> list[Value] | None:
         """For every component, whether a write changes it, as far as values tell."""
@@ -324,27 +312,13 @@ def is_change(op: Op, role: str) -> bool:
 # --- cells ---------------------------------------------------------------------------------------
 
 
-def element_type(root: Value) -> Scalar | Tensor:
-    """What an element of some memory is."""
-    t = root.type
-    assert isinstance(t, Array | Ptr)
-    elem = t.elem
-    assert isinstance(elem, Scalar | Tensor)
-    return elem
+def words_in(v: Value) -> int:
+    """How many integers of 32 bits a number, or each of a vector's, takes."""
+    return 2 if scalar_of(v.type).bits == 64 else 1
 
 
-def words_in(t: Type) -> int:
-    """How many integers of 32 bits a number takes."""
-    return 2 if scalar_of(t).bits == 64 else 1
-
-
-def words_of(b: Builder, v: Value) -> list[list[Value]]:
-    """For every component, its bits as integers of 32 bits."""
-    return [words_of_number(b, part) for part in components(b, v)]
-
-
-def words_of_number(b: Builder, v: Value) -> list[Value]:
-    """The bits of a number."""
+def words_of(b: Builder, v: Value) -> list[Value]:
+    """The bits of a number as integers of 32 bits."""
     t = scalar_of(v.type)
     if t.bits == 64:
         bits = v if t is u64 else b.emit("bitcast", v, type=u64)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
 from vkchi.analysis.alias import place_of
-from vkchi.analysis.dataflow import Dependence
+from vkchi.analysis.dataflow import Dependence, made_inside
 from vkchi.analysis.segments import find_late
 from vkchi.autodiff.emit import components
 from vkchi.ir.builder import Builder
@@ -178,7 +178,7 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
     stored = {bytes_of_constant(op.args[1]) if op.kind == "store" else None for op in writes}
     is_one = len(stored) == 1 and None not in stored
     place = place_of(read.args[0])
-    moving = {v for op in walk(region) if op.kind in LOOPS for v in defined_in(op)}
+    moving = {v for op in walk(region) if op.kind in LOOPS for v in made_inside(op)}
     places = {place.component, *(i.root for i in place.indices)}
     has_state = any(effect_of(op.kind) in STATE and op.kind not in WRITES for op in walk(region))
     if not is_one or has_state or not moving.isdisjoint(places):
@@ -186,14 +186,6 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
     decided = Dependence(region, [read], lambda op: ()).writes()
     root = base_of(read.args[0])
     return all(base_of(op.args[0]) is root and place_of(op.args[0]) == place for op in decided)
-
-
-def defined_in(loop: Op) -> Iterable[Value]:
-    """The values that a loop's body makes, and what it carries."""
-    for region in loop.regions:
-        yield from region.params
-        for op in walk(region):
-            yield from op.results
 
 
 def bytes_of_constant(v: Value) -> bytes | None:

@@ -1,7 +1,7 @@
 """The argument block of one shader: which slots are used, where they lie, how they are loaded.
 
-Owns: slots and their offsets (target/shader.py says what they mean), push constants or the indirect
-buffer, narrowing of what travels as 32 bits. Must not know: ops.
+Owns: slots and their offsets (target/shader.py says what they mean), push constants (`in_memory`
+reads them from a buffer instead), narrowing of what travels as 32 bits. Must not know: ops.
 
 A slot is asked for by meaning and gives the id of its loaded value at once; offsets are settled and
 the loads written when the function is put together, since pointers go first.
@@ -18,7 +18,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Param
 from vkchi.spirv import spec
 from vkchi.spirv.module import Words, instruction
-from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
+from vkchi.spirv.spec import Decoration, StorageClass
 from vkchi.target.shader import Slot
 from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
 POINTER_BYTES = 8
-PUSH_CONSTANT_LIMIT = 256  # bytes; more is never asked of a device
 POINTERS = frozenset({"ptr", "trash"})
 Key = tuple[str, str, int, str]
 
@@ -108,19 +107,16 @@ class Arguments:
 
     # --- when the function is put together ---------------------------------------------------
 
-    def finish(self) -> tuple[Words, tuple[Slot, ...], int, bool]:
-        """The loads for the entry block, the slots in order, the block's size in bytes, and whether
-        it travels in a buffer."""
+    def finish(self) -> tuple[Words, tuple[Slot, ...], int]:
+        """The loads for the entry block, the slots in order, and the block's size in bytes."""
         keys = sorted(self.ids, key=lambda key: (key[0] not in POINTERS, -_width(key)))  # stable
         if not keys:
-            return [], (), 0, False
+            return [], (), 0
         slots, offset = [], 0
         for key in keys:
             slots.append(Slot(*key, offset))
             offset += _width(key)
-        indirect = offset > min(self.em.caps.push_constant_bytes, PUSH_CONSTANT_LIMIT)
-        block = self._declare_block(slots)
-        return self._load_all(block, slots, indirect), tuple(slots), offset, indirect
+        return self._load_all(self._declare_block(slots), slots), tuple(slots), offset
 
     def _member_type(self, slot: Slot) -> int:
         em, t = self.em, scalar_named(slot.dtype)
@@ -139,39 +135,17 @@ class Arguments:
             m.name_member(block, k, slot_text(slot))
         return block
 
-    def _load_all(self, block: int, slots: list[Slot], indirect: bool) -> Words:
+    def _load_all(self, block: int, slots: list[Slot]) -> Words:
         em, storage = self.em, StorageClass.PushConstant
         code: Words = []
-        access: tuple[int, ...] = ()
-        if indirect:
-            storage = StorageClass.PhysicalStorageBuffer
-            base = self._load_base(block, code)
-        else:
-            base = em.m.variable(storage, block)
+        variable = em.m.variable(storage, block)
         for k, slot in enumerate(slots):
             t_id = self._member_type(slot)
             chain = em.m.new_id()
             p_id = em.m.pointer(storage, t_id)
-            code += instruction(spec.OpAccessChain, p_id, chain, base, em.index(k))
-            if indirect:
-                access = (MemoryAccess.Aligned, _width(slot))
-            code += instruction(spec.OpLoad, t_id, self.ids[slot[:4]], chain, *access)
+            code += instruction(spec.OpAccessChain, p_id, chain, variable, em.index(k))
+            code += instruction(spec.OpLoad, t_id, self.ids[slot[:4]], chain)
         return code
-
-    def _load_base(self, block: int, code: Words) -> int:
-        """The pointer to the block, from a push-constant struct of that pointer alone."""
-        m = self.em.m
-        pointer = m.pointer(StorageClass.PhysicalStorageBuffer, block)
-        outer = m.fresh_type(spec.OpTypeStruct, pointer)
-        m.decorate(outer, Decoration.Block)
-        m.decorate_member(outer, 0, Decoration.Offset, 0)
-        m.name(outer, "Indirect")
-        variable = m.variable(StorageClass.PushConstant, outer)
-        chain, base = m.new_id(), m.new_id()
-        p_id = m.pointer(StorageClass.PushConstant, pointer)
-        code += instruction(spec.OpAccessChain, p_id, chain, variable, self.em.index(0))
-        code += instruction(spec.OpLoad, pointer, base, chain)
-        return base
 
 
 def slot_text(slot: Slot) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
+from vkchi.spirv.module import instructions
 from vkchi.types.lazy_numpy import np
 
 # Operands after the result's type and id: a word of `Enumerant` class, `id`, `number`, `string`;
@@ -75,24 +76,12 @@ ENUMERANTS: dict[str, dict[int, str]] = {
     c.__name__: {v: k.rstrip("_") for k, v in vars(c).items() if isinstance(v, int)}
     for c in [*(c for c in vars(spec).values() if isinstance(c, type)), Control]
 }
-HEADER_WORDS = 5
 
 
 def disassemble(words: bytes) -> str:
     """The module as text, one instruction per line. Raises InternalError for what vkchi does not
     emit."""
     return "\n".join(_Disassembler(np.frombuffer(words, "<u4").tolist()).lines()) + "\n"
-
-
-def instructions(words: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """(opcode, operands) of every instruction. Raises InternalError if the words are cut short."""
-    at = HEADER_WORDS
-    while at < len(words):
-        length, opcode = words[at] >> 16, words[at] & 0xFFFF
-        if not length or at + length > len(words):
-            raise InternalError(f"word {at} does not begin an instruction")
-        yield opcode, words[at + 1 : at + length]
-        at += length
 
 
 class _Disassembler:

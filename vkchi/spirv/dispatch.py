@@ -22,6 +22,7 @@ from vkchi.types import f32, f64
 
 ENTRY = "main"
 FLOAT_BITS = 32
+PUSH_CONSTANT_LIMIT = 256  # bytes; more is never asked of a device
 FUSED = frozenset({spec.OpFAdd, spec.OpFSub, spec.OpFMul, spec.OpFDiv})  # what drivers may fuse
 
 
@@ -38,7 +39,7 @@ def emit(
     not have come here.
     """
     em = emitter(fn, grid, caps, ROWS, exact=exact)
-    entry, slots, size_bytes, indirect = _write_function(em)
+    entry, slots, size_bytes = _write_function(em)
     if caps.signed_zero_inf_nan_f32 and f32 in em.types and not is_fast:
         em.need("signed_zero_inf_nan_f32")
         mode = ExecutionMode.SignedZeroInfNanPreserve
@@ -48,14 +49,19 @@ def emit(
     if lacking:
         raise DeviceError(f"{name} needs what this device lacks: {', '.join(lacking)}")
     words = em.m.assemble(entry, ENTRY)
+    shader = Shader(name, words, slots, size_bytes, False, grid, needs)
+    if size_bytes > min(caps.push_constant_bytes, PUSH_CONSTANT_LIMIT):
+        from vkchi.spirv.in_memory import in_memory  # few kernels have so many arguments
+
+        shader = in_memory(shader)
     if env.flag("VKCHI_DUMP_SPV"):
         from hashlib import sha256  # not before it is needed
 
-        env.dump("VKCHI_DUMP_SPV", f"{sha256(words).hexdigest()}.spv", words)
-    return Shader(name, words, slots, size_bytes, indirect, grid, needs)
+        env.dump("VKCHI_DUMP_SPV", f"{sha256(shader.words).hexdigest()}.spv", shader.words)
+    return shader
 
 
-def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
+def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int]:
     """Lower the body and put the parts in order; the function's id and the argument block."""
     m = em.m
     void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
@@ -63,7 +69,7 @@ def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
     mode = (ExecutionMode.LocalSize, *sizes, *[1] * (3 - len(sizes)))
     m.modes += instruction(spec.OpExecutionMode, entry, *mode)
     em.lower([op for op in em.fn.body.ops if op not in em.survey.dead])
-    loads, slots, size_bytes, indirect = em.arguments.finish()
+    loads, slots, size_bytes = em.arguments.finish()
     t_id = m.type(spec.OpTypeFunction, void)
     head: Words = instruction(spec.OpFunction, void, entry, 0, t_id)
     head += instruction(spec.OpLabel, block)
@@ -71,7 +77,7 @@ def _write_function(em: Emitter) -> tuple[int, tuple[Slot, ...], int, bool]:
     m.functions += instruction(spec.OpReturn) + instruction(spec.OpFunctionEnd)
     if em.exact or f64 in em.types:
         keep_apart(em)
-    return entry, slots, size_bytes, indirect
+    return entry, slots, size_bytes
 
 
 def keep_apart(em: Emitter) -> None:

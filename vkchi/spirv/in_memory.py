@@ -1,8 +1,9 @@
 """A shader that reads its arguments from memory, in place of push constants.
 
 Push constants stand in recorded commands; what stands in memory can be changed without recording
-the commands anew. Only the entry block reads arguments (`arguments`), each once, which is what this
-relies on. Must not know: who keeps the memory.
+the commands anew, and there may be more of it than a device takes as push constants. Only the entry
+block reads arguments (`arguments`), each once, which is what this relies on. Must not know: who
+keeps the memory.
 
     >>> in_memory(shader).indirect
     True
@@ -11,15 +12,13 @@ relies on. Must not know: who keeps the memory.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
-from vkchi.spirv.module import Words, instruction
+from vkchi.spirv.module import HEADER_WORDS, Words, instruction, instructions
 from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
 from vkchi.target.shader import Shader
 
-HEADER_WORDS = 5
 BOUND = 3  # where in the header
 WIDE = ("ptr", "trash")
 WIDE_TYPES = ("i64", "u64", "f64")
@@ -30,35 +29,27 @@ def in_memory(shader: Shader) -> Shader:
     like that, or has none. Raises InternalError for a module that is none of ours."""
     if shader.indirect or not shader.slots:
         return shader
-    words = struct.unpack(f"<{len(shader.words) // 4}I", shader.words)
+    words = list(struct.unpack(f"<{len(shader.words) // 4}I", shader.words))
     out = _Rewriting(
         words, [8 if s.kind in WIDE or s.dtype in WIDE_TYPES else 4 for s in shader.slots]
     ).out
     return shader._replace(words=struct.pack(f"<{len(out)}I", *out), indirect=True)
 
 
-def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, Words]]:
-    at = HEADER_WORDS
-    while at < len(words):
-        length = words[at] >> 16
-        yield words[at] & 0xFFFF, list(words[at + 1 : at + length])
-        at += length
-
-
 class _Rewriting:
     """`out`: the words. `widths`: bytes of each argument, in order."""
 
-    def __init__(self, words: tuple[int, ...], widths: list[int]) -> None:
+    def __init__(self, words: Words, widths: list[int]) -> None:
         self.widths = widths
         self.bound = words[BOUND]
         self.variable, self.block_pointer, self.block = self._find_variable(words)
         self.outer, self.outer_pointer, self.inner_pointer, self.chain, self.base = (
             self._new() for _ in range(5)
         )
-        self.out: Words = list(words[:HEADER_WORDS])
+        self.out: Words = words[:HEADER_WORDS]
         self.read = 0  # arguments
         self.pending = 0  # an access chain whose load comes next
-        for opcode, operands in _instructions(words):
+        for opcode, operands in instructions(words):
             rewrite = getattr(self, f"_rewrite_{REWRITTEN.get(opcode, 'other')}")
             rewrite(opcode, operands)
         self.out[BOUND] = self.bound
@@ -69,10 +60,10 @@ class _Rewriting:
         self.bound += 1
         return self.bound - 1
 
-    def _find_variable(self, words: tuple[int, ...]) -> tuple[int, int, int]:
+    def _find_variable(self, words: Words) -> tuple[int, int, int]:
         """The ids of the push constants, their pointer's type, and the block's."""
         pointees: dict[int, int] = {}
-        for opcode, operands in _instructions(words):
+        for opcode, operands in instructions(words):
             if opcode == spec.OpTypePointer:
                 pointees[operands[0]] = operands[2]
             elif opcode == spec.OpVariable and operands[2] == StorageClass.PushConstant:

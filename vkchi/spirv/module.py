@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from vkchi.errors import InternalError
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Capability
 
 Words = list[int]
+HEADER_WORDS = 5
 
 
 def encode_string(text: str) -> Words:
@@ -30,6 +32,17 @@ def encode_string(text: str) -> Words:
 def instruction(opcode: int, *operands: int) -> Words:
     """The words of one instruction."""
     return [(len(operands) + 1) << 16 | opcode, *operands]
+
+
+def instructions(words: Words) -> Iterator[tuple[int, Words]]:
+    """(opcode, operands) of every instruction. Raises InternalError if the words are cut short."""
+    at = HEADER_WORDS
+    while at < len(words):
+        length, opcode = words[at] >> 16, words[at] & 0xFFFF
+        if not length or at + length > len(words):
+            raise InternalError(f"word {at} does not begin an instruction")
+        yield opcode, words[at + 1 : at + length]
+        at += length
 
 
 class Module:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.spirv import spec
-from vkchi.spirv.invocation import builtin, signed
-from vkchi.spirv.spec import BuiltIn, Capability, GroupOperation, Scope, Semantics
+from vkchi.spirv.invocation import BOTH_MEMORIES, builtin, signed
+from vkchi.spirv.spec import BuiltIn, Capability, GroupOperation, Scope
 from vkchi.types import Scalar, scalar_of, u1, u32, u64
 
 if TYPE_CHECKING:
@@ -149,9 +149,6 @@ def lower_index(em: Emitter, op: Op) -> tuple[int, ...]:
     scope_of(em)
     em.need("subgroup_size")
     return (signed(em, builtin(em, BuiltIn.SubgroupLocalInvocationId, 1)),)
-
-
-BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.WorkgroupMemory
 
 
 def lower_barrier(em: Emitter, op: Op) -> None:

@@ -9,7 +9,7 @@ Owns: one walk over the ops, and what it finds. Must not know: SPIR-V.
 from __future__ import annotations
 
 from vkchi.analysis.alias import may_share
-from vkchi.ir.core import Func, Op, Value, base_of, walk
+from vkchi.ir.core import Func, Value, base_of, find_parallel, walk
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
@@ -46,29 +46,16 @@ def survey_func(fn: Func) -> Survey:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """Ops before the `parallel` op that only its ends need: the launch knows the counts."""
-    ops = fn.body.ops
-    at = next((k for k, op in enumerate(ops) if op.kind == "parallel"), None)
-    if not at:
+    """Ops of the body that only the ends of its `parallel` op need: the launch knows the counts."""
+    if find_parallel(fn) is None:
         return frozenset()
-    used: set[Value] = set(ops[at].args[::2])
-    for op in ops[at + 1 :]:
-        note_uses(op, used)
-    for region in ops[at].regions:
-        for op in walk(region):
-            used.update(op.args)
+    used: set[Value] = set()
     dead: set[Value] = set()
-    for op in reversed(ops[:at]):
+    for op in reversed(fn.body.ops):
         if effect_of(op.kind) in REMOVABLE and op not in used:
             dead.add(op)
-        else:
-            note_uses(op, used)
+            continue
+        used.update(op.args[::2] if op.kind == "parallel" else op.args)
+        for region in op.regions:
+            used.update(v for inner in walk(region) for v in inner.args)
     return frozenset(dead)
-
-
-def note_uses(op: Op, used: set[Value]) -> None:
-    """Add what the op and the ops inside it take."""
-    used.update(op.args)
-    for region in op.regions:
-        for inner in walk(region):
-            used.update(inner.args)
