@@ -95,9 +95,6 @@ def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
     """Selects among few components; an array of constants or a private one for many."""
     values, t = em.ids[op.args[0]], scalar_of(op.type)
     k = memory.clamp(em, em.ids[op.args[1]][0], len(values))
-    bits = em.known(k)
-    if bits is not None:
-        return (values[bits],)
     t_id = em.type_id(t)
     if len(values) > SELECT_MAX:
         storage, array = _array_of(em, t_id, values)

@@ -236,9 +236,6 @@ def lower_member_at(em: Emitter, op: Op) -> None:
 
 def clamp(em: Emitter, k: int, n: int) -> int:
     """The i32 component index k, moved into 0 .. n - 1."""
-    bits = em.known(k)
-    if bits is not None:
-        return em.index(min(max(int(value_of(bits, i32)), 0), n - 1))
     return em.glsl(Glsl.SClamp, em.type_id(i32), k, em.index(0), em.index(n - 1))
 
 
