@@ -16,7 +16,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Decoration, Glsl
-from vkchi.types import Scalar, f64, i32, scalar_named, scalar_of, u1, u64
+from vkchi.types import Scalar, f64, i32, scalar_named, scalar_of, u1
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -138,11 +138,9 @@ def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
     t_id = em.type_id(new)
     if old.bits == new.bits:
         return em.op(spec.OpBitcast, t_id, value)
-    if new.kind == "i" and (old.kind == "i" or old.bits > new.bits):
-        return em.op(spec.OpSConvert, t_id, value)
-    if old.kind == "i" and old.bits < new.bits:
-        return em.op(spec.OpSConvert, t_id, value)
-    if new.kind == "u":
-        return em.op(spec.OpUConvert, t_id, value)
-    unsigned = u64 if new.bits == 64 else scalar_named(f"u{new.bits}")
-    return em.op(spec.OpBitcast, t_id, em.op(spec.OpUConvert, em.type_id(unsigned), value))
+    is_wider = old.bits < new.bits
+    if is_wider and (old.kind, new.kind) == ("u", "i"):
+        unsigned = em.type_id(scalar_named(f"u{new.bits}"))
+        return em.op(spec.OpBitcast, t_id, em.op(spec.OpUConvert, unsigned, value))
+    is_signed = new.kind == "i" or (old.kind == "i" and is_wider)
+    return em.op(spec.OpSConvert if is_signed else spec.OpUConvert, t_id, value)

@@ -25,6 +25,7 @@ Must not know: what the ops inside regions are.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
@@ -200,7 +201,8 @@ def lower_parallel(em: Emitter, op: Op) -> None:
     ]
     label, merge = em.m.new_id(), em.m.new_id()
     if inside:
-        condition = all_of(em, inside)
+        truth = em.type_id(u1)
+        condition = reduce(lambda x, y: em.op(spec.OpLogicalAnd, truth, x, y), inside)
         em.act(spec.OpSelectionMerge, merge, NO_HINT)
         em.act(spec.OpBranchConditional, condition, label, merge)
         em.begin_block(label)
@@ -213,11 +215,3 @@ def lower_parallel(em: Emitter, op: Op) -> None:
     if inside:
         em.act(spec.OpBranch, merge)
         em.begin_block(merge)
-
-
-def all_of(em: Emitter, truths: list[int]) -> int:
-    """Whether all of these are true."""
-    found = truths[0]
-    for truth in truths[1:]:
-        found = em.op(spec.OpLogicalAnd, em.type_id(u1), found, truth)
-    return found

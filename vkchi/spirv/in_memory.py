@@ -12,6 +12,7 @@ keeps the memory.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
@@ -50,8 +51,9 @@ class _Rewriting:
         self.read = 0  # arguments
         self.pending = 0  # an access chain whose load comes next
         for opcode, operands in instructions(words):
-            rewrite = getattr(self, f"_rewrite_{REWRITTEN.get(opcode, 'other')}")
-            rewrite(opcode, operands)
+            if opcode in REWRITES:
+                REWRITES[opcode](self, operands)
+            self._put(opcode, *operands)
         self.out[BOUND] = self.bound
         if self.read != len(widths) or self.pending:
             raise InternalError(f"{self.read} of {len(widths)} arguments are read")
@@ -73,49 +75,42 @@ class _Rewriting:
     def _put(self, opcode: int, *operands: int) -> None:
         self.out += instruction(opcode, *operands)
 
-    def _rewrite_other(self, opcode: int, operands: Words) -> None:
-        self._put(opcode, *operands)
-
-    def _rewrite_decoration(self, opcode: int, operands: Words) -> None:
-        self._put(opcode, *operands)
+    def at_decoration(self, operands: Words) -> None:
         if operands == [self.block, Decoration.Block]:
             self._put(spec.OpDecorate, self.outer, Decoration.Block)
             self._put(spec.OpMemberDecorate, self.outer, 0, Decoration.Offset, 0)
 
-    def _rewrite_pointer(self, opcode: int, operands: Words) -> None:
+    def at_pointer(self, operands: Words) -> None:
         if operands[1] == StorageClass.PushConstant:
             operands[1] = StorageClass.PhysicalStorageBuffer
-        self._put(opcode, *operands)
 
-    def _rewrite_variable(self, opcode: int, operands: Words) -> None:
+    def at_variable(self, operands: Words) -> None:
         if operands[1] == self.variable:
             push = StorageClass.PushConstant
             self._put(spec.OpTypeStruct, self.outer, self.block_pointer)
             self._put(spec.OpTypePointer, self.outer_pointer, push, self.outer)
             self._put(spec.OpTypePointer, self.inner_pointer, push, self.block_pointer)
             operands[0] = self.outer_pointer
-        self._put(opcode, *operands)
 
-    def _rewrite_access(self, opcode: int, operands: Words) -> None:
+    def at_access(self, operands: Words) -> None:
         if operands[2] == self.variable:
             if not self.read:  # its index is 0, as that of the address
                 first = (self.inner_pointer, self.chain, self.variable, operands[3])
                 self._put(spec.OpAccessChain, *first)
                 self._put(spec.OpLoad, self.block_pointer, self.base, self.chain)
             operands[2], self.pending = self.base, operands[1]
-        self._put(opcode, *operands)
 
-    def _rewrite_load(self, opcode: int, operands: Words) -> None:
+    def at_load(self, operands: Words) -> None:
         if self.pending and operands[2] == self.pending:
             operands += [MemoryAccess.Aligned, self.widths[self.read]]
             self.read, self.pending = self.read + 1, 0
-        self._put(opcode, *operands)
 
 
-REWRITTEN = {
-    spec.OpDecorate: "decoration",
-    spec.OpTypePointer: "pointer",
-    spec.OpVariable: "variable",
-    spec.OpAccessChain: "access",
-    spec.OpLoad: "load",
+# What changes of an instruction's operands, and what comes before it.
+REWRITES: dict[int, Callable[[_Rewriting, Words], None]] = {
+    spec.OpDecorate: _Rewriting.at_decoration,
+    spec.OpTypePointer: _Rewriting.at_pointer,
+    spec.OpVariable: _Rewriting.at_variable,
+    spec.OpAccessChain: _Rewriting.at_access,
+    spec.OpLoad: _Rewriting.at_load,
 }

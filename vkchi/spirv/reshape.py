@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
+from vkchi.spirv.module import HEADER_WORDS
 from vkchi.spirv.spec import ExecutionMode
 from vkchi.target.shader import Grid, Shader
-
-HEADER_WORDS = 5
 
 
 def reshaped(shader: Shader, block: Sequence[int]) -> Shader:
