@@ -5,8 +5,8 @@ it that every gradient finds there what its kernel found. So the data-access rul
 its users to keep need not be kept. What is refused:
 - an array without gradient through which a derivative would have to flow (`breaks`);
 - what Python or undifferentiated kernels overwrote, unless with constants (`breaks`);
-- a gradient of the user's own that reads what was overwritten since (`stale`);
-- a gradient outside a tape that needs what its own kernel overwrites (`calls`).
+- a gradient of the user's own that reads what was overwritten since (`mutation_log`);
+- a gradient outside a tape that needs what its own kernel overwrites (`by_itself`).
 
 Must not know: how gradients are built.
 
