@@ -144,7 +144,7 @@ def draw(path, history):
     try:
         import matplotlib
     except ImportError:
-        print("no plot: matplotlib is not installed")
+        print("no plot: matplotlib is not installed (pip install vkchi[plots])")
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

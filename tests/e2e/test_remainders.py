@@ -45,3 +45,24 @@ def test_numbers_that_may_be_negative() -> None:
         fill(n, by, x)
         want = [(i + 1) % by + 100 * ((i - 1) % n) for i in range(n)] + [0] * (7 - n)
         assert x.to_numpy().tolist() == want
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 70001), (40000, 1, 1), (3, 16384, 2), (37, 1021, 3)])
+def test_flat_indices_taken_apart(shape: tuple[int, int, int]) -> None:
+    """By extents that only the launch knows, many in an invocation: multiplied by reciprocals."""
+    x, y = ti.ndarray(ti.i32, shape), ti.ndarray(ti.i32, shape)
+    values = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    x.from_numpy(values)
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), y: ti.types.ndarray(), back: ti.i32):
+        n, m = x.shape[1], x.shape[2]
+        for p in range(x.shape[0] * n * m):
+            i, j, k = p // m // n, p // m % n, p % m
+            behind = p - back
+            y[i, j, k] = x[i, j, k] + 1000 * (behind // m) + behind % m
+
+    run(x, y, 100)
+    behind = np.arange(values.size).reshape(shape) - 100
+    want = values + 1000 * (behind // shape[2]) + behind % shape[2]
+    np.testing.assert_array_equal(y.to_numpy(), want.astype(np.int32))

@@ -33,6 +33,7 @@ MINE = (
     "predicate",
     "stores_last",
     "roots",
+    "reciprocals",
     "unroll_sums",
 )
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))

@@ -70,6 +70,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "gather": Entry("gather:gather", "caps", ("atomic_add",), several=True),
+    "reciprocals": Entry("reciprocals:multiply_instead", "caps", ("floordiv", "mod")),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
@@ -170,6 +171,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("roots", "who else asks for a root has been found out; legalize may write roots"),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
+    Step("reciprocals", "of the divisions that strength writes"),
     Step(
         "dce",
         "what these left unused",
@@ -198,8 +200,8 @@ LOWERING: tuple[Step, ...] = (
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "fission",
     "forward", "fusion", "gather", "indices", "jam", "jam_sums", "licm", "neighbours", "peel",
-    "predicate", "promote", "reduce", "remainders", "roots", "stores_last", "strength", "unroll",
-    "unroll_sums", "unroll_words",
+    "predicate", "promote", "reciprocals", "reduce", "remainders", "roots", "stores_last",
+    "strength", "unroll", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 
@@ -270,6 +272,7 @@ PASSES["bins"] = Pass("bins", PROCESSOR)
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
+PASSES["reciprocals"] = Pass("reciprocals", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
 PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
