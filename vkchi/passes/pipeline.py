@@ -70,7 +70,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "gather": Entry("gather:gather", "caps", ("atomic_add",), several=True),
-    "reciprocals": Entry("reciprocals:multiply_instead", "caps", ("floordiv", "mod")),
+    "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
     "split": Entry("split:split_dispatches"),
     "coarsen": Entry("coarsen:coarsen", "caps", ATOMICS.keys()),
