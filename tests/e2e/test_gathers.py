@@ -1,5 +1,6 @@
-"""Gradients of stencils and convolutions, which are gathered: for linear kernels y = K x they are
-K^T y', so that (K v) . y' = v . (K^T y'), exactly for small whole numbers."""
+"""Gradients of stencils, convolutions and products, whose sums are gathered or distributed: for
+linear kernels y = K x they are K^T y', so that (K v) . y' = v . (K^T y'), exactly for small whole
+numbers."""
 
 from __future__ import annotations
 
@@ -177,3 +178,53 @@ def test_weights() -> None:
         want_w[k, l] = (values[part] * inner).sum()
     np.testing.assert_array_equal(x.grad.to_numpy(), want)
     np.testing.assert_array_equal(w.grad.to_numpy(), want_w)
+
+
+@pytest.mark.parametrize("form", ["serial", "atomic"])
+def test_products(form: str) -> None:
+    rows, inner, columns = 70, 50, 60
+    a, b, c = (
+        ti.field(ti.f32, shape, needs_grad=True)
+        for shape in ((rows, inner), (inner, columns), (rows, columns))
+    )
+
+    @ti.kernel
+    def serial():
+        for i, j in c:
+            for k in range(inner):
+                c[i, j] += a[i, k] * b[k, j]
+
+    @ti.kernel
+    def atomic():
+        for i, j, k in ti.ndrange(rows, columns, inner):
+            c[i, j] += a[i, k] * b[k, j]
+
+    rng = np.random.default_rng(5)
+    given = {x: rng.integers(-2, 3, x.shape).astype(np.float32) for x in (a, b)}
+    for x, values in given.items():
+        x.from_numpy(values)
+    slope = rng.integers(-2, 3, c.shape).astype(np.float32)
+    c.grad.from_numpy(slope)
+    (serial if form == "serial" else atomic).grad()
+    np.testing.assert_array_equal(a.grad.to_numpy(), slope @ given[b].T)
+    np.testing.assert_array_equal(b.grad.to_numpy(), given[a].T @ slope)
+
+
+def test_pairs() -> None:
+    n = 200
+    x, f = (ti.Vector.field(3, ti.f32, n, needs_grad=True) for _ in range(2))
+
+    @ti.kernel
+    def springs():
+        for i in x:
+            for j in range(n):
+                d = x[j] - x[i]
+                f[i] += d * (i - 2 * j)
+
+    slope = np.random.default_rng(5).integers(-2, 3, (n, 3)).astype(np.float32)
+    f.grad.from_numpy(slope)
+    springs.grad()
+    i, j = np.ogrid[:n, :n]
+    weights = i - 2 * j
+    want = weights.T @ slope - weights.sum(1)[:, None] * slope
+    np.testing.assert_array_equal(x.grad.to_numpy(), want)

@@ -1,5 +1,6 @@
-"""Random loops that add to shifted places, and read, write and clear others: gathered or not, the
-interpreter finds the same in memory, bit for bit (small whole numbers add up alike in any order).
+"""Random loops that add to shifted places, or places of serial loops' indices, and read, write and
+clear others: gathered and distributed, or not, the interpreter finds the same in memory, bit for
+bit (small whole numbers add up alike in any order).
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -16,6 +17,7 @@ import pytest
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
+from vkchi.passes import distribute
 from vkchi.passes import gather as gathers
 from vkchi.passes.dce import remove_dead
 from vkchi.target.caps import FULL
@@ -79,6 +81,8 @@ yield
         """Of an axis: the iteration's, mostly shifted by little; now and then something else."""
         rng, v = self.rng, self.indices[k]
         kind = rng.random()
+        if self.serial and kind < 0.2:
+            return rng.choice(self.serial)
         if kind < 0.25:
             return v
         if kind < 0.65:
@@ -179,7 +183,7 @@ def check(seed: int) -> bool:
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)
-    new = gathers.gather(fn, FULL)
+    new = gathers.gather(distribute.distribute(fn, FULL), FULL)
     if new is fn:
         return False
     new = remove_dead(new)
@@ -194,5 +198,7 @@ def check(seed: int) -> bool:
 
 
 def test_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathers, "is_worth_gathering", lambda *_: True)
+    for module in (gathers, distribute):
+        monkeypatch.setattr(module, "is_worth_gathering", lambda *_: True)
+    monkeypatch.setattr(distribute, "MOST_ROUNDS", 0)
     assert sum(map(check, range(20 * PROGRAMS))) > PROGRAMS

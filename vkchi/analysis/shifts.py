@@ -115,6 +115,39 @@ class Shifts:
                     found.setdefault(one.place, []).append(one)
         return [sums for sums in found.values() if self.is_spread(sums) and self.may_move(sums)]
 
+    def inner_targets(self) -> list[list[Sum]]:
+        """The sums, by array and loops, at places that do not follow all of the loop's axes, but
+        serial loops' indices, or (where there are several) other axes than others do; which can be
+        done before the loop. Their place's `axes` are those that it follows."""
+        found: dict[tuple[Place, tuple[Op, ...]], list[Sum]] = {}
+        for writes in self.survey.writes.values():
+            for write in writes:
+                one = self.read_inner(write) if self.is_sum(write.op) else None
+                if one is not None:
+                    found.setdefault((one.place, one.loops), []).append(one)
+        straight = {place.axes for place, loops in found if not loops}
+        return [
+            sums
+            for (_, loops), sums in found.items()
+            if (loops or len(straight) > 1) and self.may_move(sums)
+        ]
+
+    def read_inner(self, write: Write) -> Sum | None:
+        """Such a sum."""
+        element = element_under(write.op.args[0])
+        if element is None or not is_global(write.place.base):
+            return None
+        symbols = {s for v in element.args[1:] for s in symbols_in(self.sums.of(v))}
+        params = [axis.param for axis in self.survey.own_axes]
+        if not all(s in params or self.is_known(s) for s in symbols):
+            return None
+        inner = {s for s in symbols if s not in params and s in self.survey.axes}
+        loops = self.loops_of(inner, write)
+        axes = tuple([k for k, p in enumerate(params) if p in symbols])
+        if loops is None or len(axes) == len(params) or not (loops or axes):
+            return None
+        return Sum(write.op, Place(write.place.base, axes, (), None), (), loops)
+
     def is_sum(self, op: Op) -> bool:
         """Whether an op adds floats, and nobody asks what stood there."""
         return self.is_plain_sum(op) and scalar_of(op.args[1].type).kind == "f"
@@ -219,10 +252,11 @@ class Shifts:
     def loops_in(self, shifts: Iterable[Shift], write: Write) -> tuple[Op, ...] | None:
         """The serial loops that can be gone through around all that iterations do: those whose
         indices are in these, and those around them; None where they depend on iterations."""
-        indices = self.inner_of(shift.by for shift in shifts)
-        known = [
-            k for k, op in enumerate(write.loops) if not indices.isdisjoint(op.regions[-1].params)
-        ]
+        return self.loops_of(self.inner_of(shift.by for shift in shifts), write)
+
+    def loops_of(self, indices: Collection[object], write: Write) -> tuple[Op, ...] | None:
+        """The same, by the indices."""
+        known = [k for k, op in enumerate(write.loops) if op.regions[-1].params[0] in indices]
         loops = write.loops[: max(known, default=-1) + 1]
         is_free = all(
             op.kind == "for" and len(op.args) == 2 and all(map(self.survey.is_steady, op.args))
@@ -245,10 +279,12 @@ class Shifts:
     def may_move(self, sums: Sequence[Sum]) -> bool:
         """Whether nobody in the loop asks for what stands where these add, and the values that they
         add do not depend on what others write."""
-        place, ptr = sums[0].place, sums[0].op.args[0]
+        place, ptrs = sums[0].place, {one.op.args[0]: None for one in sums}
         for base, ops in self.accesses.items():
             if may_share(base, place.base) and not all(
-                self.is_plain_sum(op) or self.are_apart(op.args[0], ptr) for op in ops
+                self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
+                for op in ops
+                for ptr in ptrs
             ):
                 return False
         made_of, moved = self.made_of(sums), {one.op for one in sums}
@@ -313,20 +349,24 @@ class Shifts:
         """The ops of the loop that the values which are added depend on, and whether they are."""
         return self.under(sums, lambda op: ())
 
-    def copied_for(self, sums: Sequence[Sum]) -> set[Op]:
-        """The same, with all that stands in control ops among them."""
-        return self.under(sums, inside)
+    def copied_for(self, sums: Sequence[Sum], *, with_places: bool = False) -> set[Op]:
+        """The same, with all that stands in control ops among them, and what the places depend
+        on."""
+        return self.under(sums, inside, first=0 if with_places else 1)
 
-    def under(self, sums: Sequence[Sum], more: Callable[[Op], Iterable[Value]]) -> set[Op]:
-        """What the values depend on that are added, and `more` of each op among that."""
+    def under(
+        self, sums: Sequence[Sum], more: Callable[[Op], Iterable[Value]], first: int = 1
+    ) -> set[Op]:
+        """What operands of the sums depend on, from the `first` one on, and `more` of each op among
+        that."""
         opened = {loop for one in sums for loop in one.loops}
 
         def follow(v: Value) -> Iterator[Value]:
             yield from self.follow(v, opened)
             yield from more(v) if isinstance(v, Op) and v not in opened else ()
 
-        first = [v for one in sums for v in (one.op.args[1], *self.around(one.op, opened))]
-        return {v for v in closure(first, follow) if isinstance(v, Op) and v in self.number}
+        seeds = [v for one in sums for v in (*one.op.args[first:], *self.around(one.op, opened))]
+        return {v for v in closure(seeds, follow) if isinstance(v, Op) and v in self.number}
 
     def follow(self, v: Value, opened: Container[Op]) -> Iterator[Value]:
         """What a value depends on."""

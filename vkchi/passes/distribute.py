@@ -1,0 +1,124 @@
+"""Sums at places of a serial loop's index get a loop of their own, with that index as an axis.
+
+    parallel 0, n {(i) g = y[i]; for j in 0..m { atomic_add x[j], g * w[i, j] } }
+becomes
+    parallel 0, n, 0, m {(i, j) atomic_add x[j], y[i] * w[i, j] }
+    parallel 0, n {(i) ... what else the loop does ... }
+
+Why: iterations meet in these places, so each sum is an atomic, in a loop that no pass can turn.
+Along the axes that a place does not depend on, `coarsen` makes strips of the loop of its own, and
+each strip is one sum. So are gradients of products of matrices, and of what all pairs do to each
+other; of sums along several axes in one loop, each wants strips of its own. What is added is
+computed once more for each round: that is worth it where it is short, and no loop itself. Few
+places of all iterations are left to `unroll_sums`.
+
+Owns: this form (loop distribution). Must not know: which sums may be moved (`analysis.shifts`).
+
+    >>> distribute(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.shifts import Shifts, Sum, is_global
+from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in
+from vkchi.ir.ops import LOOPS, UPDATES, WRITES
+from vkchi.ir.rebuild import rebuild_loops
+from vkchi.passes.cost_model import is_worth_gathering
+from vkchi.passes.gather import without
+from vkchi.passes.unroll_sums import MOST_ROUNDS
+from vkchi.target.caps import Caps
+from vkchi.types import i32, scalar_of
+
+INT_MAX = (1 << 31) - 1
+
+
+def distribute(fn: Func, caps: Caps) -> Func:
+    """The Func with such sums in loops of their own, where that is right and worth it."""
+    used = used_in(fn.body)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not may_mix(op):
+            return None
+        shifts = Shifts(op, used)
+        groups = [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
+        if not groups:
+            return None
+        for sums in groups:
+            build(b, shifts, sums)
+        b.insert(without(op, {one.op for sums in groups for one in sums}))
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
+    """Whether the loop is one that the host counts, and what is computed again is short."""
+    ends = ends_of(shifts, sums)
+    lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
+    rounds = prod(lengths[len(shifts.survey.own_axes) :])
+    is_unrolled = not sums[0].place.axes and rounds <= MOST_ROUNDS
+    if not lengths or is_unrolled or prod(lengths) > INT_MAX:
+        return False
+    needed = shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
+    if any(op.kind in LOOPS for op in needed):
+        return False
+    return is_worth_gathering(len(sums), len(needed), prod(lengths), caps)
+
+
+def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:
+    """Begin and end of each axis of the new loop; nothing where they are no constants."""
+    bounds = [v for axis in shifts.survey.own_axes for v in (axis.begin, axis.end)]
+    found = [constant_int(v) for v in (*bounds, *(v for op in sums[0].loops for v in op.args))]
+    known = [n for n in found if n is not None and abs(n) <= INT_MAX]
+    return known if len(known) == len(found) else []
+
+
+def build(b: Builder, shifts: Shifts, sums: Sequence[Sum]) -> None:
+    """Append the loop."""
+    axes, loops = shifts.survey.own_axes, sums[0].loops
+    params = [Param(i32, axis.param.name) for axis in axes]
+    inner = [Param(i32, op.regions[0].params[0].name) for op in loops]
+    with b.region(*params, *inner) as body:
+        known: dict[Value, Value] = {}
+        for axis, p in zip(axes, params, strict=True):
+            known[axis.param] = p
+        for op, p in zip(loops, inner, strict=True):
+            old = op.regions[0].params[0]
+            known[old] = p if old.type is i32 else b.emit("bitcast", p, type=scalar_of(old.type))
+        Round(
+            b, known, {one.op for one in sums}, loops, shifts.copied_for(sums, with_places=True)
+        ).run(shifts.body.ops)
+        b.emit("yield")
+    b.parallel([b.const(n, i32) for n in ends_of(shifts, sums)], body)
+
+
+class Round(Cloner):
+    """A copy of what is `needed` of a body for one round of the loops `opened`, which writes
+    nothing but private places, and the `sums`."""
+
+    def __init__(
+        self, b: Builder, known: dict[Value, Value], sums: set[Op], opened: Sequence[Op],
+        needed: set[Op],
+    ) -> None:  # fmt: skip
+        super().__init__(b, known)
+        self.sums, self.opened, self.needed = sums, opened, needed
+
+    def visit(self, op: Op) -> None:
+        """Other writes are left out, and what they find is loaded."""
+        if op in self.opened:
+            self.run(op.regions[0].ops)
+        elif op in self.sums:
+            self.copy(op)
+        elif op not in self.needed:
+            return
+        elif op.kind not in WRITES or not is_global(base_of(op.args[0])):
+            super().visit(op)
+        elif op.kind in UPDATES:
+            self.map[op] = self.b.emit("load", self.get(op.args[0]))
