@@ -789,3 +789,48 @@ def test_only_static_conditions_keep_loops_parallel():
 
     run(4000)
     np.testing.assert_array_equal(x.to_numpy()[[1, 3000, 4002]], [2, 3001, 1])
+
+
+def test_lanes_share_serial_code():
+    """Inner loops of serial code come to what a single invocation does, in its order: rows that
+    read the row before them, what is written before and behind, a branch that numbers decide."""
+    n = 100
+    a, b, x = ti.field(ti.i32, (n, n)), ti.field(ti.i32, (n, n)), ti.field(ti.i32, n)
+    rng = np.random.default_rng(1)
+    start, want = rng.integers(0, 9, (n, n), np.int32), np.zeros(n, np.int32)
+    a.from_numpy(start)
+
+    @ti.kernel
+    def run(begin: ti.i32):
+        ti.loop_config(serialize=True)
+        for j in range(begin, n):
+            s = a[j, j]
+            for k in range(j):
+                s += b[j, k]
+            x[j] = s
+            if s % 2 == 0:
+                for i in range(n):
+                    a[j, i] += x[j] + i
+                x[j] += a[j, 7]
+            else:
+                x[0] += 1
+            for i in range(j + 1, n):
+                t = a[i, j]
+                for k in range(3):
+                    t += a[j, k] * (x[j] % 10)
+                b[i, j] = t % 1000
+
+    run(1)
+    found, under = start.astype(np.int64), np.zeros((n, n), np.int64)
+    for j in range(1, n):
+        s = found[j, j] + under[j, :j].sum()
+        want[j] = s
+        if s % 2 == 0:
+            found[j] += s + np.arange(n)
+            want[j] += found[j, 7]
+        else:
+            want[0] += 1
+        under[j + 1 :, j] = (found[j + 1 :, j] + found[j, :3].sum() * (want[j] % 10)) % 1000
+    np.testing.assert_array_equal(x.to_numpy(), want)
+    np.testing.assert_array_equal(a.to_numpy(), found)
+    np.testing.assert_array_equal(b.to_numpy(), under)

@@ -23,7 +23,7 @@ from vkchi.analysis.footprint import element_under
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.iterations import INDEX_BITS, Iterations, Loops
 from vkchi.analysis.lattice import extent_of
-from vkchi.analysis.sums import Symbol
+from vkchi.analysis.sums import Polynomial, Symbol, is_constant, minus, plus, symbol, symbols_in
 from vkchi.ir.core import Op, Value, base_of, is_wide
 from vkchi.ir.ops import WRITES
 from vkchi.tuples import NamedTuple
@@ -90,7 +90,31 @@ class Survey(Iterations):
 
     def never_meet(self, base: Value, a: Op, b: Op) -> bool:
         """Whether two iterations never come to one element of an array, one by each of these."""
-        return self.are_told(self.same_places(base, a.args[1:], b.args[1:]))
+        if self.are_told(self.same_places(base, a.args[1:], b.args[1:])):
+            return True
+        pairs = list(zip(a.args[1:], b.args[1:], strict=True))
+        return any(self.lies_beside(v, w) or self.lies_beside(w, v) for v, w in pairs)
+
+    def lies_beside(self, v: Value, fixed: Value) -> bool:
+        """Whether a number, an index of the loop and what is the same in all iterations, is never
+        what another is that is the same in all: all indices are greater, or all are less."""
+        own, other = self.forms.exact(v), self.forms.exact(fixed)
+        if own is None or other is None or self.has_varying(other):
+            return False
+        rest = minus(own, other)
+        for axis in self.own_axes:
+            away = minus(rest, symbol(axis.param))
+            begin, end = self.forms.exact(axis.begin), self.forms.exact(axis.end)
+            if begin is None or end is None or self.has_varying(away):
+                continue
+            least, beyond = is_constant(plus(away, begin)), is_constant(plus(away, end))
+            if (least is not None and least > 0) or (beyond is not None and beyond <= 0):
+                return True
+        return False
+
+    def has_varying(self, p: Polynomial) -> bool:
+        """Whether a polynomial may differ between iterations, or within one."""
+        return any(map(self.differs, symbols_in(p)))
 
     def same_places(
         self, base: Value, some: Sequence[Value], others: Sequence[Value]

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from vkchi.analysis.access import Survey
 from vkchi.analysis.alias import may_meet, may_share, place_of
 from vkchi.analysis.footprint import element_under
+from vkchi.analysis.intervals import Intervals
 from vkchi.ir.core import Op, Region, Value, base_of, used_in, walk
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
 from vkchi.tuples import NamedTuple
@@ -38,9 +39,11 @@ class Spot(NamedTuple):
         return self.kinds != {"load"}
 
 
-def never_cross(first: Sequence[Op], second: Sequence[Op], loop: Op) -> bool:
+def never_cross(
+    first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
+) -> bool:
     """Whether no iteration of a loop minds that others have not come to the end of the `first` ops
-    of its body when it does the `second`."""
+    of its body when it does the `second`. `ranges` are of what is around the loop, too."""
     before, behind = accesses_in(first), accesses_in(second)
     met = [
         (a, b)
@@ -50,7 +53,7 @@ def never_cross(first: Sequence[Op], second: Sequence[Op], loop: Op) -> bool:
     ]
     if any(a is not b for a, b in met):
         return False
-    parts = Parts(loop) if met else None
+    parts = Parts(loop, ranges) if met else None
     return parts is None or all(parts.are_apart(a, before[a], behind[a]) for a, _ in met)
 
 
@@ -71,9 +74,9 @@ def is_written(*accesses: Sequence[Op]) -> bool:
 class Parts:
     """The parts of a loop's body, and what iterations meet in."""
 
-    def __init__(self, loop: Op) -> None:
+    def __init__(self, loop: Op, ranges: Intervals | None) -> None:
         body = loop.regions[0]
-        self.survey = Survey(body.ops, loop)
+        self.survey = Survey(body.ops, loop, ranges)
         self.used = used_in(body)
 
     def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:

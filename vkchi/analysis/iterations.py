@@ -112,8 +112,9 @@ class Iterations:
     @cached_property
     def is_counted(self) -> bool:
         """Whether the host counts the loop, so that bounds that wrap, and more iterations than i32
-        holds, are errors of the launch."""
-        return self.loop is not None and host_length(self.loop) is not None
+        holds, are errors of the launch; what a serial loop does there is another's to ask."""
+        loop = self.loop
+        return loop is not None and loop.kind not in LOOPS and host_length(loop) is not None
 
     @cached_property
     def count(self) -> Polynomial | None:

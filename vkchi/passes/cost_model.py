@@ -59,6 +59,8 @@ DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
 SAVED = 0.01  # per op and iteration that asks nothing
 ALONE = 20.0  # an iteration alone in its line of memory
 
+ROUNDS_EACH = 3  # of a loop in serial code, for each of the lanes that share it
+
 ATOMIC = 3.0  # a sum of floats that others may disturb, on a processor
 GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
 
@@ -123,6 +125,12 @@ def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     Graphics cards take branches that whole subgroups take, so they gain little."""
     gain = SAVED * work * middle - ALONE * strays
     return is_processor(caps) and LAUNCHES * gain >= DISPATCH + OP * work
+
+
+def is_worth_lanes(rounds: int, width: int) -> bool:
+    """Whether a loop of so many rounds in serial code is best shared by the lanes of a workgroup,
+    which then wait for each other."""
+    return rounds >= ROUNDS_EACH * width
 
 
 def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:

@@ -88,6 +88,7 @@ ENTRIES: dict[str, Entry] = {
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
     "unroll_sums": Entry("unroll_sums:unroll_sums", needs=("for",)),
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
+    "lanes": Entry("lanes:share_lanes", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
@@ -151,16 +152,17 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("forward", "what one of them loads, another need not", ("jam",)),
     Step("commoning", "what jam laid side by side is what the next round loads"),
     Step("remainders", "who reads remainders has; map_grid hides what indices run over"),
+    Step("lanes", "as map_grid, of what has no grid: reduce and bounds are through"),
     Step("map_grid", "after reduce, which shares loops out, and what it blinds: demote, bounds"),
     Step(
         "simplify",
         "reduce and map_grid build without looking around",
-        ("bins", "reduce", "jam", "indices", "map_grid"),
+        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
     Step(
         "licm",
         "what all iterations of an invocation share",
-        ("bins", "reduce", "jam", "indices", "map_grid"),
+        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
     ),
     Step("predicate", "after bounds, which proves by branches; unroll takes loops without them"),
     Step(
@@ -179,7 +181,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step(
         "dce",
         "what these left unused",
-        ("reduce", "jam", "indices", "map_grid", "legalize", "roots"),
+        ("reduce", "jam", "indices", "lanes", "map_grid", "legalize", "roots"),
     ),
 )
 
@@ -203,9 +205,9 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "distribute",
-    "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums", "licm", "neighbours",
-    "peel", "predicate", "promote", "reciprocals", "reduce", "remainders", "roots", "stores_last",
-    "strength", "unroll", "unroll_sums", "unroll_words",
+    "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums", "lanes", "licm",
+    "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce", "remainders", "roots",
+    "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 
@@ -278,6 +280,7 @@ PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["reciprocals"] = Pass("reciprocals", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
+PASSES["lanes"] = Pass("lanes", PROCESSOR)
 PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
