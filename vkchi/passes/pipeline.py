@@ -86,7 +86,7 @@ ENTRIES: dict[str, Entry] = {
     "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
-    "unroll_sums": Entry("unroll_sums:unroll_sums", needs=("for",)),
+    "unroll_sums": Entry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
     "lanes": Entry("lanes:share_lanes", "caps", ("for",)),
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
