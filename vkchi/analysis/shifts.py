@@ -26,6 +26,7 @@ from vkchi.analysis.crossing import accesses_in
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import element_under, is_integer
 from vkchi.analysis.iterations import Loops
+from vkchi.analysis.lattice import Extent
 from vkchi.analysis.sums import (
     Frozen,
     Polynomial,
@@ -35,14 +36,16 @@ from vkchi.analysis.sums import (
     is_constant,
     minus,
     number,
+    only_symbol,
     symbols_in,
 )
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, bodies_of, deciding_values, first_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value, base_of, walk
+from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
 from vkchi.tuples import NamedTuple
-from vkchi.types import scalar_of
+from vkchi.types import WIDE_FROM, scalar_of
 
 
 class Shift(NamedTuple):
@@ -78,6 +81,7 @@ class Sum(NamedTuple):
     loops: tuple[Op, ...]
 
 
+FARTHEST_WRAPPED = 1 << 14  # a shift before a remainder; `WIDE_FROM` leaves more room above
 FARTHEST_LIMITED = 1 << 28  # indices with limits, and loops over them: nothing wraps
 MOST_BEYOND = 4  # iterations beyond limits that come to one element
 
@@ -205,7 +209,37 @@ class Shifts:
             p = minus(p, {frozenset(((axis.param, 1),)): 1})
         if not all(map(self.is_known, symbols_in(p))):
             return None, ()
-        return (followed[0] if followed else None), [Shift(self.frozen(p), modulus)]
+        by = self.frozen(p)
+        if modulus is not None and not self.is_near(by):
+            return None, ()
+        return (followed[0] if followed else None), [Shift(by, modulus)]
+
+    def is_near(self, by: Frozen) -> bool:
+        """Whether a shift is known to be so small that no index overflows, before its remainder is
+        taken: a remainder of what 32 bits have cut off is another one."""
+        found = self.range_of(by)
+        return found is not None and -FARTHEST_WRAPPED <= found[0] <= found[1] <= FARTHEST_WRAPPED
+
+    def range_of(self, by: Frozen) -> Interval | None:
+        """The least and the greatest that a shift is, where constants say it."""
+        low = high = 0
+        for monomial, factor in by:
+            ends = [self.window(s) for s, _ in monomial] or [(1, 1)]
+            if len(ends) > 1 or ends[0] is None:
+                return None
+            values = [factor * n for n in ends[0]]
+            low, high = low + min(values), high + max(values)
+        return low, high
+
+    def window(self, s: object) -> Interval | None:
+        """The least and the greatest index of a serial loop between constants."""
+        axis = self.survey.axes.get(s) if isinstance(s, Value) else None
+        if axis is None:
+            return None
+        begin, end = constant_int(axis.begin), constant_int(axis.end)
+        if begin is None or end is None or begin >= end:
+            return None
+        return begin, end - 1
 
     def frozen(self, p: Polynomial) -> Frozen:
         """A shift."""
@@ -240,9 +274,14 @@ class Shifts:
         return isinstance(s, Value) and (self.survey.is_steady(s) or s in self.survey.axes)
 
     def is_whole(self, axis: Axis, modulus: Value) -> bool:
-        """Whether an axis runs from 0 to a number."""
-        key = self.forms.key
-        return constant_int(axis.begin) == 0 and key(axis.end) == key(modulus)
+        """Whether an axis runs from 0 to a number that leaves room above it in 32 bits: an extent
+        of an array that is not wide, or a constant that might be one."""
+        key, length = self.forms.key, self.forms.of(modulus)
+        n, extent = is_constant(length), only_symbol(length)
+        has_room = (
+            n < WIDE_FROM if n is not None else isinstance(extent, Extent) and not extent.wide
+        )
+        return has_room and constant_int(axis.begin) == 0 and key(axis.end) == key(modulus)
 
     def inner_of(self, polynomials: Iterable[Frozen]) -> set[Value]:
         """The indices of serial loops in these."""

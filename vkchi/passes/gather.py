@@ -135,31 +135,17 @@ def reach_of(shifts: Shifts, sums: Sequence[Sum], k: int) -> Reach:
     assert isinstance(t, Array)
     first = t.layout.origin[index] if t.layout is not None and t.layout.origin else 0
     extent = t.shape[index] if t.shape is not None else (place.base, index)
-    ranges = [range_of(one.shifts[k], one.loops) for one in sums]
+    ranges = [range_of(shifts, one.shifts[k]) for one in sums]
     known = [r for r in ranges if r is not None and -FARTHEST <= r[0] <= r[1] <= FARTHEST]
     if len(known) < len(ranges):
         return Reach(None, first, extent)
     return Reach((min(r[0] for r in known), max(r[1] for r in known)), first, extent)
 
 
-def range_of(shift: Shift, loops: Sequence[Op]) -> Interval | None:
+def range_of(shifts: Shifts, shift: Shift) -> Interval | None:
     """The least and the greatest that a shift is, where that is known; one that wraps leads to no
     other elements."""
-    if shift.modulus is not None:
-        return 0, 0
-    windows: dict[object, Interval] = {}
-    for op in loops:
-        begin, end = map(constant_int, op.args)
-        if begin is not None and end is not None and begin < end:
-            windows[op.regions[0].params[0]] = begin, end - 1
-    low = high = 0
-    for monomial, factor in shift.by:
-        ends = [windows.get(s) for s, _ in monomial] or [(1, 1)]
-        if len(ends) > 1 or ends[0] is None:
-            return None
-        values = [factor * n for n in ends[0]]
-        low, high = low + min(values), high + max(values)
-    return low, high
+    return (0, 0) if shift.modulus is not None else shifts.range_of(shift.by)
 
 
 def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
@@ -319,7 +305,7 @@ class Gathering:
         with the least shift are at the begin, those with the greatest at the end."""
         axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
-        by = range_of(shift, term.loops)
+        by = range_of(self.shifts, shift)
         may_be_below, may_be_behind = reach.may_leave(by, axis)
         if may_be_below:
             yield self.b.emit("le", axis.begin, asked)
