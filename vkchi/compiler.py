@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,17 @@ TOO_MANY = (
 TOO_MANY_HERE = (
     "this loop has more iterations than run at once: split it, or give its range an i64 bound"
 )
+
+# Modules that every kernel goes through, loaded when the first one is compiled, or ahead of it.
+STAGES = ("frontend.lower", "passes.shallow", "passes.wide", "passes.map_grid", "spirv")
+
+
+def load_compiler() -> None:
+    """Load what compiling a plain loop takes, before there is one."""
+    with compiling("the first kernel"):  # for the collector
+        for module in STAGES:
+            import_module(f"vkchi.{module}")
+        import_module("vkchi.passes.pipeline").load_usual()
 
 
 def compile_kernel(

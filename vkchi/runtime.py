@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from vkchi import env
 from vkchi.cache.version import noted_version
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, UnknownOptionError, nearest
+from vkchi.hooks import Hook
+from vkchi.interrupts.beside import do_beside
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import note, set_logging_level
 from vkchi.target.config import DEFAULTS, Config, idle_options, read_options
@@ -285,10 +287,9 @@ def init(
     cache_dir: where compiled kernels are kept (docs/cache.md); host_arrays: whether a call waits
     for what it does in memory of numpy and torch, or `ti.sync()` does (docs/interop.md); others:
     what Taichi has besides (`config`). The environment may give what is not given: TI_DEBUG is
-    `debug`; TI_ARCH comes before `arch`. Of ours alone are missing_gradient, accept_races and
-    host_arrays. Raises DeviceError when there is no such device (or none of that kind and
-    enable_fallback is False), ArgumentError for an option that Taichi does not have either, and for
-    a variable of the environment whose value means nothing.
+    `debug`; TI_ARCH comes before `arch`. Raises DeviceError when there is no such device (or none
+    of that kind and enable_fallback is False), ArgumentError for an option that neither Taichi nor
+    vkchi has, and for a variable of the environment whose value means nothing.
     """
     _refuse_unknown(others)
     env.check_flags()
@@ -301,12 +302,11 @@ def init(
     options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
     install(None)
+    _prepare_compiling(options.cache)
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in Options._fields if name in DEFAULTS}
-    config |= {
-        "arch": arch_of(opened, wanted),
-        "default_up": SCALARS[f"u{options.default_ip.bits}"],
-    }
+    unsigned = SCALARS[f"u{options.default_ip.bits}"]
+    config |= {"arch": arch_of(opened, wanted), "default_up": unsigned}
     deferred = config.get("host_arrays") == "deferred"
     install(Runtime(opened, options, Config(config), deferred=deferred))
     if config.get("kernel_profiler"):
@@ -315,6 +315,18 @@ def init(
         current().profiler = measure(opened)
     note("vkchi runs on %s", opened.info.name)
     tell_idle(config)
+
+
+class Compiler:
+    """Of what compiles kernels, this is all that is known here."""
+
+    load = Hook("load the compiler")
+
+
+def _prepare_compiling(cache: Shelf | None) -> None:
+    """Load the compiler while the driver starts, where no kernel can come from the cache."""
+    if cache is None or cache.is_empty():
+        do_beside(lambda: Compiler.load())
 
 
 def _cook(config: dict[str, Any]) -> Options:

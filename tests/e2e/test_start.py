@@ -1,4 +1,5 @@
-"""What a process loads before its first result: a warm one no compiler."""
+"""What a process loads before its first result: a warm one no compiler, another one all of it while
+the driver starts."""
 
 from __future__ import annotations
 
@@ -133,11 +134,56 @@ def test_a_warm_process_loads_no_compiler(tmp_path):
     assert "numpy" not in warm["kernel"], "half of what a short program takes"
     for stage, modules in warm.items():
         assert of_compiler(modules) == [], stage
-    for stage in ("import", "init"):
-        assert of_compiler(cold[stage]) == []
+    assert of_compiler(cold["import"]) == []
     assert of_compiler(cold["kernel"], RARE) == []
     heavy = {"vulkan._vulkan", "logging", "dataclasses", "hashlib", "torch"}
     assert not heavy.intersection(warm["kernel"]) - heavy.intersection(loaded_by_numpy())
+
+
+@pytest.mark.device
+def test_a_process_that_may_be_warm_loads_no_compiler_ahead(tmp_path):
+    stages_of(tmp_path)
+    _, stages = outcome_of(tmp_path, PROGRAM.replace("a * 2", "a + a"))
+    assert of_compiler(stages["init"]) == [] and "vkchi.passes.pipeline" in stages["kernel"]
+
+
+@pytest.mark.device
+def test_the_compiler_is_loaded_while_a_driver_starts(tmp_path):
+    """Where no kernel can be found in the cache, what a plain loop takes is loaded, and no more."""
+    for options, expected in (("", LOADED), ("", ()), ("offline_cache=False", LOADED)):
+        program = AHEAD.replace("OPTIONS", options)
+        ((said,), stages) = outcome_of(tmp_path, program)
+        assert said == "2.0"
+        assert set(of_compiler(stages["init"])) >= {f"vkchi.{name}" for name in expected}
+        if expected:
+            ahead, in_the_end = (of_compiler(stages[k], PACKAGES) for k in ("init", "kernel"))
+            assert ahead == in_the_end
+            assert of_compiler(stages["kernel"], RARE) == []
+
+
+PACKAGES = ("analysis", "passes", "spirv", "frontend")
+LOADED = ("compiler", "frontend.lower", "passes.pipeline", "spirv.lower")
+AHEAD = """
+import json, sys, time
+from vkchi.interrupts import beside
+beside.count_processors = lambda: 2
+import vkchi as ti
+ti.init(OPTIONS)
+while beside.Work.begun():
+    time.sleep(0.001)
+stages = {"init": sorted(sys.modules)}
+n = 1 << 16
+x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)
+@ti.kernel
+def saxpy(a: ti.f32):
+    for i in x:
+        y[i] = a * x[i] + y[i]
+x.fill(1.0)
+saxpy(2.0)
+print(y[5])
+stages["kernel"] = sorted(sys.modules)
+print(json.dumps(stages))
+"""
 
 
 def loaded_by_numpy() -> list[str]:

@@ -171,6 +171,16 @@ class Store:
         except OSError:
             return []
 
+    def is_empty(self) -> bool:
+        """Whether there is no entry, or none that can be used."""
+        if not self.is_usable(make=False):
+            return True
+        try:
+            with os.scandir(self.folder) as files:
+                return not any(is_key(file.name) for file in files)
+        except OSError:
+            return True
+
     def path_of(self, key: str) -> str:
         """The file of an entry."""
         assert is_key(key), key

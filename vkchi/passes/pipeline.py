@@ -210,6 +210,13 @@ OPTIONAL = frozenset({
     "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
+# What loops over arrays run through that have neither branches nor sums.
+USUAL = (
+    "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
+    "map_grid", "licm", "unroll", "unroll_words", "legalize", "strength", "reciprocals", "access",
+    "broadcast", "neighbours", "stores_last", "arithmetic", "bases",
+)  # fmt: skip
+
 
 def left_out() -> frozenset[str]:
     """The passes that `VKCHI_PASSES` leaves out. Raises ArgumentError for what is no such pass."""
@@ -228,6 +235,12 @@ def load_pass(name: str) -> Callable[..., Any]:
     module, _, function = ENTRIES[name].where.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"vkchi.passes.{module}"), function)
     return found
+
+
+def load_usual() -> None:
+    """Load the passes that change a plain loop over arrays, or look at it."""
+    for name in USUAL:
+        load_pass(name)
 
 
 class Pass:

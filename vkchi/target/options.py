@@ -25,6 +25,9 @@ class Shelf(Protocol):
     def device(self) -> str:
         """The name of the device that the program runs on."""
 
+    def is_empty(self) -> bool:
+        """Whether nothing is kept."""
+
     def of_device(self, name: str) -> Shelf:
         """The same shelf, for a program on this device."""
 

@@ -1,0 +1,106 @@
+"""What is done beside a wait: its thread, exceptions there, and forks meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from _thread import allocate_lock
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from vkchi.interrupts import beside
+from vkchi.interrupts.beside import Work, do_beside, wait_before_fork
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "count_processors", lambda: 2)
+
+
+def wait_for_the_end() -> None:
+    end = time.monotonic() + 10
+    while Work.begun() is not None and time.monotonic() < end:
+        time.sleep(0.001)
+    assert Work.begun() is None
+
+
+def test_it_is_done_in_another_thread_and_held_no_longer() -> None:
+    go, done = allocate_lock(), []
+    go.acquire()
+    do_beside(lambda: done.append(go.acquire()))
+    assert not done and Work.begun() is not None
+    go.release()
+    wait_for_the_end()
+    assert done == [True]
+
+
+def test_what_is_raised_there_is_nobodys(capfd: pytest.CaptureFixture[str]) -> None:
+    for error in (ValueError, SystemExit, KeyboardInterrupt):
+        do_beside(lambda error=error: exec("raise error", {"error": error}))
+        wait_for_the_end()
+    assert capfd.readouterr().err == ""
+
+
+def test_one_processor_does_nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "count_processors", lambda: 1)
+    done: list[None] = []
+    do_beside(lambda: done.append(None))
+    wait_for_the_end()
+    assert not done
+
+
+def test_forks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[float] = []
+    do_beside(lambda: (time.sleep(0.05), done.append(0.0)))
+    wait_before_fork()
+    assert done
+    monkeypatch.setattr(beside, "LONGEST_S", 0.01)
+    go = allocate_lock()
+    go.acquire()
+    do_beside(go.acquire)
+    began = time.monotonic()
+    wait_before_fork()
+    assert 0.01 <= time.monotonic() - began < 5
+    go.release()
+    wait_for_the_end()
+
+
+def test_an_interrupt_of_a_fork_is_given_on() -> None:
+    go = allocate_lock()
+    go.acquire()
+    do_beside(go.acquire)
+    Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        wait_before_fork()
+        time.sleep(1)
+    go.release()
+    wait_for_the_end()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_can_load_what_its_parent_was_loading() -> None:
+    program = """
+import os, sys
+from vkchi.interrupts import beside
+beside.count_processors = lambda: 2
+def load():
+    import vkchi.frontend.lower
+beside.do_beside(load)
+child = os.fork()
+if child:
+    print(os.waitpid(child, 0)[1])
+else:
+    import vkchi.frontend.lower
+    os._exit(0)
+"""
+    run = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(3):
+        assert subprocess.check_output(run, env=env, text=True, timeout=60).split() == ["0"]
