@@ -31,7 +31,7 @@ from vkchi.analysis.dataflow import Flow
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
 from vkchi.ir.ops import (
     COMPARISONS,
     ORDERED,
@@ -225,6 +225,8 @@ class Slice:
         """Take what a value needs; whether all of it can be."""
         if v in self.params:
             return v is self.index
+        if isinstance(v, Result) and v.op in self.own:
+            return False
         if v not in self.own:
             if v not in self.outside and not isinstance(v.type, Array):
                 self.outside.append(v)
