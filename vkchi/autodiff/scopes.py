@@ -197,7 +197,7 @@ class Again(Cloner):
     """Ops once more, where some values are known."""
 
     def __init__(self, scopes: Scopes, known: Mapping[Value, Value]) -> None:
-        super().__init__(scopes.b, known)
+        super().__init__(scopes.b, dict(known))
         self.scopes = scopes
 
     def get(self, v: Value) -> Value:

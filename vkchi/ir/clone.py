@@ -1,8 +1,9 @@
 """Copies of ops in which everything is new: regions, their parameters, what stands in them.
 
-Owns: `Cloner`, the one that differentiation is built on (passes, which share what stays, have
-`rebuild`). Control ops are copied by their rows in the op table, so none is known by name. A
-subclass says what stands for an op (`visit`), and what a control op's copy carries besides:
+Owns: `Cloner`: differentiation is built on it, and passes that write something a second time (those
+that share what stays have `rebuild`). Control ops are copied by their rows in the op table, so none
+is known by name. A subclass says what stands for an op (`visit`), and what a control op's copy
+carries besides:
 
 - `carry`, what the first iteration of a loop begins with, besides the old values;
 - `begin`, that a region begins, whose last parameters stand for what is carried besides;
@@ -11,11 +12,13 @@ subclass says what stands for an op (`visit`), and what a control op's copy carr
 
     class Doubled(Cloner):
         def end(self, op, region, more): return [self.get(v) for v in region.yielded]
+
+    Cloner(b, {index: b.const(0, i32)}).body(loop.regions[0])      # the first iteration
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.control import control_of, is_loop
@@ -24,24 +27,29 @@ from vkchi.ir.core import Op, Param, Region, Value
 
 class Cloner:
     """Appends copies to the region open in `b`. `map` leads from old values to what stands for
-    them; others stand for themselves."""
+    them, and grows; others stand for themselves."""
 
     more_names = "more"  # of parameters for what is carried besides
 
-    def __init__(self, b: Builder, known: Mapping[Value, Value] | None = None) -> None:
+    def __init__(self, b: Builder, map: dict[Value, Value] | None = None) -> None:
         self.b = b
-        self.map: dict[Value, Value] = dict(known or {})
+        self.map: dict[Value, Value] = {} if map is None else map
 
     def get(self, v: Value) -> Value:
         """What stands for an old value."""
         return self.map.get(v, v)
 
     def run(self, ops: Iterable[Op]) -> None:
-        """Copy these ops."""
+        """Copy these ops, but for what a region yields."""
         for op in ops:
             self.b.span = op.span
             if op.kind != "yield":
                 self.visit(op)
+
+    def body(self, region: Region) -> None:
+        """Copy what stands in a region, and have the open one yield what stands for its yields."""
+        self.run(region.ops)
+        self.b.emit("yield", *map(self.get, region.yielded))
 
     def visit(self, op: Op) -> None:
         """Append what stands for an op."""
@@ -67,7 +75,8 @@ class Cloner:
         new = Op(op.kind, (*args, *first), op.attr, None, op.span, op.name, regions, types)
         self.b.span = op.span
         self.b.insert(new)
-        self.map.update(zip(op.results, new.results))
+        for old, result in zip(op.results, new.results):
+            self.map[old], result.name = result, old.name
         self.finish(op, new.results[len(op.results) :])
         return new
 

@@ -102,29 +102,6 @@ def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
     return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
 
 
-class Cloner(Rebuilder):
-    """Copies ops into `b` once more: nothing is shared with what they were copied from."""
-
-    def __init__(self, b: Builder, map: dict[Value, Value]) -> None:
-        super().__init__(lambda b, op, args: None)
-        self.b, self.map = b, map
-
-    def region(self, region: Region) -> Region:
-        """A region with parameters of its own."""
-        params = [Param(p.type, p.name) for p in region.params]
-        self.map.update(zip(region.params, params, strict=True))
-        with self.inside(*params) as new:
-            self.ops(region.ops)
-        return new
-
-    def ops(self, ops: Sequence[Op]) -> None:
-        """Append copies of these ops."""
-        for op in ops:
-            self.b.span = op.span
-            regions = tuple([self.region(r) for r in op.regions])
-            self.b.insert(self.copy(op, self.args(op), regions))
-
-
 def same_ops(a: list[Op], b: list[Op]) -> bool:
     """Whether two op lists hold the same objects: equality of ops is identity."""
     return a == b

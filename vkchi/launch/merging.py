@@ -133,8 +133,8 @@ class Writer:
     def write(self) -> Func | None:
         """The Func; None where memory is several arrays, or an array of several types."""
         from vkchi.ir.builder import Builder
+        from vkchi.ir.clone import Cloner
         from vkchi.ir.core import Func
-        from vkchi.ir.rebuild import Cloner
 
         if not self.are_apart:
             return None
@@ -149,7 +149,7 @@ class Writer:
                         return None
                     known[p] = new
                 self.names.append({p.name: new.name for p, new in known.items()})
-                Cloner(b, known).ops(one.plan.func.body.ops[:-1])
+                Cloner(b, known).run(one.plan.func.body.ops)
             b.emit("yield")
         name = "_".join(dict.fromkeys(one.plan.func.name for one in self.launches))
         return Func(name, tuple(self.params.values()), body, self.launches[0].plan.func.span)

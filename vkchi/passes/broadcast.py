@@ -29,6 +29,7 @@ from functools import cached_property, reduce
 from vkchi.analysis.alias import ChangeTable, may_share
 from vkchi.analysis.dataflow import Flow
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
@@ -42,7 +43,7 @@ from vkchi.ir.ops import (
     Trait,
     kinds_with,
 )
-from vkchi.ir.rebuild import Cloner, Rebuilder
+from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_processor, subgroup_width
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
@@ -306,7 +307,7 @@ class Form:
         known = {**self.map, index: at}
         done: set[Op] = set()
         for load, needed in self.loads.items():
-            Cloner(self.b, known).ops([*[op for op in needed if op not in done], load])
+            Cloner(self.b, known).run([*[op for op in needed if op not in done], load])
             done.update(needed)
             yield load, known[load]
 
@@ -320,7 +321,9 @@ class Form:
 
     def copy(self, body: Region, known: dict[Value, Value]) -> None:
         """Append a body but for the loads that are there, and its `yield`."""
-        Cloner(self.b, known).ops([op for op in body.ops if op not in self.loads])
+        copy = Cloner(self.b, known)
+        copy.run(op for op in body.ops if op not in self.loads)
+        self.b.emit("yield", *map(copy.get, body.yielded))
 
     def plain(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
         """Append the loop as it was; its results."""
@@ -328,5 +331,5 @@ class Form:
         params = [Param(p.type, p.name) for p in body.params]
         known: dict[Value, Value] = {**self.map, **dict(zip(body.params, params, strict=True))}
         with b.region(*params) as region:
-            Cloner(b, known).ops(body.ops)
+            Cloner(b, known).body(body)
         return b.for_(args[0], args[1], args[2:], region).results

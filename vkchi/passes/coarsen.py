@@ -27,11 +27,12 @@ from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.variance import Dependents
 from vkchi.ir.axes import as_i32
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk
 from vkchi.ir.ops import ATOMICS
-from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import least_threads
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
@@ -159,7 +160,7 @@ def build_loop(
         i: Value = k
         if start is not None:
             i = b.emit("add", start, b.emit("mul", k, count))
-        Cloner(b, {**outer, index: i}).ops(op.regions[0].ops)
+        Cloner(b, {**outer, index: i}).body(op.regions[0])
     b.for_(*trips, (), strip)
 
 

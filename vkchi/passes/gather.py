@@ -361,7 +361,7 @@ class Iteration(Cloner):
     more_names = "sum"
 
     def __init__(
-        self, b: Builder, known: Mapping[Value, Value], needed: set[Op], opened: Sequence[Op],
+        self, b: Builder, known: dict[Value, Value], needed: set[Op], opened: Sequence[Op],
         slots: Mapping[Op, int], totals: Sequence[Value],
     ) -> None:  # fmt: skip
         super().__init__(b, known)

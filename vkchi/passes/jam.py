@@ -35,11 +35,12 @@ from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.sums import Sums, factor_of
 from vkchi.analysis.variance import Variance, is_private, loads_in_loops
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import Axis, axes_of, bodies_of, control_of, first_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, used_in, walk
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
-from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import is_processor, least_threads
 from vkchi.passes.walks import bits_at, step_of
@@ -314,11 +315,11 @@ def copy_guarded(
     old = op.regions[0].params[choice.axis]
     with b.region() as orelse:
         if choice.factor == 2:  # one is left
-            Cloner(b, {**outer, old: start}).ops(op.regions[0].ops)
+            Cloner(b, {**outer, old: start}).body(op.regions[0])
         else:
             new = Param(old.type, old.name)
             with b.region(new) as rest:
-                Cloner(b, {**outer, old: new}).ops(op.regions[0].ops)
+                Cloner(b, {**outer, old: new}).body(op.regions[0])
             b.for_(start, end, (), rest)
             b.emit("yield")
     b.if_(b.emit("ge", left, b.const(choice.factor, scalar_of(start.type))), then, orelse)
@@ -358,10 +359,10 @@ class Jammer:
                 self.sum(op)
             elif self.is_own(op):
                 for map in self.maps:
-                    Cloner(self.b, map).ops([op])
+                    Cloner(self.b, map).run([op])
             else:
                 once = self.maps[0]
-                Cloner(self.b, once).ops([op])
+                Cloner(self.b, once).run([op])
                 for map in self.maps[1:]:
                     map.update((v, once[v]) for v in op.results)
 

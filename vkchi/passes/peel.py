@@ -31,11 +31,12 @@ from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.mixing import may_mix
 from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.control import Axis, axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.intervals import Interval
-from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
 from vkchi.passes.jam import has_at_most, moves_along, neighbours_of
 from vkchi.target.caps import Caps
@@ -230,21 +231,19 @@ class Middle(Cloner):
         super().__init__(b, map)
         self.answers = answers
 
-    def ops(self, ops: Sequence[Op]) -> None:
-        """Append copies, and answers."""
-        for op in ops:
-            answer = self.answers.get(op)
-            if answer is None:
-                super().ops((op,))
-            else:
-                self.b.span = op.span
-                self.map[op] = self.value(op, answer)
+    def visit(self, op: Op) -> None:
+        """A copy, or an answer."""
+        answer = self.answers.get(op)
+        if answer is None:
+            super().visit(op)
+        else:
+            self.map[op] = self.value(op, answer)
 
     def value(self, op: Op, answer: Answer) -> Value:
         """What an op comes to."""
         if answer.truth is not None:
             return self.b.const(answer.truth, u1)
-        v = self.args(op)[answer.operand]
+        v = self.get(op.args[answer.operand])
         if is_constant(v) or not answer.less:
             return v
         return self.b.emit("sub", v, self.b.const(answer.less, i32))
@@ -260,7 +259,7 @@ def build_middle(b: Builder, op: Op, spans: Sequence[Span]) -> None:
     answers = {x: answer for x, answer in found if answer is not None}
     params = [Param(p.type, p.name) for p in body.params]
     with b.region(*params) as new:
-        Middle(b, dict(zip(body.params, params, strict=True)), answers).ops(body.ops)
+        Middle(b, dict(zip(body.params, params, strict=True)), answers).body(body)
     b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], new)
 
 
@@ -280,7 +279,7 @@ def build_edges(b: Builder, op: Op, spans: Sequence[Span]) -> None:
                 indices = [b.emit("select", is_here, x, y) for x, y in zip(indices, found)]
             total, found = max(total, first), indices
         assert found is not None
-        Cloner(b, dict(zip(body.params, found, strict=True))).ops(body.ops)
+        Cloner(b, dict(zip(body.params, found, strict=True))).body(body)
     b.parallel((b.const(0, i32), b.const(total, i32)), new)
 
 

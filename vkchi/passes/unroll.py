@@ -23,11 +23,12 @@ from collections.abc import Callable, Sequence
 
 from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.ops import READS, TABLE, Effect
-from vkchi.ir.rebuild import Cloner, Rebuilder
+from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
@@ -149,7 +150,4 @@ class Rounds:
 
     def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
         """Append one round; what it hands on."""
-        known = dict(self.known)
-        known.update(zip(self.body.params, (index, *carried), strict=True))
-        Cloner(self.b, known).ops(self.body.ops[:-1])
-        return [known.get(v, v) for v in self.body.yielded]
+        return Cloner(self.b, dict(self.known)).inline(self.body, (index, *carried))

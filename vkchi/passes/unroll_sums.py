@@ -22,10 +22,11 @@ from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.shifts import WrappedSums, is_global
 from vkchi.analysis.sums import symbols_in
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
-from vkchi.ir.rebuild import Cloner, rebuild_loops
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.types import Scalar
 
 MOST_ROUNDS = 64  # each of which has registers of its own
@@ -43,7 +44,7 @@ def unroll_sums(fn: Func) -> Func:
         body = op.regions[0]
         params = [Param(p.type, p.name) for p in body.params]
         with b.region(*params) as new:
-            Unroller(b, dict(zip(body.params, params, strict=True)), chosen).ops(body.ops)
+            Unroller(b, dict(zip(body.params, params, strict=True)), chosen).body(body)
         b.parallel(args, new)
         return ()
 
@@ -100,25 +101,20 @@ class Unroller(Cloner):
         super().__init__(b, known)
         self.chosen = chosen
 
-    def ops(self, ops: Sequence[Op]) -> None:
-        """Append copies, and rounds."""
-        for op in ops:
-            if op in self.chosen:
-                self.rounds(op)
-            else:
-                super().ops((op,))
+    def visit(self, op: Op) -> None:
+        """A copy, or rounds."""
+        if op in self.chosen:
+            self.rounds(op)
+        else:
+            super().visit(op)
 
     def rounds(self, op: Op) -> None:
         """Append the rounds of a loop, one after the other."""
         body, begin = op.regions[0], constant_int(op.args[0])
-        index, *carried = body.params
-        t = index.type
+        t = body.params[0].type
         assert begin is not None and isinstance(t, Scalar)
-        values = list(self.args(op)[2:])
+        values = [self.get(v) for v in op.args[2:]]
         for k in range(rounds_of(op) or 0):
             self.b.span = op.span
-            self.map[index] = self.b.const(begin + k, t)
-            self.map.update(zip(carried, values, strict=True))
-            self.ops(body.ops[:-1])
-            values = [self.map.get(v, v) for v in body.yielded]
+            values = self.inline(body, (self.b.const(begin + k, t), *values))
         self.map.update(zip(op.results, values, strict=True))
