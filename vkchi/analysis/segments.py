@@ -1,7 +1,8 @@
 """A Func's body in pieces that run one after the other, and which loads in them may see a write of
 their own invocation.
 
-Owns: `Segment`, `find_segments`, `find_late`. Must not know: what is asked of them.
+Owns: `Segment`, `find_segments`, `find_late`; `Order`, which has both of a Func. Must not know:
+what is asked of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,16 @@ def find_segments(fn: Func) -> tuple[Segment, ...]:
         if op.kind == "parallel":
             found.append(Segment(len(found), (op,), op))
     return tuple(found)
+
+
+class Order:
+    """A Func in segments: the `number` of the one that an op stands in, and the loads that are
+    `late`: before them, a write of their root may have come in it."""
+
+    def __init__(self, fn: Func) -> None:
+        self.segments = find_segments(fn)
+        self.number = {op: s.number for s in self.segments for op in s.walk()}
+        self.late = {op for s in self.segments for op in find_late(s.ops)}
 
 
 def find_late(ops: Sequence[Op]) -> set[Op]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
-from vkchi.analysis.segments import find_late, find_segments
+from vkchi.analysis.segments import Order
 from vkchi.autodiff.answers import Request
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_of, walk
@@ -28,10 +28,10 @@ from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
 class Primal:
-    """A Func and what is known of it. Arrays that are `settled` are not to be written again; what
-    the arrays `begun` held is nothing to the kernel."""
+    """A Func that runs in this `order`, and what is known of it. Arrays that are `settled` are not
+    to be written again; what the arrays `begun` held is nothing to the kernel."""
 
-    def __init__(self, fn: Func, request: Request, begun: frozenset[str]) -> None:
+    def __init__(self, fn: Func, request: Request, order: Order, begun: frozenset[str]) -> None:
         self.fn, self.differentiable = fn, request.differentiable
         self.settled: set[Value] = {p for p in fn.params if p.name in request.settled}
         self.home: dict[Value, Region] = {}
@@ -39,9 +39,8 @@ class Primal:
         self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved
         self.trips: dict[Op, Param] = {}  # while -> how often it went round
         self._place(fn.body, ())
-        self.segments = find_segments(fn)
+        self.segments, self.late = order.segments, order.late
         self.written = {base_of(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
-        self.late = {op for s in self.segments for op in find_late(s.ops)}
         self.active = Activity(fn, self.differentiable, constant=begun | request.constant)
 
     def _place(self, region: Region, around: tuple[Op, ...]) -> None:

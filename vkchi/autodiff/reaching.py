@@ -18,7 +18,7 @@ from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.must_write import Covers, name_of, with_all_components
-from vkchi.analysis.segments import find_late, find_segments
+from vkchi.analysis.segments import Order
 from vkchi.analysis.whole import Whole
 from vkchi.autodiff.answers import Outflow, Spans
 from vkchi.autodiff.primal import Activity, Bits, name_under
@@ -42,9 +42,8 @@ class Reach:
 
     def __init__(self, fn: Func) -> None:
         self.fn = fn
-        self.segments = find_segments(fn)
-        self.number = {op: s.number for s in self.segments for op in s.walk()}
-        self.late = {op for s in self.segments for op in find_late(s.ops)}
+        self.order = Order(fn)
+        self.segments, self.number = self.order.segments, self.order.number
         self.params = {p.name: p for p in fn.params if isinstance(p.type, Array)}
         self.spread, self.read = cache(self._spread), cache(self._readers)
         self.written_of = cache(self._written_of)
@@ -114,7 +113,7 @@ class Reach:
         return frozenset(
             x
             for x in self.reads_of(root, number, end)
-            if self.number[x] > number or x in self.late or x.kind in UPDATES
+            if self.number[x] > number or x in self.order.late or x.kind in UPDATES
         )
 
     def reads_of(self, root: Value, first: int, last: int) -> Iterator[Op]:

@@ -84,7 +84,7 @@ def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
     warns, where that is what is asked for."""
     fn = move_conditions(fn)
     reach = Outflows(fn, request.differentiable)
-    primal = Primal(fn, request, reach.begun())
+    primal = Primal(fn, request, reach.order, reach.begun())
     check_lost(primal, reach, request.missing)
     check_bits(reach, primal.active, primal.differentiable)
     return primal, reach

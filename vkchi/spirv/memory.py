@@ -130,9 +130,6 @@ def sum_index(em: Emitter, index: int, constant: int, width: Scalar) -> int:
         return em.number(width, constant)
     if not constant:
         return index
-    bits = em.known(index)
-    if bits is not None:
-        return em.number(width, int(value_of(bits, width)) + constant)
     return em.op(spec.OpIAdd, em.type_id(width), index, em.number(width, constant))
 
 
