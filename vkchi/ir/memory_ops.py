@@ -18,6 +18,7 @@ from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u3
 from vkchi.types.lazy_numpy import np
 
 NATURAL = "natural"
+WIDEST = 4  # scalars that are loaded or stored at once
 
 
 def constant_of(attr: Any) -> int:
@@ -116,6 +117,8 @@ def _address(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
     scalar, t = scalar_of(given.elem), ts[0]
     if scalar is not scalar_of(t.elem) and scalar.bits % t.stored.bits:
         raise SignatureError(f"cannot take {t.stored} for {scalar}")
+    if isinstance(given.elem, Tensor) and given.elem.size > WIDEST:
+        raise SignatureError(f"gives {WIDEST} scalars at most, not {given.elem.size}")
     return given
 
 
@@ -152,8 +155,8 @@ add_row(
     "address",
     _address,
     None,
-    "the place that begins so many scalars behind an array's first one (components of a tensor "
-    "follow each other); a harmless place where the third operand is false",
+    "the place of up to 4 scalars that begins so many behind an array's first one (components of a "
+    "tensor follow each other); a harmless place where the third operand is false",
     attr="scalars: int, added to the second operand; in a pair with `natural` where that is less "
     "than 2**31 itself, so that it may be added to the array's address",
     traits=Trait.PLACE,

@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from vkchi.ir.core import Op, Value, attributes_of, is_wide
+from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import ATOMICS
 from vkchi.passes.offsets import NOTHING, Offset, Sum, Writer, offset_of
 from vkchi.tuples import NamedTuple
@@ -130,10 +131,11 @@ def _pick(w: Writer, components: tuple[int, ...], k: Value) -> Value:
 
 @lru_cache(maxsize=4096)
 def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Runs of consecutive components as (first offset, count)."""
+    """Runs of consecutive components, of as many as are accessed at once, as (first offset,
+    count)."""
     runs: list[tuple[int, int]] = []
     for c in components:
-        if runs and c == sum(runs[-1]):
+        if runs and c == sum(runs[-1]) and runs[-1][1] < WIDEST:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append((c, 1))
@@ -143,13 +145,12 @@ def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 def address(w: Writer, place: Place, first: int, t: Scalar | Tensor) -> Value:
     """The address of a value of type t that begins at component offset `first`."""
     assert isinstance(place.array.type, Array)
-    value, constant = place.offset
+    value, constant = place.offset.value, place.offset.constant + first
     ok = () if place.ok is None else (place.ok,)
     if value is None and ok:
-        value = w.number(0, place.width)
+        value, constant = w.number(constant, place.width), 0
     args = (place.array, *(() if value is None else (value,)), *ok)
-    t_ptr = Ptr.of(t, place.array.type.space)
-    return w.op("address", *args, attr=constant + first, type=t_ptr)
+    return w.op("address", *args, attr=constant, type=Ptr.of(t, place.array.type.space))
 
 
 # --- what stands in memory -----------------------------------------------------------------------
@@ -308,7 +309,8 @@ def _store(at: Value, value: Value, w: Writer) -> None:
 
 
 def is_whole(place: Place) -> bool:
-    """Whether the value stands in memory as it is, one component behind the other."""
+    """Whether the value stands in memory as it is, one component behind the other, and is accessed
+    at once."""
     if not isinstance(place.type, Tensor):
         return place.stored is place.type
     return may_be_vectors(place) and len(runs_of(place.components)) == 1

@@ -26,6 +26,7 @@ from vkchi.analysis.alias import EXITS, Changes, ChangeTable, may_share
 from vkchi.analysis.multiples import MOST, Multiples
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_of, walk
+from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.layouts import from_stored, parts_of, to_stored, whole_of
@@ -34,7 +35,6 @@ from vkchi.target.caps import SMALLEST, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
 
-WIDEST = 4  # components of a vector
 FARTHEST = 128  # ops between accesses that become one: values wait in registers meanwhile
 WORDS = (8, 4)  # bytes
 
@@ -236,7 +236,8 @@ class Plan:
         if run.end - run.first == 1:
             return
         chunks = list(self.pieces(run))
-        old, new = [c for _, r in members for c in plain(r)], cost(chunks)
+        old = [Chunk(r, r.scalar, r.scalar.size_bytes) for _, r in members]
+        new = cost(chunks)
         is_same = len(members) == 1 and len(chunks) == len(old)
         if new >= cost(old) and not (is_same and chunks[0].aligned > run.scalar.size_bytes):
             return
@@ -284,13 +285,6 @@ def stretches(members: list[tuple[Op, Run]]) -> Iterator[list[tuple[Op, Run]]]:
         near.append(member)
     if near:
         yield near
-
-
-def plain(run: Run) -> Iterator[Chunk]:
-    """An access as it stands: the emitter cuts it to vectors."""
-    for k in range(run.first, run.end, WIDEST):
-        part = run._replace(first=k, end=min(k + WIDEST, run.end))
-        yield Chunk(part, run.scalar, run.scalar.size_bytes)
 
 
 def cost(chunks: Sequence[Chunk]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
-from vkchi.ir.core import Op, Param, is_wide, value_of
+from vkchi.ir.core import Op, Param, is_wide
 from vkchi.ir.memory_ops import constant_of
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
@@ -23,16 +23,15 @@ from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
-VECTOR_MAX = 4
-
 
 class BufferPlace:
-    """`count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok` is a truth
-    id or 0 for no check; `width` is the index's type; `pointers` are those formed in `block`; what
-    `is_constant` is not written by the dispatch, what `is_wide` may be 4 GiB behind the first."""
+    """A vector of `count` scalars in a buffer of `stored` ones, from `index` + `constant` on. `ok`
+    is a truth id or 0 for no check; `width` is the index's type; `pointer` is that formed in
+    `block`; what `is_constant` is not written by the dispatch, what `is_wide` may be 4 GiB behind
+    the first."""
 
     __slots__ = (
-        "base", "block", "constant", "count", "index", "is_constant", "is_wide", "ok", "pointers",
+        "base", "block", "constant", "count", "index", "is_constant", "is_wide", "ok", "pointer",
         "scalar", "stored", "width",
     )  # fmt: skip
 
@@ -43,8 +42,7 @@ class BufferPlace:
         self.base, self.stored, self.ok = base, stored, ok
         self.scalar, self.count = scalar_of(t), t.size if isinstance(t, Tensor) else 1
         self.index, self.constant, self.width = index, constant, width
-        self.block, self.is_constant, self.is_wide = 0, False, False
-        self.pointers: dict[tuple[int, int], int] = {}
+        self.block, self.pointer, self.is_constant, self.is_wide = 0, 0, False, False
 
 
 class SharedPlace(NamedTuple):
@@ -172,7 +170,7 @@ def _byte_address(em: Emitter, op: Op) -> tuple[int, int, int]:
     place = em.places[op.args[0]]
     assert isinstance(place, BufferPlace)
     word = em.type_id(u32)
-    address = em.op(spec.OpBitcast, em.pair_id(), buffer_pointer(em, place, 0, 1))
+    address = em.op(spec.OpBitcast, em.pair_id(), buffer_pointer(em, place))
     low = em.op(spec.OpCompositeExtract, word, address, 0)
     high = em.op(spec.OpCompositeExtract, word, address, 1)
     return low, high, em.op(spec.OpBitwiseAnd, word, low, em.const(u32, 3))
@@ -239,26 +237,22 @@ def clamp(em: Emitter, k: int, n: int) -> int:
 # --- pointers ----------------------------------------------------------------------------------
 
 
-def buffer_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
-    """A pointer to `count` scalars of a place; remembered in its block."""
+def buffer_pointer(em: Emitter, place: BufferPlace) -> int:
+    """A pointer to a place; remembered in its block."""
     if place.block != em.block:
-        place.block, place.pointers = em.block, {}
-    found = place.pointers.get((first, count))
-    if found is None:
-        found = place.pointers[first, count] = _new_pointer(em, place, first, count)
-    return found
+        place.block, place.pointer = em.block, _new_pointer(em, place)
+    return place.pointer
 
 
-def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int:
+def _new_pointer(em: Emitter, place: BufferPlace) -> int:
     """Pointers are cast and selected as pairs of words, which all drivers know."""
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     t_id = em.stored_id(place.stored)
-    first *= place.scalar.bits // place.stored.bits
-    index = sum_index(em, place.index, place.constant + first, place.width)
+    index = sum_index(em, place.index, place.constant, place.width)
     is_near = not (place.ok or place.is_wide)  # Mesa multiplies these indices in 32 bits
     opcode = spec.OpInBoundsAccessChain if is_near else spec.OpAccessChain
     pointer = em.op(opcode, m.pointer(storage, t_id), place.base, em.index(0), index)
-    pointee = vector_id(em, place.scalar, count)
+    pointee = vector_id(em, place)
     if not place.ok and pointee == t_id:
         return pointer
     address = em.op(spec.OpBitcast, em.pair_id(), pointer)
@@ -271,16 +265,16 @@ def _new_pointer(em: Emitter, place: BufferPlace, first: int, count: int) -> int
     return em.op(spec.OpInBoundsAccessChain, m.pointer(storage, pointee), struct, em.index(0))
 
 
-def vector_id(em: Emitter, t: Scalar, count: int) -> int:
-    """The id of the type of so many scalars in a row."""
-    t_id = em.stored_id(t)
-    return em.m.type(spec.OpTypeVector, t_id, count) if count > 1 else t_id
+def vector_id(em: Emitter, place: BufferPlace) -> int:
+    """The id of the type of what stands at a place."""
+    t_id = em.stored_id(place.scalar)
+    return em.m.type(spec.OpTypeVector, t_id, place.count) if place.count > 1 else t_id
 
 
 def scalar_pointer(em: Emitter, place: Place) -> int:
     """The pointer to a place of one scalar that others see."""
     if isinstance(place, BufferPlace):
-        return buffer_pointer(em, place, 0, 1)
+        return buffer_pointer(em, place)
     if isinstance(place, LocalPlace):
         raise InternalError("an atomic on a private place; legalize must replace it")
     return place.pointer
@@ -331,41 +325,25 @@ def _local_pointers(em: Emitter, place: LocalPlace) -> list[int]:
     return [em.op(spec.OpAccessChain, p_id, place.array, k) for k in place.indices]
 
 
-def _runs(count: int) -> list[tuple[int, int]]:
-    """So many scalars in vectors: first, length."""
-    return [(k, min(VECTOR_MAX, count - k)) for k in range(0, count, VECTOR_MAX)]
-
-
-def _aligned(place: BufferPlace, first: int, aligned: int | None) -> tuple[int, ...]:
-    """The memory operands of an access from component `first` on, of a place that is a multiple of
-    so many bytes."""
-    size = place.scalar.size_bytes
-    at = first * size
-    return (MemoryAccess.Aligned, max(size, min(aligned or size, at & -at or aligned or size)))
+def _aligned(place: BufferPlace, aligned: int | None) -> tuple[int, ...]:
+    """The memory operands of an access of a place that is a multiple of so many bytes."""
+    return (MemoryAccess.Aligned, max(place.scalar.size_bytes, aligned or 0))
 
 
 def _load_buffer(
     em: Emitter, place: BufferPlace, t_id: int, aligned: int | None
 ) -> tuple[int, ...]:  # fmt: skip
-    out: list[int] = []
-    for first, count in _runs(place.count):
-        whole_id = vector_id(em, place.scalar, count)
-        pointer = buffer_pointer(em, place, first, count)
-        whole = em.op(spec.OpLoad, whole_id, pointer, *_aligned(place, first, aligned))
-        if count == 1:
-            out.append(whole)
-        else:
-            out += [em.op(spec.OpCompositeExtract, t_id, whole, k) for k in range(count)]
-    return tuple(out)
+    whole_id, pointer = vector_id(em, place), buffer_pointer(em, place)
+    whole = em.op(spec.OpLoad, whole_id, pointer, *_aligned(place, aligned))
+    if place.count == 1:
+        return (whole,)
+    return tuple([em.op(spec.OpCompositeExtract, t_id, whole, k) for k in range(place.count)])
 
 
 def _store_buffer(
     em: Emitter, place: BufferPlace, values: tuple[int, ...], aligned: int | None
 ) -> None:  # fmt: skip
-    for first, count in _runs(place.count):
-        value = values[first]
-        if count > 1:
-            whole_id = vector_id(em, place.scalar, count)
-            value = em.op(spec.OpCompositeConstruct, whole_id, *values[first : first + count])
-        pointer = buffer_pointer(em, place, first, count)
-        em.act(spec.OpStore, pointer, value, *_aligned(place, first, aligned))
+    value = values[0]
+    if place.count > 1:
+        value = em.op(spec.OpCompositeConstruct, vector_id(em, place), *values)
+    em.act(spec.OpStore, buffer_pointer(em, place), value, *_aligned(place, aligned))
