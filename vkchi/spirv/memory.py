@@ -139,10 +139,6 @@ def _param(array: object) -> Param:
 
 def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
     """shape: a slot of the argument block."""
-    array = op.args[0].type
-    assert isinstance(array, Array)
-    if array.shape is not None:
-        return (em.index(array.shape[op.attr]),)
     return (em.arguments.dim(_param(op.args[0]), op.attr),)
 
 
