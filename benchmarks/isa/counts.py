@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions that a GPU vendor's compiler makes of the benchmark programs, without a GPU.
+"""Instructions that a GPU vendor's compiler makes of the benchmark programs (`programs.py`, `everyday.py`), without a GPU.
 
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
@@ -21,6 +21,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+# Files of programs, and where in them what defines these ends.
+SOURCES = {
+    HERE.parent / "programs.py": "\nfor name, fn in PROGRAMS.items():",
+    HERE.parent / "everyday.py": "\n# --- run ---",
+}
 COLUMNS = (
     "all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "spills", "latency", "inverse",
 )  # fmt: skip
@@ -118,11 +123,17 @@ def dump(folder, caps, names):
         return own(fn, options, device)
 
     vkchi.compiler.build = build
-    path = HERE.parent / "programs.py"
-    source = path.read_text().split("\nfor name, fn in PROGRAMS.items():")[0]
+    for path, end in SOURCES.items():
+        run_programs(path, end, names, program)
+    pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
+
+
+def run_programs(path, end, names, program):
+    """Run each program of a file once, `program` holding its name. Where it gives a step and what that computed, do the step."""
+    source = path.read_text().split(end)[0]
     source = re.sub(r"range\((reps|inner)\)", "range(1)", source)
     sys.argv = [str(path), "vkchi", "vulkan", *names]
-    scope = {"__name__": "programs"}
+    scope = {"__name__": path.stem}
     exec(compile(source, str(path), "exec"), scope)
     for name, function in scope["PROGRAMS"].items():
         if not names or name in names:
@@ -130,10 +141,11 @@ def dump(folder, caps, names):
             scope["ti"].reset()
             scope["ti"].init(**scope["opts"])
             try:
-                function()
+                found = function()
+                if isinstance(found, tuple) and callable(found[0]):
+                    found[0]()
             except AssertionError:
                 pass  # sums of more repetitions are what it expects
-    pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
 
 
 def compiler():

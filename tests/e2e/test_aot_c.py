@@ -258,6 +258,21 @@ def test_argument_blocks_of_several_axes(
     assert text.count("\naxis ") == 5
 
 
+@ti.kernel
+def apart(x: F2, y: ti.types.ndarray(ti.f32, 1)):
+    for p in y:
+        y[p] = x[p // x.shape[1] % x.shape[0], p % x.shape[1]]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (40, 64), (1021, 65)], ids=str)
+def test_numbers_of_divisors(driver: Path, tmp_path: Path, shape: tuple[int, int]) -> None:
+    """By which numbers are divided by extents (`target.magic`)."""
+    x, y = ti.ndarray(ti.f32, shape), ti.ndarray(ti.f32, 100)
+    compare(driver, tmp_path, apart, (x, y), is_empty=False)
+    text = (tmp_path / "module.txt").read_text()
+    assert text.count("slot magic_factor x") == text.count("slot magic_shift x") == 2
+
+
 def compare(
     driver: Path, tmp_path: Path, kernel: Any, args: tuple[Any, ...], *, is_empty: bool
 ) -> None:
@@ -318,6 +333,7 @@ def compare(
         ("slot", "slot count - -1 i32 0"),
         ("slot", "slot value a 4 i32 0"),
         ("slot", "slot dim x 99 i32 0"),
+        ("slot", "slot magic_shift x 99 u32 0"),
         ("axis", "axis 16 item:a:7"),
         ("axis", "axis 16 dim:x:99"),
         ("axis", "axis 16 arg:x"),

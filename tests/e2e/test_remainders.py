@@ -49,7 +49,7 @@ def test_numbers_that_may_be_negative() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1, 70001), (40000, 1, 1), (3, 16384, 2), (37, 1021, 3)])
 def test_flat_indices_taken_apart(shape: tuple[int, int, int]) -> None:
-    """By extents that only the launch knows, many in an invocation: multiplied by reciprocals."""
+    """By extents that only the launch knows, multiplied by reciprocals."""
     x, y = ti.ndarray(ti.i32, shape), ti.ndarray(ti.i32, shape)
     values = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     x.from_numpy(values)
@@ -66,3 +66,35 @@ def test_flat_indices_taken_apart(shape: tuple[int, int, int]) -> None:
     behind = np.arange(values.size).reshape(shape) - 100
     want = values + 1000 * (behind // shape[2]) + behind % shape[2]
     np.testing.assert_array_equal(y.to_numpy(), want.astype(np.int32))
+
+
+def test_every_launch_sends_what_belongs_to_its_extents() -> None:
+    """One kernel, arrays of one shape after the other and again."""
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(ti.i32, ndim=2), y: ti.types.ndarray(ti.i32, ndim=1), by: ti.i32):
+        for p in y:
+            y[p] = by * (p // x.shape[1]) + (p + 3) % x.shape[0] - p % x.shape[1]
+
+    kept = {}
+    p = np.arange(100)
+    for n, m in [(5, 7), (8, 1), (1, 64), (5, 7), (1000003, 2), (8, 1), (5, 7)]:
+        x, y = kept.setdefault((n, m), (ti.ndarray(ti.i32, (n, m)), ti.ndarray(ti.i32, 100)))
+        for by in (10, 20):
+            run(x, y, by)
+            np.testing.assert_array_equal(y.to_numpy(), by * (p // m) + (p + 3) % n - p % m)
+
+
+def test_graphs_send_what_belongs_to_extents() -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray(ti.i32, ndim=2), y: ti.types.ndarray(ti.i32, ndim=1), by: ti.i32):
+        for p in y:
+            y[p] += by * (p // x.shape[1]) + p % x.shape[1]
+
+    x, y = ti.ndarray(ti.i32, (3, 11)), ti.ndarray(ti.i32, 33)
+    with ti.record() as g:
+        run(x, y, 100)
+        run(x, y, 1)
+    g.run(2)
+    p = np.arange(33)
+    np.testing.assert_array_equal(y.to_numpy(), 2 * (101 * (p // 11) + 2 * (p % 11)))

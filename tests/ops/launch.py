@@ -20,6 +20,7 @@ from vkchi.passes.map_grid import plan_grid
 from vkchi.passes.pipeline import lower
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
+from vkchi.target.magic import MAGIC
 from vkchi.target.shader import (
     SERIAL,
     Grid,
@@ -126,6 +127,8 @@ def slot_value(slot: Slot, memory: Memory, values: Mapping[str, Any]) -> Any:
         return memory.buffers[slot.param].address
     if slot.kind == "dim":
         return memory.arrays[slot.param].shape[slot.axis]
+    if slot.kind in MAGIC:
+        return MAGIC[slot.kind](memory.arrays[slot.param].shape[slot.axis])
     if slot.kind == "size":
         return memory.arrays[slot.param].size
     if slot.kind in ("count", "base"):

@@ -1,5 +1,6 @@
 """Quotients by multiplication are those of division, for all numbers below 2^31: where it could go
-wrong, beside multiples of the divisor, and for divisors beside powers of two."""
+wrong, beside multiples of the divisor, and for divisors beside powers of two; of narrow words, for
+all that there are."""
 
 from __future__ import annotations
 
@@ -10,21 +11,23 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import PASSES, PROCESSOR, Pass
-from vkchi.target.caps import FULL
+from vkchi.passes.pipeline import PROCESSOR, Pass
+from vkchi.target.caps import FULL, Caps
+from vkchi.target.magic import MAGIC, factor, shift
 from vkchi.types import Array, i32, u32
 
 MOST = (1 << 31) - 1
 
 
-def quotients(kind: str) -> Func:
-    """y[k] = kind(a[k] of 31 bits, the length of x), one after the other."""
-    x, a, y = (Param(Array.of(i32, 1), name) for name in "xay")
+def quotients(kind: str, mask: int = MOST, extent: int | None = None) -> Func:
+    """y[k] = kind(a[k] & mask, the length of x), one after the other."""
+    a, y = (Param(Array.of(i32, 1), name) for name in "ay")
+    x = Param(Array.of(i32, 1, None if extent is None else (extent,)), "x")
     t, k, b = Param(i32, "t"), Param(i32, "k"), Builder()
     with b.region() as body:
         with b.region(t) as outer:
             with b.region(k) as inner:
-                number = b.emit("and", b.emit("load", b.emit("elem", a, k)), b.const(MOST, i32))
+                number = b.emit("and", b.emit("load", b.emit("elem", a, k)), b.const(mask, i32))
                 divisor = b.emit("shape", x, attr=0)
                 words = [b.emit("bitcast", v, type=u32) for v in (number, divisor)]
                 found = b.emit("bitcast", b.emit(kind, *words), type=i32)
@@ -51,14 +54,14 @@ def divisors() -> list[int]:
     return sorted(n for n in near if 1 <= n <= MOST)
 
 
+@pytest.mark.parametrize("caps", [FULL, PROCESSOR], ids=["card", "processor"])
 @pytest.mark.parametrize("kind", ["floordiv", "mod"])
-def test_all_that_could_go_wrong(kind: str) -> None:
-    """By the numbers that the pass writes, as the interpreter computes them."""
+def test_all_that_could_go_wrong(kind: str, caps: Caps) -> None:
+    """By the ops that the pass writes, as the interpreter computes them."""
     fn = quotients(kind)
-    new = PASSES["reciprocals"](fn)
+    new = Pass("reciprocals", caps)(fn)
     verify(new)
-    (loop,) = [op for op in walk(new.body) if op.kind == "for"]
-    assert not [op for op in walk(loop.regions[0]) if op.kind == kind]
+    assert not [op for op in walk(new.body) if op.kind == kind]
     for n in divisors():
         a = np.array(dividends(n), np.int32)
         y = np.zeros(len(a), np.int32)
@@ -68,9 +71,28 @@ def test_all_that_could_go_wrong(kind: str) -> None:
         assert (y == want).all(), (n, a[y != want], y[y != want])
 
 
-def test_only_where_it_pays() -> None:
-    """Not on graphics cards, nor without 64-bit integers."""
+@pytest.mark.parametrize("width", range(2, 12))
+def test_the_numbers_of_small_words_for_all_operands(width: int) -> None:
+    """What the proof says of words of 32 bits it says of all: each m fits, each quotient is right,
+    that of the doubled dividend by the upper word, too."""
+    half = 1 << (width - 1)
+    a = np.arange(half)
+    for n in range(1, half + 1):
+        m, length = factor(n, width), shift(n)
+        assert 0 < m < 2 * half
+        assert (a * m >> (width - 1 + length) == a // n).all(), n
+        assert ((2 * a * m >> width) >> length == a // n).all(), n
+
+
+def test_an_extent_of_zero_counts_as_one() -> None:
+    assert [number(0) for number in MAGIC.values()] == [number(1) for number in MAGIC.values()]
+
+
+def test_only_what_is_proved() -> None:
+    """Nothing without integers of 64 bits, of dividends that may be 2^31 or more, by what is no
+    extent, or by one that is known."""
     fn = quotients("mod")
-    assert Pass("reciprocals", FULL)(fn) is fn
-    assert Pass("reciprocals", PROCESSOR._replace(int64=False))(fn) is fn
-    assert PASSES["reciprocals"](fn) is not fn
+    assert Pass("reciprocals", FULL._replace(int64=False))(fn) is fn
+    assert Pass("reciprocals", FULL)(fn) is not fn
+    for other in (quotients("mod", mask=-1), quotients("mod", extent=7)):
+        assert Pass("reciprocals", FULL)(other) is other

@@ -62,6 +62,7 @@ HANDLERS = {
     "spirv/lower:ROWS": "instructions",
     "spirv/subgroup:ARITHMETIC": "instructions",
     "spirv/subgroup:EXCHANGES": "instructions",
+    "target/magic:MAGIC": "numbers of divisors",
     "target/shader:COUNT_OPS": "texts of counts",
 }
 # module:name -> why it is no fact of ops

@@ -34,6 +34,7 @@ from vkchi.ir.core import Op, Value
 from vkchi.ir.num import Num
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
 from vkchi.ir.sig import Signature
+from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.lazy_numpy import np
@@ -291,7 +292,7 @@ _TENSORS: dict[str, Rule] = {
 
 _NONDIFF = [
     *("floordiv", "sign", "floor", "ceil", "round", "trunc", "stop_grad", "frozen"),  # of floats
-    *("const", "bitcast", "shape", "word", "word_shift", "size", "halves", "join_halves"),
+    *("const", "bitcast", "shape", "word", "word_shift", "size", "halves", "join_halves", *MAGIC),
     *(
         kind
         for kind, row in TABLE.items()

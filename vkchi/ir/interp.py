@@ -40,6 +40,7 @@ from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
+from vkchi.target.magic import MAGIC
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
@@ -338,6 +339,10 @@ class Invocation:
 Act = Callable[[Invocation, Op, list[Any]], Any]
 
 
+def _magic(number: Callable[[int], int]) -> Act:
+    return lambda run, op, args: np.uint32(number(args[0].array.shape[op.attr]))
+
+
 def _alone(kind: str) -> Act:
     return lambda run, op, args: ALONE[kind](args, op.type)
 
@@ -375,6 +380,7 @@ _ACTS: dict[str, Act] = {
     "word_shift": lambda run, op, args: np.uint32(0),
     "leave": Invocation.leave,
 }
+_ACTS.update((kind, _magic(number)) for kind, number in MAGIC.items())
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
 _ACTS.update(dict.fromkeys(REPORTS, Invocation.report))
 _ACTS.update((kind, _alone(kind)) for kind in ALONE)

@@ -13,6 +13,7 @@ from vkchi.ir.core import bits_of
 from vkchi.ir.intervals import natural
 from vkchi.ir.sig import SignatureError
 from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
+from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
 from vkchi.types.lazy_numpy import np
@@ -82,6 +83,10 @@ def _shape(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     if not 0 <= attr < ts[0].ndim:
         raise SignatureError(f"has no axis {attr}: the array has {ts[0].ndim}")
     return i32
+
+
+def _magic(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
+    return _shape(ts, attr, given) and u32
 
 
 def _local(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -179,6 +184,15 @@ add_row(
     traits=Trait.UNIFORM | Trait.FIXED,
     interval=natural,
 )
+for _name in MAGIC:
+    add_row(
+        _name,
+        _magic,
+        None,
+        f"{_name[6:]} of `target.magic` for the extent of axis `attr` of an array",
+        attr="axis: int",
+        traits=Trait.UNIFORM | Trait.FIXED,
+    )
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
 add_row(
     "shared",

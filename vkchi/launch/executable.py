@@ -25,7 +25,8 @@ from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
-from vkchi.target.shader import SEED, Check, Slot, compile_counts, dispatches_of, mentions
+from vkchi.target.magic import MAGIC
+from vkchi.target.shader import SEED, Check, Count, Slot, compile_counts, dispatches_of, mentions
 from vkchi.types import Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-MOST_FOUND = 64  # numbers of iterations for which a dispatch's parts are kept
+MOST_FOUND = 64  # numbers of iterations, and divisors, for which a dispatch's parts are kept
 SEED_AT = 1  # in the flat list; the address of the trash stands before it
 
 FORMATS = {
     "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i", "base": "i",
+    **dict.fromkeys(MAGIC, "I"),
 }  # fmt: skip
 VALUE_FORMATS = {
     "f64": "d", "f32": "f", "f16": "e", "i64": "q", "u64": "Q", "u32": "I", "u16": "I", "u8": "I",
@@ -185,11 +187,17 @@ class Step:
         self.pipeline = runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
-        self.counts = compile_counts([axis.length for axis in shader.grid.axes], read)
+        magic = [slot for slot in shader.slots if slot.kind in MAGIC]
+        self.magic = [MAGIC[slot.kind] for slot in magic]
+        divisors: list[Count] = [("dim", slot.param, slot.axis) for slot in magic]
+        lengths = [axis.length for axis in shader.grid.axes]
+        self.numbers = compile_counts([*lengths, *divisors], read)
         self.found: dict[tuple[int, ...], Parts] = {}
         places = dict(places)
         for kind in ("count", "base"):
             places |= {(kind, "", k): len(places) + k for k in range(len(shader.grid.axes))}
+        for slot in magic:
+            places[slot.kind, slot.param, slot.axis] = len(places)
         keys = [(s.kind, s.param, s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
@@ -227,23 +235,29 @@ class Step:
 
     def parts(self, flat: list[Any]) -> Parts:
         """What runs for the numbers of a launch."""
-        counts = self.counts(flat)
-        return self.found.get(counts) or self._find_parts(counts)
+        numbers = self.numbers(flat)
+        return self.found.get(numbers) or self._find_parts(numbers)
+
+    def counts(self, flat: list[Any]) -> tuple[int, ...]:
+        """The iterations along each axis, for the numbers of a launch."""
+        return self.numbers(flat)[: len(self.grid.axes)]
 
     def depends_on(self, name: str) -> bool:
         """Whether numbers of iterations do, on an argument."""
         return any(mentions(axis.length, name) for axis in self.grid.axes)
 
-    def _find_parts(self, counts: tuple[int, ...]) -> Parts:
-        """What runs for these iterations; kept for the next launch."""
+    def _find_parts(self, numbers: tuple[int, ...]) -> Parts:
+        """What runs for iterations, and divisors behind them; kept for the next launch."""
         pipeline, grid = self.pipeline, self.grid
+        counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
+        magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]
         if len(counts) > 1 and min(counts) > 0:
             pipeline, grid = self.fitted.choose(counts)
         parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
         if len(self.found) >= MOST_FOUND:
             self.found.clear()
-        found = pipeline, [((*counts, *bases), groups) for bases, groups in parts]
-        self.found[counts] = found
+        found = pipeline, [((*counts, *bases, *magic), groups) for bases, groups in parts]
+        self.found[numbers] = found
         return found
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:

@@ -1,29 +1,26 @@
-"""Divisions by extents that only a launch knows, many times in an invocation, by multiplication.
+"""Divisions by extents that only a launch knows, by multiplication.
 
-    for ... { floordiv %a, %n }     becomes     l = bits of (n - 1), m = (2^(31 + l) + n - 1) / n
-                                                for ... { (u64(a) * m) >> (31 + l) }
+    floordiv %a, %n : u32       becomes     m = magic_factor, l = magic_shift of the extent %n is
+                                            (u64(2 * a) * m) >> 32 >> l, or (u64(a) * m) >> (31 + l)
 
-Why: processors have no division for vectors of integers, so that each lane divides by itself. On
-them an invocation does many iterations in a serial loop, and works out what belongs to the divisor
-once, before that loop; where there is no such loop, and on graphics cards, nothing is gained.
+Why: neither processors nor graphics cards divide integers but by some twenty other instructions
+for each number, or (processors) one lane after the other. The host knows the divisor before it
+launches, and sends what `target.magic` says, whose proof is for all a below 2^31 and every n. The
+upper half of a product of words is one instruction of graphics cards; processors have the whole
+product, and shift it once.
 
-Exact for all a below 2^31 and n from 1 to 2^31. With l so that 2^(l-1) < n <= 2^l, let
-e = m * n - 2^(31+l), which is from 0 to n - 1 as m is rounded up. Then
-a * m / 2^(31+l) = a / n + (a / n) * e / 2^(31+l), and the second part is less than 1 / n, for
-a * e < 2^31 * n <= 2^(31+l). A quotient a / n that is no multiple of 1 lies at least 1 / n below
-the next one, so rounding down gives the same. m is at most 2^32 - 1: n is at least 2^(l-1) + 1
-or 2^l; so the product is below 2^63, and its bits from 31 on fit a u32.
-Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994.
+Runs behind `strength`, which writes divisions as those of u32, and of numbers below 2^31 as the
+i32s that they were. An extent of 0 counts as 1: nothing is divided by it that anybody sees. Needs
+integers of 64 bits.
 
-Runs behind `strength`, which writes divisions as those of u32. An extent of 0 counts as 1: nothing
-is divided by it that anybody sees. Owns: this form. Must not know: how multiplication is emitted.
+Owns: this form. Must not know: how multiplication is emitted.
 
     >>> multiply_instead(fn, caps)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.ir.builder import Builder
@@ -32,61 +29,62 @@ from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.cost_model import is_processor
 from vkchi.target.caps import Caps
+from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, u32, u64
 
-FEW = 4  # rounds of a loop, for which what is worked out before it costs more than it saves
 Extent = tuple[Value, int]  # an array and an axis
 
 
-class Reciprocal(NamedTuple):
-    """What belongs to a divisor: itself and l as u32, m as u64."""
+class Magic(NamedTuple):
+    """What belongs to a divisor: m as a u64, and how far products are shifted: l as a u32, or all
+    31 + l bits as a u64. Either is below the width of its type, by a mask that is no change and
+    spares a question about it."""
 
-    divisor: Value
-    length: Value
     factor: Value
+    shift: Value
+
+
+MOST = (1 << 31) - 1  # that the numbers of `target.magic` divide
 
 
 def multiply_instead(fn: Func, caps: Caps) -> Func:
-    """The Func with divisions by extents in that form, where they stand in serial loops."""
-    loop = find_parallel(fn)
-    if loop is None or not (is_processor(caps) and caps.int64):
+    """The Func with divisions by extents in that form; not beside a loop, which the host reads."""
+    if not caps.int64:
         return fn
-    intervals, known = Intervals(axes_in(fn.body)), dict[Extent, Reciprocal]()
-    found: dict[Op, dict[Op, Extent]] = {}
-    for op in loop.regions[0].ops:
-        if op.kind == "for" and not is_short(op):
-            divisions = {x: extent for x in walk(op.regions[0]) if (extent := find(x, intervals))}
-            if divisions:
-                found[op] = divisions
-    every = {op: extent for divisions in found.values() for op, extent in divisions.items()}
+    intervals, loop = Intervals(axes_in(fn.body)), find_parallel(fn)
+    region = fn.body if loop is None else loop.regions[0]
+    found = {op: extent for op in walk(region) if (extent := find(op, intervals))}
+    first = next((op for op in region.ops if op in found or holds(op, found)), None)
+    known = dict[Extent, Magic]()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op in found:
-            known.update({extent: emit(b, extent) for extent in dict.fromkeys(found[op].values())})
-        return [divide(b, op, args[0], known[every[op]])] if op in every else None
+        if op is first:
+            known.update(
+                {extent: emit(b, extent, caps) for extent in dict.fromkeys(found.values())}
+            )
+        return [divide(b, op, args, known[found[op]])] if op in found else None
 
     return rebuild(fn, visit) if found else fn
 
 
-def is_short(loop: Op) -> bool:
-    """Whether a loop is known to go round a few times."""
-    begin, end = map(constant_int, loop.args[:2])
-    return begin is not None and end is not None and end - begin <= FEW
+def holds(op: Op, found: Collection[Op]) -> bool:
+    """Whether some of these ops stand in an op."""
+    return any(x in found for region in op.regions for x in walk(region))
 
 
 def find(op: Op, intervals: Intervals) -> Extent | None:
     """The extent by which an op divides a number below 2^31, if it does."""
     if op.kind not in ("floordiv", "mod") or op.type is not u32:
         return None
-    dividend, divisor = map(bits_of, op.args)
-    if dividend is None or divisor is None or getattr(divisor, "kind", "") != "shape":
+    extent = bits_of(op.args[1])
+    if not isinstance(extent, Op) or extent.kind != "shape":
         return None
-    assert isinstance(divisor, Op) and isinstance(divisor.args[0].type, Array)
-    is_known = divisor.args[0].type.shape is not None
-    return (
-        None if is_known or not is_natural(dividend, intervals) else (divisor.args[0], divisor.attr)
-    )
+    array = extent.args[0]
+    assert isinstance(array.type, Array)
+    if array.type.shape is not None or not is_small(op.args[0], intervals):
+        return None
+    return array, extent.attr
 
 
 def bits_of(v: Value) -> Value | None:
@@ -95,35 +93,40 @@ def bits_of(v: Value) -> Value | None:
     return v.args[0] if is_cast else None  # type: ignore[attr-defined]
 
 
-def is_natural(v: Value, intervals: Intervals) -> bool:
-    """Whether an i32 is never negative: x ^ (x >> 31) is not either."""
+def is_small(v: Value, intervals: Intervals) -> bool:
+    """Whether a u32 is below 2^31: the bits of x ^ (x >> 31) are, too."""
     bound = intervals.of(v)
-    if bound is not None and bound[0] >= 0:
+    if bound is not None and bound[1] <= MOST:
         return True
-    if not isinstance(v, Op) or v.kind != "xor":
+    same = bits_of(v)
+    if not isinstance(same, Op) or same.kind != "xor":
         return False
-    x, sign = v.args
+    x, sign = same.args
     is_sign = isinstance(sign, Op) and sign.kind == "shr" and sign.args[0] is x
     return is_sign and constant_int(sign.args[1]) == i32.bits - 1  # type: ignore[attr-defined]
 
 
-def emit(b: Builder, extent: Extent) -> Reciprocal:
-    """Work out what belongs to a divisor."""
+def emit(b: Builder, extent: Extent, caps: Caps) -> Magic:
+    """What belongs to a divisor, in front of all loops."""
     array, axis = extent
-    one = b.const(1, u32)
-    n = b.emit("max", b.emit("bitcast", b.emit("shape", array, attr=axis), type=u32), one)
-    length = b.emit("sub", b.const(u32.bits, u32), b.emit("clz", b.emit("sub", n, one)))
-    wide = b.emit("cast", n, type=u64)
-    power = b.emit("shl", b.const(1 << 31, u64), b.emit("cast", length, type=u64))
-    above = b.emit("add", power, b.emit("sub", wide, b.const(1, u64)))
-    return Reciprocal(n, length, b.emit("floordiv", above, wide))
+    m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
+    factor = b.emit("cast", m, type=u64)
+    if is_processor(caps):
+        wide = b.emit("add", b.emit("cast", length, type=u64), b.const(31, u64))
+        return Magic(factor, b.emit("and", wide, b.const(u64.bits - 1, u64)))
+    return Magic(factor, b.emit("and", length, b.const(u32.bits - 1, u32)))
 
 
-def divide(b: Builder, op: Op, dividend: Value, by: Reciprocal) -> Value:
+def divide(b: Builder, op: Op, args: Sequence[Value], by: Magic) -> Value:
     """The quotient, or the remainder."""
-    product = b.emit("mul", b.emit("cast", dividend, type=u64), by.factor)
-    high = b.emit("cast", b.emit("shr", product, b.const(31, u64)), type=u32)
-    quotient = b.emit("shr", high, by.length)
+    dividend, divisor = args
+    if by.shift.type is u64:
+        product = b.emit("mul", b.emit("cast", dividend, type=u64), by.factor)
+        quotient = b.emit("cast", b.emit("shr", product, by.shift), type=u32)
+    else:
+        double = b.emit("cast", b.emit("shl", dividend, b.const(1, u32)), type=u64)
+        high = b.emit("shr", b.emit("mul", double, by.factor), b.const(32, u64))
+        quotient = b.emit("shr", b.emit("cast", high, type=u32), by.shift)
     if op.kind == "floordiv":
         return quotient
-    return b.emit("sub", dividend, b.emit("mul", quotient, by.divisor))
+    return b.emit("sub", dividend, b.emit("mul", quotient, divisor))

@@ -10,9 +10,10 @@ wrap, so the result is compared with the divisor, and where it is no remainder t
     if t is in 0 .. n { t } else { (i + 1) % n }
 
 What is in that range, and differs from the dividend by the divisor or nothing, is the remainder.
-Where the divisor may be negative, that is asked for as well. Graphics cards divide: there a branch
-in front of each load keeps loads from being under way together, and saves little. Before
-`map_grid`, which hides what indices run over; behind all that looks for remainders in indices.
+Where the divisor may be negative, that is asked for as well. Not on graphics cards: there a branch
+in front of each load keeps loads from being under way together, and `reciprocals` divides at little
+cost. Before `map_grid`, which hides what indices run over; behind all that looks for remainders in
+indices.
 
 Owns: this form. Must not know: memory.
 

@@ -19,6 +19,7 @@ from vkchi.ir.core import Param
 from vkchi.spirv import spec
 from vkchi.spirv.module import Words, instruction
 from vkchi.spirv.spec import Decoration, StorageClass
+from vkchi.target.magic import MAGIC
 from vkchi.target.shader import Slot
 from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
 
@@ -75,6 +76,10 @@ class Arguments:
     def dim(self, param: Param, axis: int) -> int:
         """The i32 extent of an axis of an array of dynamic shape."""
         return self._ask("dim", param.name, axis, "i32")
+
+    def magic(self, kind: str, param: Param, axis: int) -> int:
+        """A u32 of `target.magic` for an extent of an array of dynamic shape."""
+        return self._ask(kind, param.name, axis, "u32")
 
     def size(self, param: Param, t: Scalar) -> int:
         """The scalars that may be touched in an array of dynamic shape, as an i32 or i64."""
@@ -150,7 +155,7 @@ class Arguments:
 
 def slot_text(slot: Slot) -> str:
     """A slot's name for people: `x.ptr`, `x.dim.1`, `v.value.2`, `count`, `count.1`."""
-    has_axis = slot.kind in ("dim", "value") or slot.axis > 0
+    has_axis = slot.kind in ("dim", "value", *MAGIC) or slot.axis > 0
     parts = [slot.param, slot.kind, str(slot.axis) if has_axis else ""]
     return ".".join(part for part in parts if part)
 

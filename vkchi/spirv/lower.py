@@ -15,6 +15,7 @@ from vkchi.ir.ops import Trait, kinds_with
 from vkchi.spirv import arith, atomics, control, invocation, memory, spec, subgroup
 from vkchi.spirv.emitter import Emitter, Row
 from vkchi.spirv.spec import StorageClass
+from vkchi.target.magic import MAGIC
 from vkchi.types import Scalar, Tensor, scalar_of, u1, u32, u64
 
 SELECT_MAX = 4  # components that a computed index selects among without an array
@@ -209,6 +210,7 @@ ROWS: dict[str, Row] = {
     "word_shift": memory.lower_word_shift,
     "size": memory.lower_size,
     "shape": memory.lower_shape,
+    **dict.fromkeys(MAGIC, memory.lower_magic),
     "local": memory.lower_local,
     "shared": memory.lower_shared,
     "load": memory.lower_load,

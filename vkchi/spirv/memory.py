@@ -142,6 +142,11 @@ def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
     return (em.arguments.dim(_param(op.args[0]), op.attr),)
 
 
+def lower_magic(em: Emitter, op: Op) -> tuple[int, ...]:
+    """What belongs to an extent as a divisor: a slot of the argument block."""
+    return (em.arguments.magic(op.kind, _param(op.args[0]), op.attr),)
+
+
 def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
     """size: a slot of the argument block."""
     t = scalar_of(op.type)

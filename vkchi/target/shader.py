@@ -48,7 +48,8 @@ class Slot(NamedTuple):
     `size`: i32 scalars that may be touched in `param`; `value`: component `axis` of a scalar or
     tensor argument, of type `dtype`; `trash`: address of the block that stray accesses go to;
     `count`: i32 number of loop iterations along an axis of the grid; `base`: i32 number of the
-    first one along it that this dispatch runs.
+    first one along it that this dispatch runs; `magic_factor`, `magic_shift`: u32s by which numbers
+    are divided by the extent of axis `axis` of `param` (`target.magic`), which the host computes.
     """
 
     kind: str

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VKCHI_FORMAT 3
+#define VKCHI_FORMAT 4
 #define VKCHI_AXES 12
 #define VKCHI_TRASH_BYTES 4096
 
@@ -434,6 +434,14 @@ static int vkchi_put(void *at, const char *type, vkchi_number x) {
     return 0;
 }
 
+/* The numbers m and l by which a // n is (a * m) >> (31 + l), for all a below 2^31. */
+static int64_t vkchi_magic(const char *kind, vkchi_int extent) {
+    uint64_t n = extent > 1 ? (uint64_t)extent : 1;
+    int bits = 0;
+    while ((n - 1) >> bits) bits++;
+    return !strcmp(kind, "magic_shift") ? bits : (int64_t)((((uint64_t)1 << (31 + bits)) + n - 1) / n);
+}
+
 static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkchi_call *call, const vkchi_int *counts,
                       const vkchi_int *bases, unsigned char *block) {
     vkchi_number x = {.i = 0};
@@ -454,6 +462,7 @@ static int vkchi_fill(const vkchi_kernel *kernel, const vkchi_slot *s, const vkc
         if (!strcmp(s->kind, "value")) return vkchi_put(block + s->offset, s->type, arg->numbers[s->axis]);
         if (!strcmp(s->kind, "ptr")) x.i = (int64_t)arg->address;
         if (!strcmp(s->kind, "dim")) x.i = arg->extents[s->axis];
+        if (!strncmp(s->kind, "magic_", 6)) x.i = vkchi_magic(s->kind, arg->extents[s->axis]);
         if (!strcmp(s->kind, "size")) {
             x.i = p->components;
             for (int axis = 0; axis < p->axes; axis++) x.i *= arg->extents[axis];
