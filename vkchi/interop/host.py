@@ -61,20 +61,6 @@ def grad_of(tensor: Any) -> Any:
         return tensor.grad
 
 
-def is_added_to(tensor: Any) -> bool:
-    """Whether torch is going backward through its graph now, and will add to a tensor's `.grad`."""
-    if not (tensor.is_leaf and tensor.requires_grad):
-        return False
-    torch = sys.modules["torch"]
-    try:
-        if torch._C._current_graph_task_id() == -1:
-            return False
-        node = torch.autograd.graph.get_gradient_edge(tensor).node
-        return bool(torch._C._will_engine_execute_node(node))
-    except (AttributeError, RuntimeError):  # another version of torch; torch.autograd.grad()
-        return False
-
-
 def make_grad(obj: Any) -> Any:
     """A torch tensor's gradient, which is made if the tensor wants one; None if it does not, and
     for what is no tensor."""

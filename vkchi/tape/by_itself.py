@@ -25,7 +25,7 @@ from vkchi.tape.calls import (
     Call,
     Gradients,
     check_numbers,
-    check_tensors,
+    count_once,
     describe_call,
     plan_gradient,
 )
@@ -150,7 +150,6 @@ def run_gradient(
     """
     check_numbers(name, plan, args)
     call = describe_call(name, plan, args, shared)
-    check_tensors(call)
     gradients = Gradients(call)
     call = with_fields(call, fields)
     made, needs, renewed = fit_gradient(call, gradients)
@@ -179,6 +178,7 @@ def run_gradient(
         owners.clear()
     del held
     gradients.bring_back()
+    count_once(call)
 
 
 def with_fields(call: Call, memory: Memory) -> Call:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.autodiff.answers import GradientSpec, Request
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host
+from vkchi.interop import host, leaves
 from vkchi.interop.in_place import HostNdarray, host_arrays
 from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.ir.names import ADJOINT
@@ -314,24 +314,30 @@ def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
             )  # fmt: skip
 
 
-def check_tensors(call: Call) -> None:
-    """Raises GradientError for a tensor whose gradient torch adds up just now: it would find there
-    what it is to be given."""
+def counted_twice(call: Call, name: str) -> GradientError:
+    """The error for a tensor whose gradient torch adds up just now: it would find there what it is
+    to be given."""
+    return GradientError(
+        f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going backward, "
+        "and adds what it is given to the .grad of this tensor", call.plan.func.span,
+        help=f"pass {name}.detach(), and give torch the .grad of that",
+    )  # fmt: skip
+
+
+def count_once(call: Call) -> None:
+    """Let the gradients that were put into the call's tensors count once where torch adds up those
+    tensors' gradients just now. Torch's backward raises GradientError if it cannot be."""
     for name, tensor in call.tensors.items():
-        if host.is_added_to(tensor):
-            raise GradientError(
-                f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going "
-                "backward, and adds what it is given to the .grad of this tensor",
-                call.plan.func.span,
-                help=f"pass {name}.detach(), and give torch the .grad of that",
-            )
+        if leaves.is_added_to(tensor):
+            leaves.count_once(tensor, counted_twice(call, name))
 
 
 def check_leaves(call: Call) -> None:
     """Raises GradientError for a tensor that torch computed from others, as views are: a gradient
-    would stay with it."""
-    check_tensors(call)
+    would stay with it; and for one whose gradient torch adds up just now, before the tape does."""
     for name, tensor in call.tensors.items():
+        if leaves.is_added_to(tensor):
+            raise counted_twice(call, name)
         if not (tensor.is_leaf or tensor.retains_grad):
             raise GradientError(
                 f"{call.name}(): torch computed the tensor `{name}` from others, which its "

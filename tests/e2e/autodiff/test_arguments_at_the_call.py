@@ -303,9 +303,9 @@ def cube(x: ti.types.ndarray(), y: ti.types.ndarray()):
         y[i] = x[i] ** 3
 
 
-def make_cube(choose: Callable[[Any], Any]) -> Any:
+def make_cube(choose: Callable[[Any], Any], give: Callable[[Any], Any] = lambda grad: grad) -> Any:
     """The kernel as an operation of torch; `choose` makes the tensor whose gradient is computed of
-    the one that was given."""
+    the one that was given, and `give` makes of that gradient what torch is given."""
     torch = pytest.importorskip("torch")
 
     class Cube(torch.autograd.Function):  # type: ignore[misc, name-defined]
@@ -322,18 +322,55 @@ def make_cube(choose: Callable[[Any], Any]) -> Any:
             y = torch.empty_like(slope)
             y.grad = slope.contiguous()
             cube.grad(x, y)
-            return x.grad
+            return give(x.grad)
 
     return Cube.apply
 
 
 def test_a_tensor_whose_gradient_torch_adds_up() -> None:
     x, operation = tensor([1, 2]), make_cube(lambda x: x)
-    with pytest.raises(ti.ad.GradientError, match="`x` would be counted twice"):
-        operation(x).sum().backward()
+    operation(x).sum().backward()  # which returns x.grad itself
+    is_near(x.grad, [3, 12])
+    operation(x).sum().backward()
+    is_near(x.grad, [6, 24])
     x.grad = None
     operation(x * 1).sum().backward()  # not the leaf
     is_near(x.grad, [3, 12])
+
+
+def test_a_gradient_that_torch_is_given_with_others() -> None:
+    x, operation = tensor([1, 2]), make_cube(lambda x: x)
+    for other in (lambda: operation(x), lambda: x * x):
+        x.grad = None
+        with pytest.raises(ti.ad.GradientError, match="`x` would be counted twice"):
+            (operation(x) + other()).sum().backward()
+
+
+def test_a_copy_of_a_gradient_that_torch_adds_up() -> None:
+    x, operation = tensor([1, 2]), make_cube(lambda x: x, lambda grad: grad.clone())
+    with pytest.raises(ti.ad.GradientError, match="`x` would be counted twice"):
+        operation(x).sum().backward()
+
+
+def test_a_gradient_put_aside_before_torch_adds_up() -> None:
+    """As where the backward of an operation lends its tensors a gradient of their own."""
+    x = tensor([1, 2])
+
+    def put_aside(grad: Any) -> Any:
+        x.grad = None
+        return grad
+
+    operation = make_cube(lambda x: x, put_aside)
+    (operation(x) + operation(x) + x).sum().backward()
+    is_near(x.grad, [7, 25])
+
+
+def test_a_gradient_that_torch_is_not_given() -> None:
+    x, operation = tensor([1, 2]), make_cube(lambda x: x, lambda grad: None)
+    operation(x).sum().backward()
+    is_near(x.grad, [3, 12])
+    (x * x).sum().backward()  # the next pass adds to it
+    is_near(x.grad, [5, 16])
 
 
 def test_a_tensor_of_the_same_memory() -> None:
