@@ -66,10 +66,10 @@ class Again:
         bound = plan.executable.bind_arguments(args)
         self.plan, self.objects, self.numbers = plan, objects, numbers
         self.arrays = [
-            (k, args[k].buffer.address)
+            (k, args[k].buffer.address, args[k].grad is None)
             for k, _ in objects
             if isinstance(args[k], Ndarray) and not isinstance(args[k], HostNdarray)
-        ]  # whose gradient, or memory, may be others
+        ]  # which may get a gradient, or other memory
         self.flat = bound.flat
         self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(bound.arrays)) for step in plan.executable.steps
@@ -105,9 +105,9 @@ class Again:
         for k, found in self.objects:
             if found() is not args[k]:
                 return False
-        for k, address in self.arrays:
+        for k, address, is_alone in self.arrays:
             array = args[k]
-            if array.grad is not None or array.buffer.address != address:
+            if (array.grad is None) is not is_alone or array.buffer.address != address:
                 return False
         for number in self.numbers:
             k, _, types, low, high = number
@@ -187,7 +187,7 @@ def is_kept(kind: str, arg: Any) -> bool:
     if isinstance(arg, HostNdarray):
         return kind == "array"
     if kind == "array":
-        return isinstance(arg, Ndarray) and not arg.is_copy and arg.grad is None
+        return isinstance(arg, Ndarray) and not arg.is_copy
     return kind == "self" or (isinstance(arg, Storage) and not isinstance(arg, Ndarray))
 
 

@@ -128,7 +128,8 @@ class Breaks:
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
             for account in self.ledger.near(memory_of(call, name)):
-                found += [(name, seen_by(call, name, b)) for b in account.escaping]
+                if account.escapes:
+                    found += [(name, seen_by(call, name, b)) for b in account.escaping]
                 if name in names and (loss := account.compare()) is not None:
                     losses.append((name, loss))
         found += losses
@@ -163,6 +164,7 @@ class Breaks:
     def note_call(self, call: Call, stores: Spans, boxes: Mapping[str, Box]) -> None:
         """Note where a call put values with a derivative: the ops that did so by array, and the
         parts (an array without: anywhere)."""
+        who = f"{call.name}()"
         for name, tensor in call.tensors.items():
             for one in self.ledger.hosts:
                 if one.owner is tensor and name in call.plan.written:
@@ -170,14 +172,16 @@ class Breaks:
         for name, span in stores.items():
             places = call.tensors if name in call.hosts else call.arrays
             if name in places:
-                self.hold(places[name], name, f"{call.name}()", line_of(span), boxes.get(name))
+                self.hold(places[name], name, who, line_of(span), boxes.get(name))
 
     def note_escapes(
         self, call: Call, escapes: Spans, *, is_bits: bool = False, fills: Fills = frozenset()
     ) -> None:
         """Note arrays of a call, by parameter name, that now hold something with a derivative (by
         `fills` only), or bits, and where that was put there."""
-        boxes = facts.touched(call.plan, "writes", call.case) if escapes else {}
+        if not escapes:
+            return
+        boxes = facts.touched(call.plan, "writes", call.case)
         what = "bits of a value" if is_bits else "a value"
         for name, span in escapes.items():
             if name in call.arrays:
@@ -232,7 +236,7 @@ class Breaks:
 
 def memory_of(call: Call, name: str) -> Memory:
     """Where a call's array lies: on the device, or in host memory."""
-    found: Memory = call.hosts.get(name, call.arrays[name].whole)
+    found: Memory = call.hosts[name] if name in call.hosts else call.arrays[name].whole
     return found
 
 

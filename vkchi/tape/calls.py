@@ -22,6 +22,7 @@ from vkchi.ndarray import Ndarray
 from vkchi.runtime import settle
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
+from vkchi.tape.alike import Alike, find_alike, note_alike
 from vkchi.tape.derived import Case, case_of
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, shape_of
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from vkchi.tape.ledger import Memory, Values
     from vkchi.tape.plan import GradientPlan
 
+NO_NAMES: frozenset[str] = frozenset()
+
 
 class Call(NamedTuple):
     """A kernel call: its plan, its arguments as they were, with host arrays copied to the device,
     its arrays by parameter name, its integers, torch tensors that want gradients, all host arrays,
-    as numpy views and as they were passed, the names of arrays that it takes for constants, and
-    what answers about it depend on."""
+    as numpy views and as they were passed, the names of arrays that it takes for constants, what
+    answers about it depend on, and what it has in common with others."""
 
     name: str
     plan: Plan
@@ -48,6 +51,7 @@ class Call(NamedTuple):
     imports: tuple[Import, ...]
     constants: frozenset[str]
     case: Case
+    alike: Alike | None = None
 
     @property
     def missing(self) -> str:
@@ -79,6 +83,16 @@ def describe_call(
     return Call(
         name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
         frozenset(constants), case_of(numbers, arrays),
+    )  # fmt: skip
+
+
+def repeat_call(name: str, alike: Alike, args: tuple[Any, ...]) -> Call:
+    """The same of a call like one before, whose arguments are numbers and what lies on the
+    device."""
+    numbers = alike.numbers(args)
+    return Call(
+        name, alike.plan, args, alike.arrays(args), numbers, {}, {}, (), NO_NAMES,
+        alike.case(numbers), alike,
     )  # fmt: skip
 
 
@@ -164,7 +178,11 @@ class Given:
     @cached_property
     def call(self) -> Call:
         """The call, for which host arrays are copied."""
-        return describe_call(self.name, self.plan, self.args)
+        alike = find_alike(self.plan, self.args)
+        if alike is not None:
+            return repeat_call(self.name, alike, self.args)
+        found = describe_call(self.name, self.plan, self.args)
+        return found._replace(alike=note_alike(self.plan, self.args, found.arrays))
 
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
@@ -293,14 +311,22 @@ def plan_gradient(
     """The call's gradient by these arrays, made once per plan, or its derivative along a direction.
     The memory of the arrays `settled` is to be as the kernel leaves it, not as it finds it; the
     arrays `constant` hold no derivative before. Raises GradientError."""
+    is_plain = not (settled or constant or is_second)
+    alike = call.alike if is_plain else None
+    found = alike.gradient(gradients.arrays) if alike is not None else None
+    if found is not None:
+        return found
     from vkchi.tape.plan import GradientPlan
 
     check_aliases(call)
     request = Request(gradients.names, settled, constant, call.missing)
     types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
     spec = GradientSpec(request, types, is_second)
-    found = call.plan.derived.gradients
-    return found.find(spec, lambda: GradientPlan(call.plan, call.args, spec))
+    known = call.plan.derived.gradients
+    made = known.find(spec, lambda: GradientPlan(call.plan, call.args, spec))
+    if alike is not None:
+        alike.note_gradient(gradients.arrays, made)
+    return made
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:

@@ -25,6 +25,9 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
+NOTHING: frozenset[str] = frozenset()
+NO_FILLS: Fills = Fills()
+
 
 class Constants:
     """Those that accounts know of; `fills` are what Python put into arrays."""
@@ -60,17 +63,18 @@ class Constants:
         constant."""
         found = {}
         for name in names & call.arrays.keys():
-            account = self.ledger.find(call.arrays[name])
-            if account is not None and account.array is call.arrays[name]:
+            array = call.arrays[name]
+            account = self.ledger.find(array)
+            if account is not None and account.fills is not None and account.array is array:
                 found[name] = account.fills
-        return {name: fills for name, fills in found.items() if fills is not None}
+        return found
 
     def note_call(self, call: Call, flows: Flows, constant: Mapping[str, Fills]) -> None:
         """A call found the arrays `constant` as constants, and has put derivatives into arrays.
         What else it writes stays so, or becomes so if that is all of an array."""
-        for name in call.plan.written & call.arrays.keys() - call.hosts.keys():
+        for name in call.plan.written & call.arrays.keys():
             array = call.arrays[name]
-            if name in flows.all.stores or array.whole is not array:
+            if name in flows.all.stores or array.whole is not array or name in call.hosts:
                 continue
             if name in constant or covering(call, name) is not None:
                 fills = flows.fills if name in flows.surely.stores else constant.get(name, Fills())
@@ -112,12 +116,14 @@ def plan_where_known(
 
 def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> Flows:
     """Those of a call that found the arrays `constant` as constants, perhaps."""
+    none = facts.outflow(call.plan, spec, call.case, NOTHING)
+    if not constant:
+        return Flows(none, none, none, NO_FILLS)
     sure = [name for name, fills in constant.items() if not fills]
-    none, surely, all_ = (
-        facts.outflow(call.plan, spec, call.case, frozenset(names))
-        for names in ((), sure, constant)
+    surely, all_ = (
+        facts.outflow(call.plan, spec, call.case, frozenset(names)) for names in (sure, constant)
     )
-    return Flows(none, surely, all_, Fills().union(*constant.values()))
+    return Flows(none, surely, all_, NO_FILLS.union(*constant.values()))
 
 
 def unsettled(fills: Fills) -> Fills:

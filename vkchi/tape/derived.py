@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
     from vkchi.races.meeting import Races
     from vkchi.tape import questions as facts
+    from vkchi.tape.alike import Alike
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.questions import Live
     from vkchi.tape.variants import ForwardPlan, Variant
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
 K = TypeVar("K")
 V = TypeVar("V")
+MOST_NOTES = 256  # of calls like one before
 Names = frozenset[str]
 # A call, as far as answers may depend on it: its integers and the shapes of its arrays, by names.
 Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
@@ -72,15 +74,24 @@ class Asked:
 def ask(question: Question, plan: Plan, *about: Any) -> Any:
     """The answer to a question. Raises what finding it raises."""
 
+    asked = (question.place[1], *about)
+    try:
+        return plan.derived.answers.known[asked]
+    except KeyError:
+        return find_out(question, plan, about, asked)
+
+
+def find_out(question: Question, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]) -> Any:
+    """The answer to a question that this process has not asked yet."""
+
     def answer() -> Any:
         with compiling(plan.derived.title):
             return load(question.place)(plan, *about)
 
     is_lasting = not any(map(does_warn, about))
     return plan.derived.answers.find(
-        (question.place[1], *about), question.form, answer,
-        is_of_call=question.is_of_call, is_lasting=is_lasting,
-    )  # fmt: skip
+        asked, question.form, answer, is_of_call=question.is_of_call, is_lasting=is_lasting
+    )
 
 
 def does_warn(about: object) -> bool:
@@ -123,11 +134,13 @@ class Memo(Generic[K, V]):
 
 
 class Derived:
-    """Tables by what the thing is for: mostly the arrays that have a gradient. `warned` is a
-    registry of Python's warnings."""
+    """Tables by what the thing is for: mostly the arrays that have a gradient. `alike` are kinds
+    of calls, of which so many more are looked at; `warned` is a registry of Python's warnings."""
 
     def __init__(self, title: str, home: Home | None) -> None:
         self.title, self.answers = title, Answers(home)
+        self.alike: dict[tuple[int, ...], Alike] = {}  # by `id` of arguments that are objects
+        self.notes_left = MOST_NOTES
         self.footprints: Memo[str, Footprint] = Memo(title)
         self.gradients: Memo[GradientSpec, GradientPlan] = Memo(title)
         self.live: Memo[GradientSpec, Live] = Memo(title)

@@ -300,7 +300,7 @@ class Ledger:
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
         """The accounts of memory that an array, or a numpy array, has elements in."""
         if isinstance(memory, Storage):
-            found = self.find(memory)
+            found = self.accounts.get(id(memory.whole))
             return () if found is None else (found,)
         return [one for one in self.hosts if host.may_overlap(one.memory, memory)]
 
@@ -325,14 +325,16 @@ class Ledger:
     def open(self, memory: Values) -> HostAccount: ...
     def open(self, memory: Memory) -> Account | HostAccount:
         """The same; a new one if there is none."""
+        if isinstance(memory, Storage):
+            array = memory.whole
+            account = self.accounts.get(id(array))
+            if account is None:
+                array.watch = self.told
+                account = self.accounts[id(array)] = Account(array)
+            return account
         found = self.find(memory)
         if found is not None:
             return found
-        if isinstance(memory, Storage):
-            array = memory.whole
-            array.watch = self.told
-            self.accounts[id(array)] = Account(array)
-            return self.accounts[id(array)]
         self.hosts = [*(one for one in self.hosts if one.is_of_use), HostAccount(memory)]
         return self.hosts[-1]
 

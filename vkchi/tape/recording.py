@@ -126,7 +126,7 @@ class Recording(Block):
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
-        for view in (call.hosts[name] for name in call.plan.written & call.hosts.keys()):
+        for view in (call.hosts[name] for name in call.hosts if name in call.plan.written):
             for array in self.seen.find_under(view):
                 self.let_go([view], array, "that is memory of an array, into which it went here")
 
@@ -146,10 +146,11 @@ class Recording(Block):
         """A launch is about to overwrite these parts of arrays: save them, as long as the memory
         suffices."""
         was_over = self.snapshots.is_over
-        for array in arrays.values():
-            self.ledger.open(array).is_used = True
+        accounts = {name: self.ledger.open(array) for name, array in arrays.items()}
+        for account in accounts.values():
+            account.is_used = True
         for name in sorted(written & arrays.keys()):
-            account = self.ledger.open(arrays[name])
+            account = accounts[name]
             account.is_written = True
             account.change(is_whole=True)
             account.forget_constants()

@@ -117,6 +117,8 @@ class Entry(Launch):
                 result = run_watched(call, flags, self.func, own)
             elif self.form is not None:
                 result = self.form.run(call, {**call.arrays, **own}, again)
+            elif call.alike is not None and again is None:
+                result = call.alike.again.launch(args)
             else:
                 result = call.plan.launch(args, again)
             if self.observed is not None:

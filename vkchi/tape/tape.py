@@ -243,7 +243,9 @@ class Tape(Recording):
         flows = flows_of(call, made.spec, constant)
         self.constants.note_call(call, flows, constant)
         self.breaks.note_escapes(call, flows.given, fills=flows.fills)
-        self.note(call, flows.none._replace(escapes=flows.all.escapes), boxes)
+        is_same = flows.none is flows.all
+        left = flows.none if is_same else flows.none._replace(escapes=flows.all.escapes)
+        self.note(call, left, boxes)
 
     def find_race(
         self, call: Call, names: frozenset[str], spec: GradientSpec

@@ -1,0 +1,107 @@
+"""Recorded calls of the same arrays, fields and objects as one before, with other numbers.
+
+Owns: what a plan's calls have in common then, found out once: which arrays they work on, their
+gradient, how they are launched. Must not know: tapes, how gradients are built.
+
+Nothing is kept alive but the plan's own fields: arguments are known by weak references, and taken
+from the call itself. What follows from their contents, or from what a tape knows of them, is no
+part of it: that is asked at each call.
+
+    alike = find_alike(plan, args)    # None where nothing like it was called
+    alike.arrays(args)                # {"x": ..., "y": ...}
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vkchi.fields.storage import Storage
+from vkchi.interop.in_place import HostNdarray
+from vkchi.interrupts.bounded import remember
+from vkchi.launch.again import Again, note_again
+
+if TYPE_CHECKING:
+    from vkchi.launch import Plan
+    from vkchi.tape.derived import Case
+    from vkchi.tape.plan import GradientPlan
+
+MOST_ALIKE = 16  # kinds of calls that are kept of a plan
+MOST_CASES = 4096  # calls with different integers of one kind
+
+
+class Alike:
+    """What calls with these objects have in common. `shapes` are those of their arrays, in the
+    order of `arrays`."""
+
+    def __init__(self, plan: Plan, again: Again, arrays: Mapping[str, Storage]) -> None:
+        self.again, self.plan = again, plan
+        self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        names = [(p.name, k) for k, p in enumerate(plan.parameters)]
+        self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
+        self.scalars = [(names[number.argument][0], number.argument) for number in again.numbers]
+        self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
+        self._gradient: GradientPlan | None = None
+        self._adjoints: list[tuple[str, weakref.ref[Storage]]] = []
+
+    def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
+        """The arrays of a call, by parameter name."""
+        found = self.plan.fields(args)
+        for name, k in self.passed:
+            found[name] = args[k]
+        return found
+
+    def numbers(self, args: tuple[Any, ...]) -> dict[str, int]:
+        """Its integers by name."""
+        return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
+
+    def case(self, numbers: Mapping[str, int]) -> Case:
+        """What answers about it depend on: one object for equal calls, which is found sooner."""
+        key = tuple(numbers.items())
+        found = self.cases.get(key)
+        if found is None:
+            found = key, self.shapes
+            remember(self.cases, key, found, MOST_CASES)
+        return found
+
+    def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
+        """The gradient by these arrays, if that is the one of a call before."""
+        if len(adjoints) != len(self._adjoints):
+            return None
+        for (name, found), (given, adjoint) in zip(self._adjoints, adjoints.items()):
+            if name != given or found() is not adjoint:
+                return None
+        return self._gradient
+
+    def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
+        """Keep the gradient by these arrays."""
+        self._adjoints = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
+        self._gradient = made
+
+
+def find_alike(plan: Plan, args: tuple[Any, ...]) -> Alike | None:
+    """What is known of a call like this one."""
+    known = plan.derived.alike
+    found = known.get(objects_among(plan, args)) if known else None
+    return found if found is not None and found.again.takes(args) else None
+
+
+def note_alike(plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]) -> Alike | None:
+    """Keep what calls like this one have in common; None where one is not like another. Not for
+    ever: some programs repeat none."""
+    derived = plan.derived
+    if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
+        return None
+    again = note_again(plan, plan.parameters, args)
+    if again is None:
+        return None
+    derived.notes_left -= 1
+    made = Alike(plan, again, arrays)
+    remember(derived.alike, objects_among(plan, args), made, MOST_ALIKE)
+    return made
+
+
+def objects_among(plan: Plan, args: tuple[Any, ...]) -> tuple[int, ...]:
+    """The `id` of the arguments that are no numbers."""
+    return tuple([id(arg) for p, arg in zip(plan.parameters, args) if p.kind != "scalar"])
