@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         atomic_sub,
         atomic_xor,
     )
+    from vkchi.lang.cells import activate, append, deactivate, is_active, length
     from vkchi.lang.decompose import eig, polar_decompose, solve, stop_grad, svd, sym_eig
     from vkchi.lang.elementwise import (
         abs,

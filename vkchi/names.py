@@ -57,6 +57,7 @@ PUBLIC = {
     "lang.ndrange": "grouped ndrange",
     "lang.random": "randn random",
     "lang.simt.block": "global_thread_idx",
+    "lang.cells": "activate append deactivate is_active length",
     "lang.static": """
         assume_in_range block_local cache_read_only loop_config no_activate static static_assert
         static_print
@@ -90,6 +91,11 @@ HOOKS = {
     "struct element": "lang.struct.StructElement",
     "members of a struct": "lang.struct.members_of",
     "fit a struct": "lang.struct.fit",
+    "activity of a block": "fields.activity.Activity",
+    "levels of a node": "fields.activity.levels_of",
+    "mark a cell": "fields.activity.mark",
+    "active elements": "fields.activity.active_elements",
+    "mark cells": "fields.activity.mark_all",
     "element": "lang.element.element",
     "value of an element": "lang.matrix.wrap_array",
     "field": "fields.make.field",

@@ -56,7 +56,14 @@ def span_in(code: CodeType, instruction: int, line: int) -> Span:
         first, last, col, end_col = next(islice(code.co_positions(), instruction // 2, None))
         if first is not None and last is not None and col is not None and end_col is not None:
             return Span(code.co_filename, first, col + 1, last, end_col + 1, code.co_name)
-    return Span(code.co_filename, line, 1, line, 1, code.co_name)
+    col = first_column(code.co_filename, line)
+    return Span(code.co_filename, line, col, line, col, code.co_name)
+
+
+def first_column(path: str, line: int) -> int:
+    """Where the code of a line begins; 1 where it cannot be read."""
+    text = linecache.getline(path, line)
+    return len(text) - len(text.lstrip()) + 1 if text.strip() else 1
 
 
 def is_ours(span: Span | None) -> bool:

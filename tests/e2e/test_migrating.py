@@ -33,13 +33,16 @@ def test_every_arch_is_a_vulkan_device(arch: str, own_runtime: None) -> None:
 
 
 def test_what_is_not_there_is_refused_by_a_sentence() -> None:
-    for make in (
-        lambda: ti.root.pointer(ti.i, 4), lambda: ti.root.bitmasked(ti.i, 4),
-        lambda: ti.root.dynamic(ti.i, 4), lambda: ti.root.hash(ti.i, 4),
-        lambda: ti.types.quant.int(5), lambda: ti.Mesh,
-    ):  # fmt: skip
+    for make in (lambda: ti.types.quant.int(5), lambda: ti.Mesh):
         with pytest.raises((ti.Unsupported, AttributeError), match=r"\w+ .*\w+"):
             make()
+
+
+def test_sparse_blocks_have_memory_for_all_of_their_cells() -> None:
+    x = ti.field(ti.f32)
+    ti.root.pointer(ti.i, 4).dense(ti.i, 8).place(x)
+    x[9] = 1.0
+    assert x.size_bytes == 4 * 32 and x.to_numpy().tolist().index(1.0) == 9
 
 
 def test_what_a_tape_overwrites_is_kept() -> None:

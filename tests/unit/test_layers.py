@@ -164,7 +164,7 @@ def read_imports(module: str, path: Path) -> list[Import]:
 def judge(module: str, name: str) -> str | None:
     """Why `module` may not import `name`; None where it may."""
     top, _, rest = name.partition(".")
-    if top in sys.stdlib_module_names or top == "_sha2":  # of Python 3.12
+    if top in sys.stdlib_module_names or top in ("_sha2", "_sha256"):  # from Python 3.12 on, before
         return None
     unit = unit_of(module)
     if unit is None:

@@ -278,6 +278,7 @@ class Survey:
             raise Unknown(f"{path}: {e}") from None
         text = " ".join(["field", type(value).__name__, str(array), *known])
         self.fields.append(value)
+        text += self._blocks(getattr(value, "node", None), path)
         part = getattr(value, "component_of", None)
         if part is not None:
             text += f" component {part[1]} of {self.see(part[0], path)}"
@@ -286,6 +287,17 @@ class Survey:
             if companion is not None and getattr(companion, "has_place", True):
                 text += f" {kind} {self.see(companion, path)}"
         return text
+
+    def _blocks(self, node: Any, path: str) -> str:
+        """Of the blocks that a field is in: kernels reach them by its parents, and what is with it
+        in sparse ones by deactivating these."""
+        if node is None:
+            return ""
+        found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
+        for block in node.sparse_path:
+            numbers = (block.activity.numbers, block.activity.chosen)
+            found.append(f"{block.way} {self._several(numbers, path)}")
+        return " ".join(found)
 
     def _struct_type(self, value: StructType, path: str) -> str:
         self.structs.append(value)

@@ -101,7 +101,7 @@ def is_extension_supported(arch: Arch, extension: Extension) -> bool:
     if extension is Extension.data64:
         caps = current().device.caps
         return caps.has_type("f64") and caps.has_type("i64")
-    return extension in (Extension.adstack, Extension.assertion)
+    return extension in (Extension.sparse, Extension.adstack, Extension.assertion)
 
 
 # --- types ---------------------------------------------------------------------------------------

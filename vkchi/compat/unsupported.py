@@ -21,7 +21,7 @@ class UnsupportedName(Unsupported, AttributeError):
     """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
 
 
-_SPARSE = "sparse fields are not there; keep dense fields and a mask"
+_SPARSE = "build the blocks yourself: ti.root.pointer(...).bitmasked(...).place(x)"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _METRICS = "there are times only: print_kernel_profiler_info()"
 _MESH = "use index arrays"
@@ -36,7 +36,6 @@ CUPTI = (
 
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
-    **dict.fromkeys(("activate", "deactivate", "is_active", "append", "length"), _SPARSE),
     "sparse": _SPARSE,
     "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
     "types.quant": _QUANT,

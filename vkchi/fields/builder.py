@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError, Unsupported
-from vkchi.fields.snode import SPARSE, Parent, RootNode, SNode, Tree
+from vkchi.fields.snode import Parent, RootNode, SNode, Tree
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import logger
@@ -19,11 +19,22 @@ from vkchi.runtime import Runtime, current
 
 
 class GlobalRoot(RootNode):
-    """The root of a runtime. `made` are the fields that were made with a shape."""
+    """The root of a runtime. `made` are the fields that were made with a shape, `grown` the blocks
+    and places that were put there."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, root, is_ready=True)
         self.made: WeakGroup[Any] = WeakGroup()
+        self.grown: WeakGroup[SNode] = WeakGroup()
+
+    def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
+        node = super().adopt(kind, cells)
+        self.grown.add(node)
+        return node
+
+    def deactivate_all(self) -> None:
+        for node in list(self.grown):
+            node.deactivate_all()
 
     def place_companions(self, kind: str) -> None:
         super().place_companions(kind)
@@ -85,6 +96,9 @@ class Root(Parent):
     def place_companions(self, kind: str) -> None:
         root_of(current()).place_companions(kind)
 
+    def deactivate_all(self) -> None:
+        root_of(current()).deactivate_all()
+
     def parent(self, n: int = 1) -> None:
         """None: nothing is above."""
 
@@ -108,6 +122,7 @@ class FieldsBuilder(Parent):
         self.root = RootNode(self.runtime, self, is_ready=False, can_destroy=True)
         self.extents = {}
         self.finalized = False
+        self.laid_out: list[Tree] = []
 
     @property
     def children(self) -> list[SNode]:  # type: ignore[override]
@@ -122,6 +137,11 @@ class FieldsBuilder(Parent):
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         self._check_not_finalized()
         return self.root.adopt(kind, cells)
+
+    def deactivate_all(self) -> None:
+        """Make all cells of sparse blocks inactive, and zero what is in them."""
+        for tree in self.laid_out:
+            tree.top.deactivate_all()
 
     def parent(self, n: int = 1) -> None:
         """None: nothing is above."""
@@ -146,6 +166,7 @@ class FieldsBuilder(Parent):
         while self.root.trees:  # gradients that are placed now may add some
             trees.append(self.root.trees[0])
             trees[-1].lay_out()
+        self.laid_out = trees
         return SNodeTree(trees)
 
     def _check_not_finalized(self) -> None:
@@ -191,5 +212,5 @@ class BitpackedFields:
 
 
 def deactivate_all_snodes() -> None:
-    """Not supported: raises Unsupported."""
-    raise Unsupported(SPARSE.format("ti.deactivate_all_snodes()"))
+    """Make the cells of all sparse blocks of `ti.root` inactive, and zero what is in them."""
+    root.deactivate_all()

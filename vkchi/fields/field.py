@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields.active import ActiveElements
 from vkchi.fields.snode import Content, Parent, SNode, Tree
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
@@ -37,7 +38,7 @@ LATER = frozenset(
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
 
-class Field(Storage):
+class Field(ActiveElements):
     """A global array. Kernels read and write it by name; Python by `x[i]`.
 
     `node` is its place in a field tree, None before it has one; `needs` names the companions (grad,
@@ -183,6 +184,12 @@ class Field(Storage):
 
     def __vkchi_attributes__(self) -> Attributes:
         return Attributes(aligned=alignment_of(self.buffer.address))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
+        """A field of its own with the same contents. Raises Unsupported in sparse blocks."""
+        if self.is_sparse:
+            raise Unsupported("a field in sparse blocks cannot be copied: place another one")
+        return super().__deepcopy__(memo)
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
         self.settle()

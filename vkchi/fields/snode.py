@@ -2,11 +2,13 @@
 
 Owns: `SNode` (a block or a place), `RootNode`, `Tree` (a block at the top with all that is under
 it, which is laid out in one buffer), and who may be put where. Must not know: what fields hold, how
-cells are laid out (`cells`), memory.
+cells are laid out (`cells`), memory, how sparse blocks keep which of their cells are active
+(`activity`).
 
     block = root.dense(axes(0), 4)          # 4 cells
     block.place(x, y)                       # each with an x and a y
     block.dense(axes(0, 1), 8).place(z)     # and 8 by 8 of z, which has the shape (32, 8)
+    root.pointer(axes(0), 4).place(w)       # cells that are active once something is written there
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from typing import Any, NoReturn, Protocol
 from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
 
-SPARSE = "{} is not supported yet, for sparse data is not: keep a dense field and a mask"
+SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of blocks
 QUANT = "{} is not supported yet, for numbers of odd widths are not: use ti.i8, ti.u16 and the like"
 
 
@@ -34,6 +37,19 @@ class Content(NamedTuple):
     stored: Scalar
     components: int
     is_soa: bool = False
+
+
+class ActivityHook:
+    """What sparse blocks know of their cells, by `vkchi.fields.activity`.
+
+    `make(block)`: what a block knows; `levels(node)`: how indices lead there; `mark(node, index)`:
+    write to an element of a node; `chosen(node)`: which elements are in active cells, as truth
+    values of numpy; `mark_all(node, where)`: write to those elements.
+    """
+
+    make, mark = Hook("activity of a block"), Hook("mark a cell")
+    levels = Hook("levels of a node")
+    chosen, mark_all = Hook("active elements"), Hook("mark cells")
 
 
 class Placeable(Protocol):
@@ -120,31 +136,40 @@ class Parent:
             if companion is not None:
                 node.above.place(companion, offset=node.origin or None)
 
-    # --- what is not there ---------------------------------------------------------------------
+    # --- sparse blocks -------------------------------------------------------------------------
 
-    def pointer(self, axes: Any, dimensions: Any) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(SPARSE.format("pointer()"))
+    def pointer(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+        """A block as `dense` makes, whose cells are active from the first write to them on: loops
+        run over those alone, the others read as zero. Raises ArgumentError."""
+        return self.adopt("pointer", pair_axes(indices if axes is None else axes, dimensions))
 
-    def bitmasked(self, axes: Any, dimensions: Any) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(SPARSE.format("bitmasked()"))
+    def bitmasked(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+        """The same as `pointer`, as Taichi's programs name it for small cells."""
+        return self.adopt("bitmasked", pair_axes(indices if axes is None else axes, dimensions))
 
-    def hash(self, axes: Any, dimensions: Any) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(SPARSE.format("hash()"))
+    def hash(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+        """The same as `pointer`, as Taichi's programs name it at the root."""
+        return self.adopt("hash", pair_axes(indices if axes is None else axes, dimensions))
 
-    def dynamic(self, axis: Any, dimension: Any, chunk_size: Any = None) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(SPARSE.format("dynamic()") + ", or a dense one and a counter")
+    def dynamic(
+        self, axis: Any = None, dimension: Any = None, chunk_size: int | None = None,
+        *, index: Any = None,
+    ) -> SNode:  # fmt: skip
+        """In each cell of this one a list of up to `dimension` cells along an axis, empty at first:
+        `x[i].append(v)`. `chunk_size` changes nothing. Raises ArgumentError."""
+        cells = pair_axes(index if axis is None else axis, dimension)
+        if len(cells) != 1:
+            raise ArgumentError(f"a dynamic block has one axis, not {len(cells)}")
+        return self.adopt("dynamic", cells)
 
     def quant_array(self, axes: Any, dimensions: Any, max_num_bits: Any) -> NoReturn:
         """Not supported: raises Unsupported."""
         raise Unsupported(QUANT.format("quant_array()"))
 
-    def deactivate_all(self) -> NoReturn:
-        """Not supported: raises Unsupported."""
-        raise Unsupported(SPARSE.format("deactivate_all()"))
+    def deactivate_all(self) -> None:
+        """Make all cells of sparse blocks from here down inactive, and zero what is in them."""
+        for child in self.children:
+            child.deactivate_all()
 
 
 class SNode(Parent):
@@ -170,6 +195,7 @@ class SNode(Parent):
         self.content: Content | None = None
         self.offset_bytes = self.cell_bytes = 0
         self._field: Any = lambda: None
+        self._activity: Any = None
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         if self.kind == "place":
@@ -198,6 +224,50 @@ class SNode(Parent):
     def shape(self) -> tuple[int, ...]:
         """How often the node is there along each axis, counted from the root."""
         return tuple(self.extents.values())
+
+    @property
+    def sparse_path(self) -> tuple[SNode, ...]:
+        """The sparse blocks from the root down to the node itself."""
+        above = self.above.sparse_path if isinstance(self.above, SNode) else ()
+        return (*above, self) if self.kind in SPARSE else above
+
+    @property
+    def activity(self) -> Any:
+        """Which cells of a sparse block are active: an `Activity`."""
+        if self._activity is None:
+            self.tree.lay_out()
+            self._activity = ActivityHook.make(self)
+        return self._activity
+
+    @property
+    def way(self) -> str:
+        """The blocks from the root down to the node, as text."""
+        above = f"{self.above.way} " if isinstance(self.above, SNode) else ""
+        return f"{above}{self.kind}{self.cells}"
+
+    @property
+    def outline(self) -> str:
+        """All that is from here down, as text."""
+        inner = " ".join([child.outline for child in self.children])
+        return f"{self.kind}{self.cells} {self.content} [{inner}]"
+
+    @property
+    def spot(self) -> tuple[SNode, tuple[int, ...]]:
+        """What is the same of nodes whose elements at equal indices are in the same cells."""
+        is_place = self.kind == "place" and isinstance(self.above, SNode)
+        return (self.above if is_place else self, self.origin)  # type: ignore[return-value]
+
+    @property
+    def levels(self) -> tuple[Any, ...]:
+        """How its indices lead to the cells of `sparse_path`: a `Level` each."""
+        found: tuple[Any, ...] = ActivityHook.levels(self)
+        return found
+
+    def deactivate_all(self) -> None:
+        if self.kind in SPARSE:
+            self.activity.clear()
+        else:
+            super().deactivate_all()
 
     def __vkchi_space__(self) -> tuple[tuple[int, int], ...]:
         """First and end of the indices of each axis that a loop over the node runs through."""

@@ -17,6 +17,8 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend import arith, arrays
+from vkchi.frontend.activity import ListRef
+from vkchi.frontend.activity_calls import LIST_METHODS
 from vkchi.frontend.assign import assign_to, parts_of
 from vkchi.frontend.call import find_call
 from vkchi.frontend.construct import check_literal_kind
@@ -27,7 +29,7 @@ from vkchi.frontend.intrinsics import METHODS, call_type
 from vkchi.frontend.objects import init_of, is_makeable, make_object
 from vkchi.frontend.operands import describe, is_static, is_target, name_of
 from vkchi.frontend.peek import is_static_call, peek
-from vkchi.frontend.places import attribute_of, lvalue
+from vkchi.frontend.places import attribute_of, list_item, lvalue
 from vkchi.frontend.records import (
     construct_struct,
     is_struct_array,
@@ -173,6 +175,9 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
+    held = list_item(cx, base, []) if is_array(base) and f.attr in LIST_METHODS else base
+    if isinstance(held, ListRef):
+        return call_list_of_field(cx, n, held, f.attr)
     if hasattr(type(base), "__vkchi_name__") and f.attr in (*arrays.METHODS, *arrays.REFUSED):
         raise cx.fail(
             f"`{f.attr}` cannot be called on {name_of(base)}",
@@ -197,6 +202,21 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
             return cx.run_python(getattr(base, f.attr), args, kwargs)
         return METHODS[f.attr](cx, arith.value(cx, base), *args, **kwargs)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+
+
+def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> Any:
+    """A method of a list in a dynamic block: `x[i].append(v)`."""
+    args, kwargs = lower_arguments(cx, n)
+    if name not in LIST_METHODS:
+        known = ", ".join(LIST_METHODS)
+        raise cx.fail(
+            f"a list of a field has no method `{name}`",
+            kind=KernelNameError,
+            help=f"it has {known}",
+        )
+    if kwargs or len(args) != (name == "append"):
+        raise cx.fail(f"`{name}` of a list takes {'one value' if name == 'append' else 'nothing'}")
+    return LIST_METHODS[name](cx, held, *args)
 
 
 def is_unbound_method(base: Any, name: str) -> bool:

@@ -23,6 +23,7 @@ from vkchi.errors import (
     KernelTypeError,
     nearest,
 )
+from vkchi.frontend.cells import Cells
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.foreign import blame, foreign_traceback
 from vkchi.frontend.operands import is_target
@@ -92,6 +93,7 @@ class Lowering:
         self.call_node: ast.Call | None = None
         self.dependencies = Dependencies()
         self.reports = Reports()
+        self.cells = Cells()
         self.demands: list[Demand] = []
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}

@@ -178,7 +178,10 @@ def lower_body(cx: Lowering, n: ast.For, space: Space, indices: list[Value]) -> 
     loop = Loop(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         bind_indices(cx, n, space, indices)
-        lower_block(cx, n.body)
+        if space.guard is None:
+            lower_block(cx, n.body)
+        else:
+            space.guard.lower(cx, indices, lambda: lower_block(cx, n.body))
     return loop
 
 
@@ -208,14 +211,16 @@ def parallel(
             lower_body(cx, n, space, indices)
 
     cx.in_parallel = True
+    cx.cells.marked.clear()
     arm = run_region(cx, tuple(params), lower)
     cx.leave_parallel()
     cx.locate(n.iter)
     check_carried(cx, arm, ())
     with cx.b.within(arm.region):
         cx.b.emit("yield")
-    check_count(cx, bounds, arm.region, config.block)
-    cx.b.parallel(bounds, arm.region, config.block)
+    body = arm.region if space.guard is None else space.guard.freeze(cx, arm.region)
+    check_count(cx, bounds, body, config.block)
+    cx.b.parallel(bounds, body, config.block)
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:

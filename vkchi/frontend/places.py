@@ -22,6 +22,7 @@ from vkchi.errors import (
     nearest,
 )
 from vkchi.frontend import arith
+from vkchi.frontend.activity import ListRef, SparsePlace, list_of, node_of, sparse_node
 from vkchi.frontend.attributes import component_indices, find_attribute
 from vkchi.frontend.boundary import clamp_indices
 from vkchi.frontend.checks import guard_component, guard_indices
@@ -235,6 +236,9 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
         if is_container(held) and not is_struct_array(held):
             return container_item(cx, base, held, indices)
         base = held
+    found = list_item(cx, base, indices)
+    if found is not None:
+        return found
     if is_struct_array(base):
         return element_of(cx, base, lambda array: array_item(cx, array, indices))
     if isinstance(base, SparseRef):
@@ -249,6 +253,14 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     if isinstance(base, Matrix) and not all(map(_is_static_index, indices)):
         return tensor_item(cx, arith.value(cx, base), indices)
     return python_item(cx, base, indices)
+
+
+def list_item(cx: Lowering, base: Any, indices: list[Any]) -> ListRef | None:
+    """`base[indices]` where that is a list of a dynamic block."""
+    first = first_array(cx, base) if is_struct_array(base) else array_like(cx, base)
+    if first is None or node_of(first) is None:
+        return None
+    return list_of(first, base, flatten_indices(cx, [k for k in indices if k is not None]))
 
 
 def _is_static_index(k: Any) -> bool:
@@ -325,12 +337,13 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> Place:
     places = [array_index(cx, k) for k in flat]
     if array.clamps:
         places = clamp_indices(cx, array, places)
-    if cx.options.checks_indices:
+    if cx.options.checks_indices and not cx.cells.is_own:
         guard_indices(cx, array, places)
-    element = cx.b.emit("elem", array.value, *places)
-    if array.component is None:
-        return Place(element)
-    return Place(cx.b.emit("member", element, attr=array.component))
+    ptr = cx.b.emit("elem", array.value, *places)
+    if array.component is not None:
+        ptr = cx.b.emit("member", ptr, attr=array.component)
+    node = sparse_node(cx, array)
+    return Place(ptr) if node is None else SparsePlace(ptr, node, tuple(places))
 
 
 def check_signs(cx: Lowering, indices: list[Any]) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from vkchi.frontend.activity import Guard, guard_of
 from vkchi.frontend.bounds import (
     INT32,
     INT64,
@@ -48,12 +49,14 @@ class RangeOf(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Axes (begin, end). `step` only of a range. `name` is what the user wrote, for messages."""
+    """Axes (begin, end). `step` only of a range. `name` is what the user wrote, for messages.
+    `guard` says which of the indices in sparse blocks are run over."""
 
     axes: tuple[tuple[Bound, Bound], ...]
     name: str
     step: Bound = 1
     is_grouped: bool = False
+    guard: Guard | None = None
 
     @property
     def index_type(self) -> Scalar:
@@ -85,14 +88,14 @@ def space_of(cx: Lowering, x: Any) -> Space:
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")
     if hasattr(x, "__vkchi_space__"):  # a block of a field tree
-        return Space(x.__vkchi_space__(), "array")
+        return Space(x.__vkchi_space__(), "array", guard=guard_of(x))
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
-        return Space(tuple(axes), "array")
+        return Space(tuple(axes), "array", guard=guard_of(array))
     raise cannot_loop(cx, x)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
+from vkchi.frontend.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.bounds import check_step
 from vkchi.frontend.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering, is_field, plain_number
@@ -114,5 +115,6 @@ FORMS: dict[Any, Form] = {
     builtins.print: lower_print,
     loop_config: _loop_config,
     **CLASS_FORMS,
+    **ACTIVITY_FORMS,
     **{fn: _iterate(fn) for fn in (enumerate, zip, reversed, list, tuple, dict)},
 }

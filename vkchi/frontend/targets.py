@@ -170,8 +170,8 @@ def component(cx: Context, target: Target, index: Component) -> Target:
     """A component of something assignable, which is a vector or matrix."""
     if isinstance(target, Place):
         if isinstance(index, int):
-            return Place(cx.b.emit("member", target.ptr, attr=index))
-        return Place(cx.b.emit("member_at", target.ptr, index))
+            return target.part(cx.b.emit("member", target.ptr, attr=index))
+        return target.part(cx.b.emit("member_at", target.ptr, index))
     if isinstance(target, PartsTarget) and isinstance(index, int):
         return target.parts[index]
     return PartTarget(target, index)

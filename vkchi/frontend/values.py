@@ -95,6 +95,10 @@ class Place:
         assert isinstance(self.ptr.type, Ptr)
         return self.ptr.type.space
 
+    def part(self, ptr: Value) -> Place:
+        """A component of it, which stands there."""
+        return Place(ptr)
+
     def load(self, cx: Context) -> Op:
         """The value that stands here now."""
         v = cx.b.emit("load", self.ptr)

@@ -1,13 +1,13 @@
 import vkchi as ti
 
 x = ti.field(ti.f32)
-block = ti.root.dense(ti.i, 4)
+block = ti.root.pointer(ti.ij, 4)
 block.place(x)
 
 
 @ti.kernel
 def k():
-    for i in block:
+    for i in range(4):
         ti.activate(block, [i])
 
 

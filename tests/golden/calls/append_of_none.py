@@ -1,0 +1,13 @@
+import vkchi as ti
+
+x = ti.field(ti.f32)
+ti.root.dense(ti.i, 4).dynamic(ti.j, 8).place(x)
+
+
+@ti.kernel
+def k():
+    for i in range(4):
+        x[i].append()
+
+
+k()

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.root.dynamic(ti.ij, 8)

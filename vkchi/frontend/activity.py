@@ -1,0 +1,218 @@
+"""Sparse blocks in kernels: writing to an element makes its cells active, loops skip the others.
+
+Owns: `SparsePlace`, `ListRef`, what loops ask, and what is done to a block's
+numbers, written as kernels write it and inlined (`fields.activity` says what the numbers are).
+Must not know: AST classes, how subscripts and loops are written.
+
+    x[i] = v            # active[i // 8] = 1; x[i] = v
+    for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
+
+A loop at the top of a kernel whose iterations make cells of its own block active runs over those
+that were when it began: their numbers are copied before it (`chosen`), and it asks the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.frontend.flow import unless
+from vkchi.frontend.scope import VARIABLE, Var
+from vkchi.frontend.values import ArrayRef, Context, Place, Reference
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Op, Region, Value
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.lang.atomics import atomic_add, atomic_max, atomic_min
+from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.lang.static import static
+
+if TYPE_CHECKING:
+    from vkchi.frontend.context import Lowering
+
+
+class SparsePlace(Place):
+    """An element in sparse blocks, or a component of one: written to, its cells are active."""
+
+    __slots__ = ("indices", "node")
+
+    def __init__(self, ptr: Value, node: Any, indices: tuple[Value, ...]) -> None:
+        super().__init__(ptr)
+        self.node, self.indices = node, indices
+
+    def part(self, ptr: Value) -> Place:
+        return SparsePlace(ptr, self.node, self.indices)
+
+    def store(self, cx: Context, v: Value) -> None:
+        mark(cx, self.node, self.indices)
+        super().store(cx, v)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+        mark(cx, self.node, self.indices)
+        return super().atomic(cx, kind, v)
+
+
+def node_of(x: Any) -> Any:
+    """The node of a field tree that an array, or a block, is in a kernel; None for others."""
+    if isinstance(x, ArrayRef):
+        return getattr(x.source, "node", None)
+    return x if hasattr(type(x), "sparse_path") else None
+
+
+def sparse_node(cx: Lowering, array: ArrayRef) -> Any:
+    """The place of an array in sparse blocks, if writing to it is to mark cells."""
+    node = node_of(array)
+    return node if node is not None and node.sparse_path and not cx.cells.is_own else None
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def mark(cx: Any, node: Any, indices: Sequence[Value]) -> None:
+    """Make the cells active that an element of a node lies in, unless they are known to be."""
+    if cx.cells.is_known(cx.act, node, indices):
+        return
+    cx.cells.marked.update(node.sparse_path)
+    with cx.cells.own():
+        cx.call(mark_levels, (node.levels, list(indices)), {})
+
+
+def mark_levels(levels: Any, index: Any) -> None:
+    """Make the cells of levels active that an index leads to."""
+    for level in static(levels):
+        cell = [(index[axis.at] - axis.first) // axis.n for axis in static(level.axes)]
+        if static(level.place is None):
+            level.numbers[cell] = 1
+        else:
+            place = (index[level.place.at] - level.place.first) // level.place.n
+            atomic_max(level.numbers[cell], place % level.cells + 1)
+
+
+def number_at(level: Any, index: Any) -> Any:
+    """The number of the cell of a level that an index leads to."""
+    return level.numbers[[(index[axis.at] - axis.first) // axis.n for axis in static(level.axes)]]
+
+
+def is_in(number: Any, level: Any, index: Any) -> Any:
+    """Whether that number says that the cell is active."""
+    if static(level.place is None):
+        return number != 0
+    place = (index[level.place.at] - level.place.first) // level.place.n
+    return place % level.cells < number
+
+
+def clear_cell(activity: Any, cell: Any) -> None:
+    """Make a cell of a block inactive, and zero what is in it."""
+    activity.numbers[cell] = 0
+    for part in static(activity.parts):
+        for K in grouped(ndrange(*static(part.extents))):
+            array = part.array
+            array[
+                [
+                    axis.first + K[k] + (cell[axis.at] * axis.n if static(axis.at >= 0) else 0)
+                    for k, axis in static(enumerate(part.axes))
+                ]
+            ] = 0
+
+
+# --- lists ---------------------------------------------------------------------------------------
+
+
+class ListRef(Reference):
+    """A list of a field, or of an array of structs, in a dynamic block: all indices of its `node`
+    are given but that along the list."""
+
+    __slots__ = ("array", "block", "indices", "node")
+
+    def __init__(self, array: Any, node: Any, indices: Sequence[Any]) -> None:
+        self.array, self.node, self.block, self.indices = array, node, node.above, tuple(indices)
+
+
+def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | None:
+    """The list that an array, or an array of structs whose first member it is, has at indices that
+    are one too few; None for other arrays and indices."""
+    node = node_of(first)
+    is_list = node is not None and getattr(node.above, "kind", "") == "dynamic"
+    return (
+        ListRef(whole, node, indices) if is_list and len(indices) + 1 == len(node.shape) else None
+    )
+
+
+def length_of(activity: Any, cell: Any) -> Any:
+    """How long the list at a cell is."""
+    return activity.numbers[cell]
+
+
+def counted_from(index: Any, origin: Any) -> Any:
+    """An index counted from an origin."""
+    return [index[k] - first for k, first in static(enumerate(origin))]
+
+
+def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
+    """The place behind a list in a cell, which is that much longer then; `cells` where it is
+    full."""
+    place = atomic_add(numbers[cell], 1)
+    if place >= cells:
+        atomic_min(numbers[cell], cells)
+    return min(place, cells)
+
+
+def item_index(axes: Any, cell: Any, place: Any) -> Any:
+    """The index of an item of a list in a block, by `Activity.axes`."""
+    return [
+        (place if static(at < 0) else cell[at] * n + place if static(n > 0) else cell[at])
+        for at, n in static(axes)
+    ]
+
+
+def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None:
+    """Put a value where an item's index leads, if there is room."""
+    first = static(array.__vkchi_origin__)
+    if place < cells:
+        array[[index[k] + start for k, start in static(enumerate(first))]] = value
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+def copy_numbers(target: Any, numbers: Any) -> None:
+    """Take over all numbers of an array of the same shape."""
+    for K in grouped(numbers):
+        target[K] = numbers[K]
+
+
+class Guard:
+    """What a loop over a node asks in each iteration: whether the cell is active."""
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.block, self.level = node, node.sparse_path[-1], node.levels[-1]
+        self.asked: Value | None = None  # the place of the number that tells
+
+    def lower(self, cx: Lowering, indices: Sequence[Value], body: Callable[[], Any]) -> None:
+        """Lower an iteration's body, to be skipped where the cell is not active."""
+        with cx.cells.own():
+            number = cx.call(number_at, (self.level, list(indices)), {})
+            inside = cx.call(is_in, (number, self.level, list(indices)), {})
+        (self.asked,) = number.args
+        skips = Var("", cx.b.emit("not", inside), VARIABLE, len(cx.frames))
+        with cx.cells.at(cx.act, self.node, indices):
+            unless(cx, [skips], body)
+
+    def freeze(self, cx: Lowering, body: Region) -> Region:
+        """The body of a loop at the top, which asks a copy made before it if the loop changes what
+        it asks."""
+        if self.block not in cx.cells.marked:
+            return body
+        activity = self.block.activity
+        cx.call(copy_numbers, (activity.chosen, activity.numbers), {})
+        chosen = cx.array_of(activity.chosen).value
+
+        def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+            return [b.emit("elem", chosen, *args[1:])] if op is self.asked else None
+
+        return Rebuilder(visit).region(body)
+
+
+def guard_of(x: Any) -> Guard | None:
+    """What a loop over an array or a block asks; None where all cells are there."""
+    node = node_of(x)
+    return Guard(node) if node is not None and node.sparse_path else None

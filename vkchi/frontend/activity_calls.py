@@ -1,0 +1,189 @@
+"""Calls about cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
+
+Owns: their forms, and the methods of lists. Must not know: AST classes, how numbers of blocks tell
+(`activity`).
+
+    ACTIVITY_FORMS[cells.activate](cx, [block, [i, j]], {})
+    LIST_METHODS["append"](cx, ListRef(x, (i,)), v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.errors import KernelIndexError
+from vkchi.frontend.activity import (
+    ListRef,
+    append_place,
+    clear_cell,
+    counted_from,
+    is_in,
+    item_index,
+    length_of,
+    mark,
+    mark_levels,
+    number_at,
+    put_item,
+)
+from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.operands import name_of
+from vkchi.frontend.places import array_index, flatten_indices
+from vkchi.frontend.records import fit_member, is_struct_array
+from vkchi.frontend.trees import leaves
+from vkchi.ir.core import Value
+from vkchi.lang import cells
+
+MASKED = ("pointer", "bitmasked", "hash")
+LISTS = ("dynamic",)
+ITEM = "an item of this list,"  # what a value is for, as messages call it
+
+
+# --- what they are called with -------------------------------------------------------------------
+
+
+def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
+    """The block that a function is called with. Raises KernelTypeError for another kind of node."""
+    kind = getattr(x, "kind", None) if hasattr(type(x), "sparse_path") else None
+    if kind in kinds:
+        return x
+    given = f"a {kind} one" if kind else "a field" if is_field(x) else name_of(x)
+    words = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
+    raise cx.fail(
+        f"ti.{name} needs a {words} block, not {given}",
+        arg=0,
+        help=f"give it what ti.root.{kinds[0]}(...) returned, or the field's parent()",
+    )
+
+
+def cell_of(cx: Lowering, block: Any, indices: Any) -> list[Value]:
+    """The indices of a block's cell, or of a list, as values. Raises KernelIndexError."""
+    given = [] if indices is None else flatten_indices(cx, [indices])
+    want = len(block.activity.extents)
+    if len(given) != want:
+        kind = "lists" if block.kind in LISTS else "cells"
+        raise cx.fail(
+            f"{kind} of this block have {want} {'index' if want == 1 else 'indices'}, and "
+            f"{len(given)} are given",
+            kind=KernelIndexError,
+        )
+    return [array_index(cx, k) for k in given]
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+def _activate(cx: Lowering, node: Any, indices: Any) -> None:
+    block = block_of(cx, node, "activate", MASKED)
+    mark(cx, block, cell_of(cx, block, indices))
+
+
+def _deactivate(cx: Lowering, node: Any, indices: Any) -> None:
+    block = block_of(cx, node, "deactivate", (*MASKED, *LISTS))
+    clear(cx, block, cell_of(cx, block, indices))
+
+
+def _is_active(cx: Lowering, node: Any, indices: Any) -> Any:
+    block = block_of(cx, node, "is_active", MASKED)
+    cell, level = cell_of(cx, block, indices), block.levels[-1]
+    with cx.cells.own():
+        return cx.call(is_in, (cx.call(number_at, (level, cell), {}), level, cell), {})
+
+
+def _length(cx: Lowering, node: Any, indices: Any) -> Any:
+    block = block_of(cx, node, "length", LISTS)
+    return length(cx, block, cell_of(cx, block, indices))
+
+
+def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
+    block = block_of(cx, node, "append", LISTS)
+    fields = [place.field for place in block.places() if place.above is block]
+    values = [val] if len(fields) == 1 else leaves(val)
+    if len(values) != len(fields):
+        raise cx.fail(f"a value for each of the list's {len(fields)} fields is needed", arg=2)
+    return append(cx, block, cell_of(cx, block, indices), list(zip(fields, values)))
+
+
+Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
+
+
+def form_of(name: str, handler: Callable[..., Any]) -> Form:
+    """A function that is called with a node, indices and perhaps a value, also by name."""
+    names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
+
+    def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(names, args)) | kwargs
+        if len(args) + len(kwargs) != len(names) or set(given) != set(names):
+            raise cx.fail(f"ti.{name} takes {', '.join(names)}")
+        return handler(cx, **given)
+
+    return form
+
+
+ACTIVITY_FORMS: dict[Any, Form] = {
+    cells.activate: form_of("activate", _activate),
+    cells.deactivate: form_of("deactivate", _deactivate),
+    cells.is_active: form_of("is_active", _is_active),
+    cells.length: form_of("length", _length),
+    cells.append: form_of("append", _append),
+}
+
+
+# --- what they do --------------------------------------------------------------------------------
+
+
+def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
+    """Make a cell inactive, or a list empty; nothing in it is known to be active any more."""
+    is_at_own = cx.cells.is_known(cx.act, block, cell)
+    cx.cells.known = ()
+    if not is_at_own:
+        cx.cells.marked.update((block, *block.activity.inner))
+    with cx.cells.own():
+        cx.call(clear_cell, (block.activity, cell), {})
+
+
+def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
+    """How long a list is."""
+    with cx.cells.own():
+        return cx.call(length_of, (block.activity, cell), {})
+
+
+def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Put values behind lists of arrays that stand in one block; the place of each."""
+    fitted = [(array, fit(cx, array, value)) for array, value in pairs]
+    cx.cells.marked.update(block.sparse_path)
+    activity, room = block.activity, block.levels[-1].cells
+    with cx.cells.own():
+        place = cx.call(append_place, (activity.numbers, cell, room), {})
+        index = cx.call(item_index, (activity.axes, cell, place), {})
+        cx.call(mark_levels, (block.levels[:-1], index), {})
+        for array, value in fitted:
+            cx.call(put_item, (array, index, value, place, room), {})
+    return place
+
+
+def fit(cx: Lowering, array: Any, value: Any) -> Any:
+    """A value as an element of an array, or of one of structs. Raises KernelTypeError."""
+    if is_struct_array(array):
+        return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
+    found = array_like(cx, array)
+    assert found is not None
+    return fit_member(cx, found.type.elem, value, "val", what=ITEM)
+
+
+# --- methods of lists ----------------------------------------------------------------------------
+
+
+def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
+    """The indices of a list, counted from 0."""
+    node, ((axis, _),) = found.node, found.block.cells
+    origin = [first for k, first in zip(node.extents, node.origin) if k != axis]
+    cell = cell_of(cx, found.block, list(found.indices))
+    return cx.call(counted_from, (cell, origin), {}) if any(origin) else cell
+
+
+LIST_METHODS: dict[str, Callable[..., Any]] = {
+    "append": lambda cx, x, v: append(cx, x.block, cell_of_list(cx, x), [(x.array, v)]),
+    "length": lambda cx, x: length(cx, x.block, cell_of_list(cx, x)),
+    "deactivate": lambda cx, x: clear(cx, x.block, cell_of_list(cx, x)),
+}
