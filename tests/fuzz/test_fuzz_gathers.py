@@ -1,6 +1,6 @@
 """Random loops that add to shifted places, or places of serial loops' indices, and read, write and
-clear others: gathered and distributed, or not, the interpreter finds the same in memory, bit for
-bit (small whole numbers add up alike in any order).
+clear others: gathered, distributed, and handed on what they add, or not, the interpreter finds the
+same in memory, bit for bit (small whole numbers add up alike in any order).
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vkchi.ir.core import Func
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
-from vkchi.passes import distribute
+from vkchi.passes import distribute, expand
 from vkchi.passes import gather as gathers
 from vkchi.passes.dce import remove_dead
 from vkchi.target.caps import FULL
@@ -31,7 +32,8 @@ class Program:
     """A loop over one or two axes, as text. Its arrays are fields, or dynamic, which may share
     memory unless they are `apart`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_counted: bool = False) -> None:
+        self.is_counted = is_counted  # all extents are constants
         rng = self.rng = random.Random(seed)
         self.axes = rng.randint(1, 2)
         self.kind = rng.choice(["field", "apart", "shared"])
@@ -70,7 +72,9 @@ yield
         return f"array<f32[{'?' * self.axes}]>" + " apart" * (self.kind == "apart")
 
     def ends(self) -> tuple[str, str]:
-        return self.rng.choice(["%c0", "%c0", "%c1", "%m"]), self.rng.choice(["%cN", "%c5", "%n"])
+        begin, end = ["%c0", "%c0", "%c1", "%m"], ["%cN", "%c5", "%n"]
+        known = -1 if self.is_counted else None
+        return self.rng.choice(begin[:known]), self.rng.choice(end[:known])
 
     def define(self, op: str) -> str:
         self.count += 1
@@ -126,7 +130,7 @@ yield
             self.lines.append(
                 f"store {self.elem(rng.choice('yz'), is_own=rng.random() < 0.8)}, {value}"
             )
-        elif kind < 0.7:
+        elif kind < (0.8 if self.is_counted else 0.7):
             old = self.define(
                 f"atomic_exchange {self.elem(rng.choice('yz'), is_own=True)}, %one : f32"
             )
@@ -155,7 +159,7 @@ yield
             self.count += 1
             k, s, r = f"%k{self.count}", f"%s{self.count}", f"%r{self.count}"
             carries = self.rng.random() < 0.3
-            end = self.rng.choice(["%c2", "%c2", "%m"])
+            end = self.rng.choice(["%c2", "%c2", "%c2" if self.is_counted else "%m"])
             more, given = (f", {value} : f32", f", {s}: f32") if carries else ("", "")
             prefix = f"{r} = " if carries else ""
             head = f"{prefix}for %c0, {end}{more} {{\n^({k}: i32{given})"
@@ -183,9 +187,24 @@ def check(seed: int) -> bool:
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)
-    new = gathers.gather(distribute.distribute(fn, FULL), FULL)
+    new = gathers.gather(distribute.distribute(expand.expand(fn, FULL), FULL), FULL)
+    return new is not fn and compare(program, fn, new, seed)
+
+
+def check_expanded(seed: int) -> bool:
+    """Whether anything was handed on."""
+    program = Program(seed, is_counted=True)
+    (fn,) = parse(program.text).funcs
+    new = expand.expand(fn, FULL)
     if new is fn:
         return False
+    compare(program, fn, new, seed)
+    return compare(program, fn, gathers.gather(distribute.distribute(new, FULL), FULL), seed)
+
+
+def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
+    """Whether a program does what it did, which it must."""
+    verify(new)
     new = remove_dead(new)
     verify(new)
     for k in range(3):
@@ -197,8 +216,23 @@ def check(seed: int) -> bool:
     return True
 
 
-def test_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything that is right be worth it."""
     for module in (gathers, distribute):
         monkeypatch.setattr(module, "is_worth_gathering", lambda *_: True)
     monkeypatch.setattr(distribute, "MOST_ROUNDS", 0)
+    monkeypatch.setattr(expand, "is_worth_expanding", lambda *_: True)
+
+
+def test_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    always(monkeypatch)
     assert sum(map(check, range(20 * PROGRAMS))) > PROGRAMS
+
+
+def test_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where nobody takes the sums then."""
+    always(monkeypatch)
+    monkeypatch.setattr(expand, "costs_in", lambda *_: {})
+    monkeypatch.setattr(expand, "costs_behind", lambda cut, _: dict.fromkeys(cut.sums, 0.0))
+    monkeypatch.setattr(expand, "is_known", lambda *_: True)
+    assert sum(map(check_expanded, range(20 * PROGRAMS))) > PROGRAMS

@@ -318,14 +318,8 @@ class Shifts:
     def may_move(self, sums: Sequence[Sum]) -> bool:
         """Whether nobody in the loop asks for what stands where these add, and the values that they
         add do not depend on what others write."""
-        place, ptrs = sums[0].place, {one.op.args[0]: None for one in sums}
-        for base, ops in self.accesses.items():
-            if may_share(base, place.base) and not all(
-                self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
-                for op in ops
-                for ptr in ptrs
-            ):
-                return False
+        if not self.are_unasked([one.op for one in sums]):
+            return False
         made_of, moved = self.made_of(sums), {one.op for one in sums}
         opened = {loop for one in sums for loop in one.loops}
         ops = [op for ops in self.accesses.values() for op in ops if op not in moved]
@@ -335,6 +329,18 @@ class Shifts:
             if read in made_of and read.kind in READS and is_global(base_of(read.args[0]))
             for write in ops
             if write.kind in WRITES
+        )
+
+    def are_unasked(self, sums: Sequence[Op]) -> bool:
+        """Whether nobody in the loop asks for what stands where these add, to one array: all else
+        that comes there is sums."""
+        base, ptrs = base_of(sums[0].args[0]), {op.args[0]: None for op in sums}
+        return all(
+            self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
+            for other, ops in self.accesses.items()
+            if may_share(other, base)
+            for op in ops
+            for ptr in ptrs
         )
 
     def is_plain_sum(self, op: Op) -> bool:

@@ -73,7 +73,7 @@ def kernel_lines(
         elif binding[0] == "grad":
             yield f"gradient {array} {binding[1]}"
     for array, t in artifact.temps.items():
-        yield f"memory {array} {cell_bytes(t)}"
+        yield f"memory {array} {array_bytes(t)}"
     if artifact.sites_among(interface.sites):
         yield f"memory {REPORTS} {(LINES_AT + LINE_WORDS) * 4}"
     for check in interface.checks:
@@ -88,9 +88,9 @@ def cell_word(t: Array) -> str:
     return repr(cell_of(t.elem).stored)
 
 
-def cell_bytes(t: Array) -> int:
-    """Bytes of memory for one value, and a spare one."""
-    return 2 * math.prod(shape_of(t.elem)) * cell_of(t.elem).stored.size_bytes
+def array_bytes(t: Array) -> int:
+    """Bytes of memory for an array, and for a spare element."""
+    return (math.prod(t.shape or ()) + 1) * t.scalars_per_element * t.stored.size_bytes
 
 
 def place_of(check: Check) -> str:

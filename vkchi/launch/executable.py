@@ -27,7 +27,7 @@ from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import SEED, Check, Count, Slot, compile_counts, dispatches_of, mentions
-from vkchi.types import Scalar, Tensor, cell_of
+from vkchi.types import Array, Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
     from vkchi.reports.delivery import Reports
@@ -105,7 +105,7 @@ class Executable:
         self.parameters, self.limits = parameters, limits
         self.reads, self.writes = artifact.reads, artifact.writes
         self.used = self.reads | self.writes
-        self.temps = {name: make_cell(runtime, t.elem) for name, t in artifact.temps.items()}
+        self.temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
         arrays = {**fixed, **self.temps}
         self.constants = [runtime.device.trash.address, 0]
         self.constants += [array.buffer.address for array in arrays.values()]
@@ -273,6 +273,11 @@ class Step:
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:
     """Memory for one value: what a kernel returns, or keeps between dispatches."""
     return Storage(runtime, t, (), stored=cell_of(t).stored)
+
+
+def make_storage(runtime: Runtime, t: Array) -> Storage:
+    """Memory for an array that one dispatch hands on to another."""
+    return Storage(runtime, t.elem, t.shape or (), stored=t.stored)
 
 
 def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -62,6 +62,8 @@ ALONE = 20.0  # an iteration alone in its line of memory
 ROUNDS_EACH = 3  # of a loop in serial code, for each of the lanes that share it
 
 ATOMIC = 3.0  # a sum of floats that others may disturb, on a processor
+HANDED = 2.0  # a number that one loop hands on to the next
+LOADED = 0.2  # a load of a lane
 GATHERED = 16  # ops that are done again, for each atomic that is none then, on graphics cards
 
 SMALLEST_SUM = 256  # iterations of a loop that sums up; fewer are not worth a loop
@@ -140,6 +142,13 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
         return ops <= GATHERED * atomics
     gain = (ATOMIC * atomics - SAVED * ops) * iterations
     return LAUNCHES * gain >= 3 * DISPATCH + 2 * OP * ops
+
+
+def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
+    """Whether sums are best done in a loop behind theirs, where so many numbers are handed on for
+    that; what they cost before and after, in nanoseconds."""
+    dispatch = DISPATCH / LAUNCHES if is_processor(caps) else 0.0
+    return before >= after + HANDED * numbers + dispatch
 
 
 def summing_threads(count: Count | None, caps: Caps) -> int | None:

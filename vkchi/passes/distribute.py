@@ -47,7 +47,7 @@ def distribute(fn: Func, caps: Caps) -> Func:
         if not may_mix(op):
             return None
         shifts = Shifts(op, used)
-        groups = [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
+        groups = groups_in(shifts, caps)
         if not groups:
             return None
         for sums in groups:
@@ -58,6 +58,11 @@ def distribute(fn: Func, caps: Caps) -> Func:
     return rebuild_loops(fn, visit)
 
 
+def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
+    """The sums of a loop, by their places, that get loops of their own."""
+    return [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
+
+
 def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     """Whether the loop is one that the host counts, and what is computed again is short."""
     ends = ends_of(shifts, sums)
@@ -66,10 +71,15 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     is_unrolled = not sums[0].place.axes and rounds <= MOST_ROUNDS
     if not lengths or is_unrolled or prod(lengths) > INT_MAX:
         return False
-    needed = shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
+    needed = repeated_for(shifts, sums)
     if any(op.kind in LOOPS for op in needed):
         return False
     return is_worth_gathering(len(sums), len(needed), prod(lengths), caps)
+
+
+def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> set[Op]:
+    """The ops that are done again in each round of the new loop."""
+    return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
 
 
 def ends_of(shifts: Shifts, sums: Sequence[Sum]) -> list[int]:

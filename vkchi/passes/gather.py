@@ -90,7 +90,7 @@ def gather(fn: Func, caps: Caps) -> Func:
         if not may_mix(op) or not adds_floats(op, used):
             return None
         shifts = Shifts(op, used)
-        groups = [g for g in group(shifts) if is_worth_it(shifts, g, caps)]
+        groups = groups_in(shifts, caps)
         if not groups:
             return None
         for sums in groups:
@@ -108,6 +108,11 @@ def adds_floats(op: Op, used: set[Value]) -> bool:
     """Whether a loop adds several floats to memory."""
     adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
     return len(adds) > 1 or any(x.kind == "for" for x in walk(op.regions[0]))
+
+
+def groups_in(shifts: Shifts, caps: Caps) -> list[list[Sum]]:
+    """The sums of a loop, by where they go to, that are gathered."""
+    return [sums for sums in group(shifts) if is_worth_it(shifts, sums, caps)]
 
 
 def group(shifts: Shifts) -> list[list[Sum]]:
@@ -153,8 +158,13 @@ def is_worth_it(shifts: Shifts, sums: Sequence[Sum], caps: Caps) -> bool:
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE
-    ops = sum(len(shifts.copied_for(term.sums)) for term in terms_of(sums))
+    ops = len(repeated_for(shifts, sums))
     return is_worth_gathering(len({one.op for one in sums}), ops, n, caps)
+
+
+def repeated_for(shifts: Shifts, sums: Sequence[Sum]) -> list[Op]:
+    """The ops that are done again for what is gathered, each as often as it is."""
+    return [op for term in terms_of(sums) for op in shifts.copied_for(term.sums)]
 
 
 def terms_of(sums: Sequence[Sum]) -> list[Term]:

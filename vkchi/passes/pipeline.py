@@ -70,6 +70,7 @@ ENTRIES: dict[str, Entry] = {
     "demote_but_sums": Entry("demote:demote_but_sums", needs=UPDATES),
     "strength": Entry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "distribute": Entry("distribute:distribute", "caps", ("atomic_add",), several=True),
+    "expand": Entry("expand:expand", "caps", ("atomic_add",), several=True),
     "gather": Entry("gather:gather", "caps", ("atomic_add",), several=True),
     "reciprocals": Entry("reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())),
     "peel": Entry("peel:peel", "caps", ("parallel",)),
@@ -112,12 +113,15 @@ BEFORE_SPLIT: tuple[Step, ...] = (
     Step("simplify", "static shapes and known branches: fewer dispatches, less to copy"),
     Step("dce", "what is dead must not travel between dispatches"),
     Step("fusion", "the spaces of loops are known; each dispatch has less to load then"),
+    Step("expand", "what distribute and gather could not take, for what it takes to compute"),
     Step("distribute", "coarsen, after the cut, makes strips of the new loops"),
     Step("gather", "loops run over elements then, and ask whose these are, which peel answers"),
     Step(
-        "simplify", "what one iteration computes that another one needs", ("distribute", "gather")
+        "simplify",
+        "what one iteration computes that another one needs",
+        ("expand", "distribute", "gather"),
     ),
-    Step("dce", "what iterations do besides what is gathered", ("distribute", "gather")),
+    Step("dce", "what iterations do besides what is gathered", ("expand", "distribute", "gather")),
     Step("peel", "the edges of a loop are a dispatch; conditions are in few forms by now"),
     Step("simplify", "branches that are known in the middle", ("peel",)),
     Step("dce", "what only they needed", ("peel",)),
@@ -205,9 +209,9 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "distribute",
-    "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums", "lanes", "licm",
-    "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce", "remainders", "roots",
-    "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
+    "expand", "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums", "lanes",
+    "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce", "remainders",
+    "roots", "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 # What loops over arrays run through that have neither branches nor sums.
@@ -289,6 +293,7 @@ PROCESSOR = FULL._replace(subgroup_size=8)
 PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
 PASSES["bins"] = Pass("bins", PROCESSOR)
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
+PASSES["expand"] = Pass("expand", PROCESSOR)
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)

@@ -9,6 +9,7 @@
   which a serial dispatch gives its first value. Truth values are i32 in temporaries, since not
   every device stores bytes. A variable whose last use is to be stored in a 0-D array that the
   kernel does not touch otherwise (what it returns) stands in that array from the beginning.
+- Temporaries that a Func has already (arrays that pass `expand` made) are such of the program.
 - A Func has the parameters that it uses, and `seed` where it draws random numbers.
 
 Must not know: devices, grids.
@@ -71,8 +72,14 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
     built.reverse()
     names = [fn.name] if len(built) == 1 else [f"{fn.name}.{k}" for k in range(len(built))]
     funcs = [Func(name, *parts, fn.span) for name, parts in zip(names, built)]
-    temps = tuple(p for p in plan.temps.values() if p not in fn.params)
+    own = [p for p in plan.temps.values() if p not in fn.params]
+    temps = tuple([*given_temps(fn), *own])
     return Program(fn.name, tuple(funcs)), temps
+
+
+def given_temps(fn: Func) -> list[Param]:
+    """The temporaries that a Func has already, to hand on what its iterations compute."""
+    return [p for p in fn.params if p.name.startswith(TEMP)]
 
 
 def split_body(ops: Sequence[Op]) -> list[list[Op]]:
@@ -128,6 +135,7 @@ class _Plan:
         self.home: dict[Value, int] = {
             v: k for k, ops in enumerate(self.segments) for op in ops for v in op.results
         }
+        self.given = len(given_temps(fn))
         self.temps: dict[Value, Param] = {}  # a crossing value, or a `local` -> its temporary
         self.spilled: dict[int, list[Value]] = {}  # the crossing values that a segment must store
         self.dropped: set[Op] = set()
@@ -141,7 +149,9 @@ class _Plan:
         """The temporary that stands for v, made when first asked for."""
         found = self.temps.get(v)
         if found is None:
-            found = self.temps[v] = Param(temporary_type(t), f"{TEMP}{len(self.temps)}")
+            found = self.temps[v] = Param(
+                temporary_type(t), f"{TEMP}{self.given + len(self.temps)}"
+            )
         return found
 
     def spill(self, v: Value) -> Param:
