@@ -247,16 +247,23 @@ def test_ballots_of_all_sizes(name: str, tmp_path: Path, run: Run, shaders: Shad
     """RDNA has subgroups of 32 and 64, and takes 32 for ballots; GCN has 64."""
     path = tmp_path / "warps.py"
     path.write_text(WARPS)
-    (row,) = shaders(f"{path}:{name}", "--device", "navi31", "--isa")
-    assert row["subgroup"] == 32
-    if name == "narrow":
-        assert (
-            "use ti.simt.subgroup.ballot64"
-            in run(f"{path}:{name}", "--device", "polaris10", status=1)[1]
-        )
-        return
-    (row,) = shaders(f"{path}:{name}", "--device", "polaris10", "--isa")
-    assert row["subgroup"] == 64 and row["common"]["spills"] == 0
+    for device in ("navi31", "navi21", "radv:gfx1201"):
+        (row,) = shaders(f"{path}:{name}", "--device", device, "--isa")
+        assert row["subgroup"] == 32
+    for device in ("polaris10", "radv:vega10"):
+        if name == "narrow":
+            said = run(f"{path}:{name}", "--device", device, status=1)[1]
+            assert "use ti.simt.subgroup.ballot64" in said
+            continue
+        (row,) = shaders(f"{path}:{name}", "--device", device, "--isa")
+        assert row["subgroup"] == 64 and row["common"]["spills"] == 0
+
+
+@needs_radv
+@pytest.mark.parametrize(("family", "least"), [("navi31", 32), ("vega10", 64)])
+def test_sizes_of_subgroups(family: str, least: int) -> None:
+    caps = radv.read_caps(family)
+    assert (caps.subgroup_least, caps.subgroup_size, caps.subgroup_most) == (least, least, 64)
 
 
 @needs_radv

@@ -239,6 +239,7 @@ def lines_of(row: dict[str, Any]) -> list[str]:
     if "error" in row:
         lines.append(f"  refused: {row['error']}")
     if "common" in row:
-        lines.append("  " + ", ".join(f"{name} {n}" for name, n in row["common"].items()))
+        facts = {"subgroups of": row["subgroup"], **row["common"]}
+        lines.append("  " + ", ".join(f"{name} {n}" for name, n in facts.items()))
     lines += row.get("isa", "").splitlines()
     return lines

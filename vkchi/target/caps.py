@@ -31,8 +31,10 @@ class Caps(NamedTuple):
     f32_atomic_minmax: bool = False
     i64_atomics: bool = False
     i64_atomics_shared: bool = False
-    # subgroups
+    # subgroups: the size that shaders which depend on it are made for, and those that a device has
     subgroup_size: int = 4
+    subgroup_least: int = 4
+    subgroup_most: int = 4
     subgroup_arithmetic: bool = False
     subgroup_ballot: bool = False
     subgroup_shuffle: bool = False
@@ -86,7 +88,8 @@ SMALLEST = Caps()
 FULL = Caps(
     int8=True, int16=True, int64=True, float16=True, float64=True, storage8=True, storage16=True,
     f32_atomic_add=True, f32_atomic_add_shared=True, f64_atomic_add=True, i64_atomics=True,
-    i64_atomics_shared=True, subgroup_size=32, subgroup_arithmetic=True, subgroup_ballot=True,
+    i64_atomics_shared=True, subgroup_size=32, subgroup_least=32, subgroup_most=32,
+    subgroup_arithmetic=True, subgroup_ballot=True,
     subgroup_shuffle=True, subgroup_shuffle_relative=True, subgroup_vote=True,
     subgroup_wide=True,
     push_constant_bytes=256, workgroup_invocations=1024,

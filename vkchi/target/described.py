@@ -4,7 +4,8 @@ Owns: the form of such files, those that vkchi brings (`known/`). Must not know:
 
     {"name": "AMD RDNA3 (navi31)", "radv": "navi31", "source": "...", "caps": {"int64": true, ...}}
 
-`caps` has fields of `Caps`; what is left out is the least that Vulkan 1.3 asks for. `radv` is the
+`caps` has fields of `Caps`; what is left out is the least that Vulkan 1.3 asks for, subgroups of
+other sizes than `subgroup_size` none. `radv` is the
 family under which Mesa's RADV compiles for the device.
 """
 
@@ -64,7 +65,10 @@ def described_by(found: Any, name: str) -> Described:
         if not isinstance(text, str):
             raise ValueError(f"{key} is a text, not {text!r}")
     given = {field: read_field(field, value) for field, value in found["caps"].items()}
-    return Described(texts["name"] or name, SMALLEST._replace(**given), *list(texts.values())[1:])
+    size = given.get("subgroup_size", SMALLEST.subgroup_size)
+    sizes = {"subgroup_least": size, "subgroup_most": size}
+    caps = SMALLEST._replace(**{**sizes, **given})
+    return Described(texts["name"] or name, caps, *list(texts.values())[1:])
 
 
 def read_field(field: str, value: Any) -> Any:

@@ -176,7 +176,7 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         buffer_limit_bytes=in13.maxBufferSize,
         host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
         can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
-        caps=_read_caps(vk, features, limits, in11, in12)._replace(
+        caps=_read_caps(vk, features, limits, in11, in12, in13)._replace(
             subgroup_size=choose_subgroup(vk, features, in11, in13)
         ),
     )
@@ -279,7 +279,9 @@ def _three(lengths: Any) -> tuple[int, int, int]:
     return lengths[0], lengths[1], lengths[2]
 
 
-def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: Any) -> Caps:
+def _read_caps(
+    vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: Any, in13: Any
+) -> Caps:
     in_compute = in11.subgroupSupportedStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     operations = in11.subgroupSupportedOperations if in_compute else 0
     subgroups = {
@@ -290,6 +292,8 @@ def _read_caps(vk: Vulkan, features: list[str], limits: Any, in11: Any, in12: An
         **arithmetic,
         **subgroups,
         subgroup_size=in11.subgroupSize,
+        subgroup_least=in13.minSubgroupSize or in11.subgroupSize,
+        subgroup_most=in13.maxSubgroupSize or in11.subgroupSize,
         integer_extremes=in12.driverID != vk.const.VK_DRIVER_ID_GOOGLE_SWIFTSHADER,
         signed_zero_inf_nan_f32=bool(in12.shaderSignedZeroInfNanPreserveFloat32),
         push_constant_bytes=limits.maxPushConstantsSize,

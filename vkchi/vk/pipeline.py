@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 ADDRESS_BYTES = 8
+FULL_SUBGROUPS = 2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 HEADER_WORDS, OP_ENTRY_POINT, MAGIC = 5, 15, 0x07230203
 
 
@@ -87,6 +88,7 @@ class Pipelines:
             sizes = vk.new(required, requiredSubgroupSize=subgroup_size)
         stage = vk.new(
             "VkPipelineShaderStageCreateInfo", pNext=sizes, module=module[0],
+            flags=FULL_SUBGROUPS if self._fills(shader, subgroup_size) else 0,
             stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
         )  # fmt: skip
         info = vk.new(
@@ -97,6 +99,13 @@ class Pipelines:
         result = make(logical.handle, cache, 1, info, vk.NULL, cell)
         vk.take(result, cell, f"compiling {name} in the driver")
         return cell, layout
+
+    def _fills(self, shader: Shader, subgroup_size: int) -> bool:
+        """Whether all subgroups of a shader that depends on their size are to be full: where the
+        device promises it, of rows that are whole subgroups."""
+        can = "computeFullSubgroups" in self._logical.physical.features
+        row = shader.grid.axes[0].block if shader.grid.axes else 1
+        return can and subgroup_size > 0 and row % subgroup_size == 0
 
     def _make_module(self, words: bytes, name: str) -> Any:
         logical, vk = self._logical, self._logical.vk
