@@ -55,9 +55,11 @@ class Param(Value):
 
 
 class Op(Value):
-    """One operation. `type` is its result type, or None for ops with no result or with regions."""
+    """One operation. `type` is its result type, or None for ops with no result or with regions.
+    Ops of one result hold none, themselves: what nobody refers to is gone at once, and nothing is
+    left for Python's collector."""
 
-    __slots__ = ("args", "attr", "kind", "regions", "results", "span")
+    __slots__ = ("_several", "args", "attr", "kind", "regions", "span")
 
     def __init__(
         self,
@@ -73,11 +75,14 @@ class Op(Value):
         self.kind, self.args, self.attr, self.span, self.name = kind, args, attr, span, name
         self.regions = regions
         self.type = type  # type: ignore[assignment]
-        self.results: tuple[Value, ...]
-        if type is not None:
-            self.results = (self,)
-        else:
-            self.results = tuple(Result(self, i, t) for i, t in enumerate(result_types))
+        self._several: tuple[Value, ...] = ()
+        if result_types:
+            self._several = tuple([Result(self, i, t) for i, t in enumerate(result_types)])
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The values that it gives: itself, if it has a type."""
+        return (self,) if self.type is not None else self._several
 
 
 class Result(Value):

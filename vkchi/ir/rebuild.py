@@ -39,6 +39,13 @@ class Rebuilder:
         """Open a new region. What must know where regions begin and end overrides this."""
         return self.b.region(*params)
 
+    def run(self, fn: Func) -> Func:
+        """A rewritten Func; `fn` itself if nothing in it changed. A walker runs once: it lets go of
+        its visitor, which mostly holds it, so that nothing is left for Python's collector."""
+        body = self.region(fn.body)
+        del self.visit
+        return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+
     def region(self, region: Region) -> Region:
         """A rewritten region; the same object if nothing in it changed. Parameters are shared."""
         with self.inside(*region.params) as new:
@@ -109,8 +116,7 @@ def same_ops(a: list[Op], b: list[Op]) -> bool:
 
 def rebuild(fn: Func, visit: Visit) -> Func:
     """The Func with every op that `visit` answered for replaced; `fn` itself if none was."""
-    body = Rebuilder(visit).region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Rebuilder(visit).run(fn)
 
 
 def rebuild_loops(fn: Func, visit: Visit) -> Func:

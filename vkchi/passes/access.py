@@ -34,9 +34,7 @@ WORDS = frozenset({i32, i64, u32, u64})
 
 def lower_access(fn: Func) -> Func:
     """The Func without `elem`."""
-    lowering = Lowering(fn)
-    body = lowering.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Lowering(fn).run(fn)
 
 
 class Lowering(Writer):

@@ -39,8 +39,7 @@ def take_constants_apart(fn: Func, caps: Caps = SMALLEST) -> Func:
     shared = offsets_with_company(fn)
     if not shared and not has_kind(fn.body, LOOPS):
         return fn
-    body = Marker(fn, shared).region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Marker(fn, shared).run(fn)
 
 
 def offsets_with_company(fn: Func) -> set[Value]:

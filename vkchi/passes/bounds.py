@@ -67,8 +67,7 @@ def bounds(fn: Func) -> Func:
         return [b.emit("elem", *args, attr="inside", name=op.name)]
 
     rebuilder = Rebuilder(visit)
-    body = rebuilder.region(fn.body)
-    return Func(fn.name, fn.params, body, fn.span)
+    return rebuilder.run(fn)
 
 
 def may_rewrite(op: Op) -> bool:

@@ -77,8 +77,7 @@ def load_by_turns(fn: Func, width: int) -> Func:
         return Form(walker, turns, width).build(op, args) if turns else None
 
     walker = Rebuilder(visit)
-    body = walker.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return walker.run(fn)
 
 
 # --- which ---------------------------------------------------------------------------------------

@@ -62,8 +62,7 @@ def common_loads(fn: Func) -> Func:
         return carry(walker, op, args, chains) if chains else None
 
     walker = Rebuilder(visit)
-    body = walker.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return walker.run(fn)
 
 
 # --- which ---------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class ScopedRebuilder(Rebuilder):
         available.values[key] = new
         available.entered.append(key)
         self.b.ops.append(new)
-        return new.results
+        return (new,)
 
 
 def merge_equal_ops(fn: Func) -> Func:
@@ -107,5 +107,4 @@ def merge_equal_ops(fn: Func) -> Func:
         return walk.merge(op, args) if op.kind in PURE else None
 
     walk = ScopedRebuilder(visit)
-    body = walk.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return walk.run(fn)

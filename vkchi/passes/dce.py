@@ -56,8 +56,7 @@ def sweep(fn: Func, needs: Needs) -> Func:
     """The Func with what is needed only."""
     if needs.all_needed():
         return fn
-    body = Sweeper(needs).region(fn.body)
-    return Func(fn.name, fn.params, body, fn.span)
+    return Sweeper(needs).run(fn)
 
 
 class Needs:

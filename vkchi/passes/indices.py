@@ -40,8 +40,7 @@ def order_indices(fn: Func) -> Func:
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
     walker, sums = Rebuilder(visit), Sums()
-    body = walker.region(fn.body)
-    return Func(fn.name, fn.params, body, fn.span)
+    return walker.run(fn)
 
 
 def note(region: Region, depth: int, depths: dict[Value, int]) -> None:

@@ -28,8 +28,7 @@ PURE = frozenset(kind for kind, row in TABLE.items() if row.effect is Effect.PUR
 
 def hoist_invariants(fn: Func) -> Func:
     """The Func with loop-invariant ops before their loops."""
-    body = Hoister().region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Hoister().run(fn)
 
 
 class Hoister(Rebuilder):

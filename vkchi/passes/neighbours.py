@@ -84,8 +84,7 @@ def join_neighbours(fn: Func, caps: Caps = SMALLEST) -> Func:
     plan.region(fn.body)
     if not plan.chunks:
         return fn
-    body = Joiner(plan, fn).region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Joiner(plan, fn).run(fn)
 
 
 def run_of(op: Op) -> Run | None:

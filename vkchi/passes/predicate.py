@@ -39,9 +39,7 @@ def predicate(fn: Func, caps: Caps) -> Func:
 
 def straighten(fn: Func) -> Func:
     """The Func with branches over few loads made straight."""
-    walker = Straightener()
-    body = walker.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Straightener().run(fn)
 
 
 class Straightener(Rebuilder):

@@ -50,9 +50,7 @@ SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 def reduce(fn: Func, caps: Caps) -> Func:
     """The Func with atomics replaced by private sums where that is possible."""
-    reducer = _Reducer(fn, caps)
-    body = reducer.rebuilder.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return _Reducer(fn, caps).rebuilder.run(fn)
 
 
 class Claim(NamedTuple):

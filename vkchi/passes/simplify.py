@@ -114,8 +114,7 @@ class Simplifier:
 
     def run(self, fn: Func) -> Func:
         """The simplified Func; `fn` itself if nothing applied."""
-        body = self.walk.region(fn.body)
-        return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+        return self.walk.run(fn)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What stands for the op's results, or None to keep it."""

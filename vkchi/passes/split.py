@@ -259,8 +259,6 @@ class _Dispatch:
 
     def __init__(self, plan: _Plan, k: int) -> None:
         self.plan, self.k = plan, k
-        self.rebuilder = Rebuilder(self.visit)
-        self.map = self.rebuilder.map
         self.stored = set(plan.spilled.get(k, ()))
         self.kept = self._kept_ops()
 
@@ -283,7 +281,8 @@ class _Dispatch:
 
     def build(self) -> tuple[tuple[Param, ...], Region]:
         """Parameters and body."""
-        b = self.rebuilder.b
+        self.rebuilder = Rebuilder(self.visit)
+        self.map, b = self.rebuilder.map, self.rebuilder.b
         with b.region() as body:
             for op in self.kept:
                 for v in self.plan.uses[op].values:
@@ -295,6 +294,7 @@ class _Dispatch:
                         self.store(b, self.place(b, self.plan.temps[v]), self.map.get(v, v))
             b.span = None
             b.emit("yield")
+        del self.rebuilder.visit  # which holds this, and with it the plan
         return self._params(body), body
 
     def take(self, op: Op) -> None:

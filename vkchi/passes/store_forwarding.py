@@ -41,15 +41,13 @@ MOST_PENDING = 64  # stores: large kernels stay linear
 
 def forward_memory(fn: Func) -> Func:
     """The Func with loads and stores that repeat what is known removed."""
-    body = Forwarder().walk.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Forwarder().walk.run(fn)
 
 
 def remove_dead_stores(fn: Func) -> Func:
     """The Func without stores that another one in their region covers before anything may have read
     them. Loads stay."""
-    body = Clearer().walk.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Clearer().walk.run(fn)
 
 
 class Forwarder:

@@ -36,8 +36,7 @@ def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """The Func with loads before stores, for a graphics card."""
     if is_processor(caps):
         return fn
-    body = Waiter(used_in(fn.body)).region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return Waiter(used_in(fn.body)).run(fn)
 
 
 class Waiter(Rebuilder):

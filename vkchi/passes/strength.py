@@ -38,7 +38,7 @@ def reduce_strength(fn: Func) -> Func:
     found = Strengthener(fn)
     if not any(found.is_cheaper(op) for op in walk(fn.body) if op.kind in ROUNDED_DOWN):
         return fn
-    return Func(fn.name, fn.params, found.region(fn.body), fn.span)
+    return found.run(fn)
 
 
 class Strengthener(Rebuilder):

@@ -63,8 +63,7 @@ def unroll_loops(fn: Func, choose: Callable[[Op], Way | None]) -> Func:
         return None if way is None else Rounds(b, op, walker.map, way).build(args)
 
     walker = Rebuilder(visit)
-    body = walker.region(fn.body)
-    return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
+    return walker.run(fn)
 
 
 # --- which ---------------------------------------------------------------------------------------
