@@ -19,7 +19,7 @@ Must not know: SPIR-V, how values are emitted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib import import_module
 
@@ -65,9 +65,11 @@ class Row(NamedTuple):
 def legalize(fn: Func, caps: Caps) -> Func:
     """The Func with what the device lacks expanded. Raises DeviceError, naming the user's line, for
     types and ops that the device does not have and that nothing can stand in for."""
-    check_types(fn, caps)
-    check_shared(fn, caps)
-    found = find_expansions(fn, expansions(caps))
+    table = expansions(caps)
+    check_types(fn, caps, table.types)
+    if has_kind(fn.body, ("shared",)):
+        check_shared(fn, caps)
+    found = find_expansions(fn, table)
     if not found:
         return fn
 
@@ -78,9 +80,9 @@ def legalize(fn: Func, caps: Caps) -> Func:
     return rebuild(fn, visit)
 
 
-def find_expansions(fn: Func, table: dict[Key, Expand]) -> dict[Op, Expand]:
+def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
     """What is to be expanded, and how."""
-    kinds = {kind for kind, _, _ in table}
+    kinds = table.kinds
     keys = [(op, key_of(op)) for op in walk(fn.body) if op.kind in kinds]
     found = {op: table[key] for op, key in keys if key in table}
     if not MAY_BE_WHOLE.isdisjoint(op.kind for op in found):
@@ -135,10 +137,17 @@ def key_of(op: Op) -> Key:
     return op.kind, t.name if isinstance(t, Scalar) else scalar_of(t).name, ""
 
 
+class Expansions(dict[Key, Expand]):
+    """What stands for ops that a device lacks; `kinds`: of these, `types`: those it lacks."""
+
+    kinds: frozenset[str]
+    types: frozenset[Scalar]
+
+
 @lru_cache(maxsize=16)
-def expansions(caps: Caps) -> dict[Key, Expand]:
+def expansions(caps: Caps) -> Expansions:
     """The expansions that a device needs. The first row for a key counts."""
-    table: dict[Key, Expand] = {}
+    table = Expansions()
     for row in ROWS:
         if row.needs != "never" and any(getattr(caps, need) for need in row.needs.split("|")):
             continue
@@ -146,13 +155,15 @@ def expansions(caps: Caps) -> dict[Key, Expand]:
             for name in row.types.split():
                 for space in row.spaces.split() or [""]:
                     table.setdefault((kind, name, space), row.expand)
+    table.kinds = frozenset(kind for kind, _, _ in table)
+    table.types = frozenset(t for t in SCALARS.values() if not caps.has_type(t.name))
     return table
 
 
 # --- what a device does not have at all ----------------------------------------------------------
 
 
-def check_types(fn: Func, caps: Caps) -> None:
+def check_types(fn: Func, caps: Caps, lacking: Collection[Scalar]) -> None:
     """Raises DeviceError at the first value or array of a type that the device lacks."""
     for p in fn.params:
         t = p.type
@@ -160,7 +171,6 @@ def check_types(fn: Func, caps: Caps) -> None:
             raise lacking_type(t.stored, fn.span, f"array `{p.name}`")
         if isinstance(t, Scalar | Tensor) and not caps.has_type(scalar_of(t).name):
             raise lacking_type(scalar_of(t), fn.span, f"argument `{p.name}`")
-    lacking = {t for t in SCALARS.values() if not caps.has_type(t.name)}
     if not lacking:
         return
     for op in walk(fn.body):

@@ -70,10 +70,11 @@ def peel(fn: Func, caps: Caps) -> Func:
     """The Func with long loops in two, middle and edges, where that is worth it."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        spans = find_middle(op, caps) if may_split(op) else None
-        if spans is None:
+        ask = Questions(op) if may_split(op, caps) else None
+        spans = ask and find_middle(op, ask, caps)
+        if not (ask and spans):
             return None
-        build_middle(b, op, spans)
+        build_middle(b, op, ask, spans)
         build_edges(b, op, spans)
         return ()
 
@@ -83,30 +84,34 @@ def peel(fn: Func, caps: Caps) -> Func:
 # --- which ---------------------------------------------------------------------------------------
 
 
-def may_split(op: Op) -> bool:
-    """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    return has_at_most(op, MOST_OPS) and may_mix(op)
-
-
-def find_middle(op: Op, caps: Caps) -> tuple[Span, ...] | None:
-    """The middle of a loop; None if it has no edges that are worth it."""
-    ends = [constant_int(v) for v in op.args]
-    if None in ends or any(scalar_of(v.type) is not i32 for v in op.args):
-        return None
-    known = [n for n in ends if n is not None]
-    sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
+def may_split(op: Op, caps: Caps) -> bool:
+    """Whether nothing hinders that iterations of a `parallel` are mixed, it is small enough, and
+    has so many that it would be worth it if all were the middle."""
+    if not (has_at_most(op, MOST_OPS) and may_mix(op)):
+        return False
+    sizes = [max(0, last - first) for first, last in ends_of(op)]
+    is_known = len(sizes) == len(op.regions[0].params)
     work = work_of(op.regions[0])
-    if not is_worth_splitting(work, prod(sizes), 0, caps) or prod(sizes) >= 1 << 31:
-        return None
-    ask = Questions(op)
-    spans = [
-        Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(zip(known[::2], known[1::2]))
-    ]
+    return is_known and prod(sizes) < 1 << 31 and is_worth_splitting(work, prod(sizes), 0, caps)
+
+
+def ends_of(op: Op) -> list[tuple[int, int]]:
+    """Where axes begin and end that are constants of 32 bits."""
+    ends = [constant_int(v) if scalar_of(v.type) is i32 else None for v in op.args]
+    return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
+
+
+def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
+    """The middle of a loop; None if it has no edges that are worth it."""
+    ends = ends_of(op)
+    spans = [Span(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or moves_along(op):
         spans[-1] = at_words(spans[-1], neighbours_of(op, caps) or 1)
     middle, strays = prod(s.middle for s in spans), size(spans, len(spans) - 1)
-    if not prod(sizes) > middle >= 3 * prod(sizes) // 4:
+    total = prod(e - b for b, e in ends)
+    if not total > middle >= 3 * total // 4:
         return None
+    work = work_of(op.regions[0])
     return tuple(spans) if is_worth_splitting(work, middle, strays, caps) else None
 
 
@@ -249,9 +254,9 @@ class Middle(Cloner):
         return self.b.emit("sub", v, self.b.const(answer.less, i32))
 
 
-def build_middle(b: Builder, op: Op, spans: Sequence[Span]) -> None:
+def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> None:
     """Append the loop over the middle."""
-    body, ask = op.regions[0], Questions(op)
+    body = op.regions[0]
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
     )

@@ -15,8 +15,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
@@ -28,6 +29,9 @@ from vkchi.passes.memo import Memo
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.passes.simplify import Ruleset
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo
@@ -232,6 +236,7 @@ def left_out() -> frozenset[str]:
     return names
 
 
+@cache
 def load_pass(name: str) -> Callable[..., Any]:
     """The function of a pass. Raises KeyError saying which passes there are."""
     if name not in ENTRIES:
@@ -242,9 +247,11 @@ def load_pass(name: str) -> Callable[..., Any]:
 
 
 def load_usual() -> None:
-    """Load the passes that change a plain loop over arrays, or look at it."""
+    """Load the passes that change a plain loop over arrays, or look at it, and the rules."""
     for name in USUAL:
         load_pass(name)
+    rules: Ruleset = import_module("vkchi.passes.simplify").exact_rules()
+    rules.prepare()
 
 
 class Pass:

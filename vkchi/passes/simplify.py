@@ -65,6 +65,11 @@ class Ruleset:
             if all(need in ("", have) for need, have in zip(rule.needs, operand_kinds)):
                 yield rule.apply
 
+    def prepare(self) -> None:
+        """Compile all rows."""
+        for kind in self.rows:
+            self._rules_of(kind)
+
     def _rules_of(self, kind: str) -> list[Rule]:
         if kind not in self.rules:
             rows = self.rows.get(kind, ())
