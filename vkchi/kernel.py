@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi import env
-from vkchi.cache.manifest import kept
 from vkchi.compiling import compiling
 from vkchi.errors import (
     ArgumentError,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.signature.bound import Import
     from vkchi.target.caps import Caps
-    from vkchi.target.options import Options
+    from vkchi.target.options import Options, Shelf
 
 C = TypeVar("C")
 
@@ -268,12 +268,26 @@ class Kernel:
         return tuple(bound.arguments.values())
 
 
+def load_ahead(cache: Shelf | None) -> None:
+    """Load what fields and the first call of a kernel take, before there are any: the compiler too,
+    where no kernel can come from the cache."""
+    import_module("vkchi.fields.make")
+    if cache is not None:
+        import_module("vkchi.cache.manifest")
+    if cache is None or cache.is_empty():
+        from vkchi.compiler import load_compiler  # a process that compiles nothing does without
+
+        load_compiler()
+
+
 def find_compiled(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
     """A kernel as the cache has it, or compiled. Raises CompilationError, DeviceError."""
     if options.cache is None or env.shows_stages():
         return compile_anew(fn, args, options, caps)
+    from vkchi.cache.manifest import kept  # not without a cache: 5 ms
+
     return kept(fn, args, options, caps, options.cache, compile_anew)
 
 

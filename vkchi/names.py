@@ -108,7 +108,7 @@ HOOKS = {
     "struct ndarray": "fields.structs.struct_ndarray",
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
-    "load the compiler": "compiler.load_compiler",
+    "load what kernels take": "kernel.load_ahead",
     "find a name": "compat.aliases.find",
 }
 

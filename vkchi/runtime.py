@@ -302,7 +302,7 @@ def init(
     options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
     _check_host_arrays(config.get("host_arrays"))
     install(None)
-    _prepare_compiling(options.cache)
+    do_beside(lambda: FirstKernel.load(options.cache))  # while the driver starts
     opened = _open_first([a.kind for a in wanted], device, enable_fallback)
     config |= {name: getattr(options, name) for name in Options._fields if name in DEFAULTS}
     unsigned = SCALARS[f"u{options.default_ip.bits}"]
@@ -317,16 +317,10 @@ def init(
     tell_idle(config)
 
 
-class Compiler:
-    """Of what compiles kernels, this is all that is known here."""
+class FirstKernel:
+    """Of what a program's first kernel takes, this is all that is known here."""
 
-    load = Hook("load the compiler")
-
-
-def _prepare_compiling(cache: Shelf | None) -> None:
-    """Load the compiler while the driver starts, where no kernel can come from the cache."""
-    if cache is None or cache.is_empty():
-        do_beside(lambda: Compiler.load())
+    load = Hook("load what kernels take")
 
 
 def _cook(config: dict[str, Any]) -> Options:

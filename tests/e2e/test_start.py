@@ -148,12 +148,14 @@ def test_a_process_that_may_be_warm_loads_no_compiler_ahead(tmp_path):
 
 
 @pytest.mark.device
-def test_the_compiler_is_loaded_while_a_driver_starts(tmp_path):
-    """Where no kernel can be found in the cache, what a plain loop takes is loaded, and no more."""
+def test_what_kernels_take_is_loaded_while_a_driver_starts(tmp_path):
+    """The compiler too, where no kernel can be found in the cache: what a plain loop takes, and no
+    more."""
     for options, expected in (("", LOADED), ("", ()), ("offline_cache=False", LOADED)):
         program = AHEAD.replace("OPTIONS", options)
         ((said,), stages) = outcome_of(tmp_path, program)
-        assert said == "2.0"
+        assert said == "2.0" and {"vkchi.kernel", "vkchi.fields.make"} <= set(stages["init"])
+        assert ("vkchi.cache.manifest" in stages["kernel"]) is (options == "")
         assert set(of_compiler(stages["init"])) >= {f"vkchi.{name}" for name in expected}
         if expected:
             ahead, in_the_end = (of_compiler(stages[k], PACKAGES) for k in ("init", "kernel"))

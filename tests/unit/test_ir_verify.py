@@ -75,7 +75,7 @@ def test_stored_type_is_checked_even_if_the_op_was_seen() -> None:
 def test_results_of_another_op() -> None:
     n, end = one(), Op("yield", (), None, None)
     loop = Op("for", (n, n), None, None, regions=(Region((Param(i32),), [end]),))
-    loop.results = (Result(one(), 0, i32),)
+    loop._several = (Result(one(), 0, i32),)
     refused(func_of(n, loop), 10)
 
 

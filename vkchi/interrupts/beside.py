@@ -3,7 +3,7 @@
 Owns: the thread that does it, and that no process is forked meanwhile: in a child of that moment,
 the locks of modules that are being imported would be held for ever. Must not know: what is done.
 
-    do_beside(load_compiler)
+    do_beside(load_ahead)
 
 What is raised there is nobody's: whoever needs what should have been loaded loads it, and meets the
 same. Interrupts come in the main thread alone.
