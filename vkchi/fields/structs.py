@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError, nearest
+from vkchi.fields.field import Field
 from vkchi.fields.make import Order, field, matrix_field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
@@ -42,7 +43,14 @@ class StructArrays:
     `dual` are the arrays of the members' gradients, None where no member has one.
     """
 
-    def __init__(self, t: StructType, arrays: Mapping[str, Any]) -> None:
+    @classmethod
+    def of(cls, t: StructType, arrays: Mapping[str, Any]) -> Self:
+        """The group of these arrays, whose elements are of that type."""
+        group = cls.__new__(cls)
+        group._hold(t, arrays)
+        return group
+
+    def _hold(self, t: StructType, arrays: Mapping[str, Any]) -> None:
         self.__vkchi_type__, self.__vkchi_arrays__ = t, dict(arrays)
         vars(self).update(arrays)
 
@@ -51,9 +59,8 @@ class StructArrays:
         found = {name: array for name, array in found.items() if array is not None}
         if not found:
             return None
-        return type(self)(
-            StructType({name: self.__vkchi_type__.declared[name] for name in found}), found
-        )
+        t = StructType({name: self.__vkchi_type__.declared[name] for name in found})
+        return self.of(t, found)
 
     def __vkchi_members__(self) -> list[Any]:
         """The arrays of all members, nested ones gone through, in order."""
@@ -158,7 +165,7 @@ class StructArrays:
 
     def __deepcopy__(self, memo: Any) -> Any:
         arrays = {name: copy.deepcopy(array, memo) for name, array in self.__vkchi_arrays__.items()}
-        return type(self)(self.__vkchi_type__, arrays)
+        return self.of(self.__vkchi_type__, arrays)
 
     def __str__(self) -> str:
         first = self._first()
@@ -177,7 +184,27 @@ def _part(whole: Any, path: tuple[str, ...]) -> Any:
 
 
 class StructField(StructArrays):
-    """A field of structs: global, and named directly by kernels."""
+    """A field of structs, of its members' fields by name: global, and named directly by kernels.
+
+    The fields are of one shape, or wait to be placed, as the whole does then. `struct_methods` are
+    functions by name, as a struct type has. Raises ArgumentError for members that are no fields, or
+    of different shapes.
+
+        p = ti.StructField({"x": ti.Vector.field(2, float), "m": ti.field(float)}); node.place(p)
+    """
+
+    def __init__(
+        self,
+        field_dict: Mapping[str, Any],
+        struct_methods: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> None:
+        del name  # as everywhere: nothing shows it
+        members = {key: _element_of(key, member) for key, member in field_dict.items()}
+        self._hold(StructType(members, struct_methods), field_dict)
+        shapes = {member.shape for member in self.__vkchi_members__() if member.has_place}
+        if len(shapes) > 1:
+            raise ArgumentError(f"ti.StructField: members have different shapes: {shapes}")
 
     def __vkchi_struct__(self) -> tuple[StructType, dict[str, Any]]:
         """What a kernel needs: the type, and the members' fields by name."""
@@ -214,6 +241,15 @@ class StructNdarray(StructArrays):
         return f"<ti.ndarray of {self.__vkchi_type__}, shape {self.shape}>"
 
 
+def _element_of(name: str, member: Any) -> Any:
+    """The type of a member's elements. Raises ArgumentError for what is no field."""
+    if isinstance(member, StructField):
+        return member.dtype
+    if not isinstance(member, Field):
+        raise ArgumentError(f"ti.StructField: the member `{name}` is no field, but {member!r}")
+    return member.elem
+
+
 # --- making them -----------------------------------------------------------------------------
 
 
@@ -231,7 +267,7 @@ def struct_field(
     if not t.members:
         raise ArgumentError("a struct without members has no field")
     arrays = {key: _member_field(m, shape, layout, options) for key, m in t.members.items()}
-    return StructField(t, arrays)
+    return StructField.of(t, arrays)
 
 
 def _member_field(t: Any, shape: Any, layout: Order, options: dict[str, Any]) -> Any:
@@ -255,7 +291,7 @@ def struct_ndarray(t: StructType, shape: Any, needs_grad: bool = False) -> Struc
     for name, m in t.members.items():
         is_struct = isinstance(m, StructType)
         arrays[name] = (struct_ndarray if is_struct else _plain_ndarray)(m, shape, needs_grad)
-    return StructNdarray(t, arrays)
+    return StructNdarray.of(t, arrays)
 
 
 def _plain_ndarray(t: Any, shape: Any, needs_grad: bool) -> Ndarray:

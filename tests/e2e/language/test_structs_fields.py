@@ -47,6 +47,43 @@ def test_nested_members() -> None:
     check([f[1].s.v, f.s.v[0], f[0].s.a, f[1].s.a], [[4.0, 0.0], [2.0, 2.0], 1, 6])
 
 
+def test_a_field_made_of_its_members() -> None:
+    @ti.func
+    def energy(self):  # type: ignore[no-untyped-def]
+        return 0.5 * self.m * self.v.norm_sqr()
+
+    @ti.kernel
+    def total() -> float:
+        found = 0.0
+        for i in bodies:
+            bodies[i].v = [i, 1]
+            bodies[i].m = 2
+            found += bodies[i].energy()
+        return found
+
+    members = {"v": ti.Vector.field(2, float), "m": ti.field(ti.i32)}
+    bodies = ti.StructField(members, {"energy": energy}, "bodies")
+    ti.root.dense(ti.i, 4).place(bodies)
+    assert total() == 18.0
+    check([list(bodies.keys), members["m"], bodies[3].v], [["v", "m"], [2, 2, 2, 2], [3.0, 1.0]])
+
+
+def test_a_field_made_of_nested_members() -> None:
+    inner = S.field(shape=3)
+    whole = ti.StructField({"s": inner, "w": ti.field(float, 3)}, {})
+    whole.fill(2)
+    whole[1].s.v.y = 7.0
+    check([inner.v, whole.w], [[[2.0, 2.0], [2.0, 7.0], [2.0, 2.0]], [2.0, 2.0, 2.0]])
+
+
+@pytest.mark.ours("struct-checks")
+def test_members_that_make_no_field() -> None:
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="the member `a` is no field"):
+        ti.StructField({"a": ti.f32}, {})
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="different shapes"):
+        ti.StructField({"a": ti.field(float, 3), "b": ti.field(float, 4)}, {})
+
+
 def test_matrices_in_a_field() -> None:
     f = ti.Struct.field({"m": ti.types.matrix(2, 2, ti.f32), "n": ti.i32}, shape=2)
     f[0].m[0, 1] = 3
