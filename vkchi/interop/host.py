@@ -194,6 +194,13 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return True
 
 
+def changes(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where two arrays of one shape and type hold other bits: -0 is another number than 0."""
+    bits = f"u{before.itemsize}"
+    found: np.ndarray[Any, Any] = before.view(bits) != now.view(bits)
+    return found
+
+
 def addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Where each element of an array begins, in an array of the same shape."""
     found = np.full(a.shape, a.ctypes.data, np.int64)

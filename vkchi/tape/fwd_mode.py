@@ -66,7 +66,7 @@ class FwdMode(Recording):
         overwritten with something unknown."""
         try:
             if kind is None:
-                self.seen.close()
+                self.ledger.end_looking()
                 for loss in self.losses:
                     self.breaks.check_loss(loss)
         finally:

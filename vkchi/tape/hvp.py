@@ -63,7 +63,7 @@ def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, An
     recorder.dual(x).from_numpy(direction)
     with recorder:
         run()
-        recorder.seen.close()
+        recorder.ledger.end_looking()
         recorder.breaks.check_loss(loss)
         gradient.fill(1)
         recorder.reverse()

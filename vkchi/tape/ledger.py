@@ -13,16 +13,18 @@ keeps nothing by array itself:
     wants               contents that gradients will read              `snapshots`
     flags               what was read, element by element              `validation`
     version             whether anything was written since             `races.finder`
+    contents, shown     what others overwrite without telling          `breaks`, `recording`
 
 An array on the device is itself, and tells the recording before Python reads it. Memory of the host
-has no identity but its addresses: its accounts (`HostAccount`) are found by overlap, and know what
-stood there, for others write without telling. Must not know: kernels.
+has no identity but its addresses: its accounts (`HostAccount`) are found by overlap. To it, and to
+arrays that others see in place (`seen`), others write without telling, so accounts know what stood
+there. Must not know: kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vkchi.analysis.boxes import Box, may_meet
@@ -31,6 +33,7 @@ from vkchi.fields.elements import Access
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.span import Span, user_span
+from vkchi.tape.seen import Shown, is_part
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -231,10 +234,10 @@ class HostAccount(Holding):
     @property
     def is_known(self) -> bool:
         """Whether that is there still."""
-        known = self.contents
-        if known is None or self.seen != self.version:
+        known, now = self.contents, self.memory
+        if known is None or self.seen != self.version or known.shape != now.shape:
             return False
-        return np.array_equal(self.memory, known, equal_nan=True)
+        return not host.changes(known, now).any()
 
     @property
     def is_of_use(self) -> bool:
@@ -252,7 +255,8 @@ class HostAccount(Holding):
 class Account(Holding):
     """What is known of one array, which it keeps alive. `version` counts what was written to it;
     `fills`: it holds constants, provided that these are; `reads` are indices, or None for all, that
-    Python has read where derivatives are; `puts` those of elements that it has written."""
+    Python has read where derivatives are; `puts` those of elements that it has written; `shown` are
+    the array and components of it as others see them."""
 
     def __init__(self, array: Storage) -> None:
         super().__init__()
@@ -264,6 +268,7 @@ class Account(Holding):
         self.puts: set[Index] = set()
         self.wants = Wants()
         self.flags: Storage | None = None
+        self.shown: dict[int, Shown] = {}
 
     def holds(self, at: Index | None = None) -> Held | None:
         """What it holds with a derivative, at an index or anywhere."""
@@ -290,10 +295,13 @@ class Account(Holding):
 
 
 class Ledger:
-    """The accounts of one recording, which is `told` what Python does to their arrays."""
+    """The accounts of one recording, which is `told` what Python does to their arrays; `exported`
+    are those that others see in place."""
 
-    def __init__(self, told: Callable[[Storage, Access], None]) -> None:
-        self.told = told
+    def __init__(
+        self, told: Callable[[Storage, Access], None], exported: Iterable[Storage] = ()
+    ) -> None:
+        self.told, self.exported = told, exported
         self.accounts: dict[int, Account] = {}
         self.hosts: list[HostAccount] = []
 
@@ -337,6 +345,49 @@ class Ledger:
             return found
         self.hosts = [*(one for one in self.hosts if one.is_of_use), HostAccount(memory)]
         return self.hosts[-1]
+
+    # --- what others see in place ----------------------------------------------------------------
+
+    def exports(self, memory: Memory) -> list[Storage]:
+        """The exported arrays in whose memory an array, or a numpy array, is."""
+        return [one for one in self.exported if is_part(one, memory)]
+
+    def find_shown(self, arrays: Iterable[Storage]) -> list[Shown]:
+        """Those with these arrays in their memory, of which it is known what others saw."""
+        ids = {id(one): one for array in arrays for one in self.exports(array)}
+        found = [(key, self.find(one)) for key, one in ids.items()]
+        return [one.shown[key] for key, one in found if one is not None and key in one.shown]
+
+    def look(self, arrays: Iterable[Storage]) -> None:
+        """Tell of what others wrote to these arrays; waits if they are exported."""
+        for one in self.find_shown(arrays):
+            one.look()
+
+    def look_at_all(self) -> None:
+        """The same of all arrays."""
+        found = [one for account in self.accounts.values() for one in account.shown.values()]
+        for one in found:
+            one.look()
+
+    def end_looking(self) -> None:
+        """Look a last time; from now on nothing is remembered, for gradients write too."""
+        self.look_at_all()
+        self.exported = ()
+
+    def show(self, arrays: Iterable[Storage]) -> None:
+        """Remember what these hold; waits if they are exported."""
+        for one in {id(one): one for array in arrays for one in self.exports(array)}.values():
+            self.expect(one, one.contents())
+
+    def expect(self, array: Storage, contents: Values) -> None:
+        """Remember what an exported array will hold when Python is done with it."""
+        self.open(array).shown[id(array)] = Shown(array, contents)
+
+    def note_write(self, array: Storage, access: Access) -> None:
+        """Python is about to write to an array."""
+        self.look([array])
+        for one in self.find_shown([array]):
+            one.note(array, access)
 
     def close(self) -> None:
         """Be told nothing any more."""

@@ -53,7 +53,7 @@ class Stale(NamedTuple):
 
     def stands_in(self, memory: Values) -> bool:
         """Whether any of that is still there, in the part that a numpy array has in common."""
-        starts = host.addresses(self.view)[self.where & ~differ(self.view, self.then)]
+        starts = host.addresses(self.view)[self.where & ~host.changes(self.then, self.view)]
         start, end = host.bounds(memory)
         return bool(((starts < end) & (starts + self.view.itemsize > start)).any())
 
@@ -94,7 +94,7 @@ class MutationLog:
         """While the gradient runs of a call that ended at a time, and `left` this."""
         self.since, self.reader, self.restored = since, reader, {}
         self.left = left
-        changed = [(view, differ(view, known)) for view, known in left]
+        changed = [(view, host.changes(known, view)) for view, known in left]
         self.stale = [Stale(view, view.copy(), where) for view, where in changed if where.any()]
         try:
             yield
@@ -191,12 +191,6 @@ class MutationLog:
 def full_of(array: Storage) -> Box:
     """All of an array."""
     return full_box(array.shape, array.origin)
-
-
-def differ(a: Values, b: Values) -> Values:
-    """Where two arrays of one shape hold different numbers; NaN is no other than NaN."""
-    found: Values = (a != b) & ~((a != a) & (b != b))
-    return found
 
 
 def first_load(plan: Plan, name: str) -> Span | None:

@@ -28,7 +28,6 @@ from vkchi.tape.hosted import Copied, Function, HostStep
 from vkchi.tape.ledger import Account, Break, Holder, HostAccount, Index, Ledger, Wanted
 from vkchi.tape.log import Cut, Step
 from vkchi.tape.mutation_log import MutationLog
-from vkchi.tape.seen import Seen
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.steps import Custom, drop_copies
 from vkchi.types import shape_of
@@ -54,12 +53,11 @@ class Recording(Block):
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread = runtime, get_ident()
         self.entries: list[Step] = []
-        ledger = self.ledger = Ledger(self.told)
+        ledger = self.ledger = Ledger(self.told, runtime.exported)
         self.breaks, self.constants = Breaks(ledger), Constants(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(budget_bytes, ledger)
         self.races = RaceFinder(lambda array: ledger.open(array).version)
-        self.seen = Seen(runtime)
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.custom: Custom | None = None
         self.skipped: str | None = None
@@ -87,9 +85,9 @@ class Recording(Block):
         """Run a kernel; what others wrote to its arrays in place is noted first."""
         given = Given(name, plan, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
-        self.seen.look(arrays)
+        self.ledger.look(arrays)
         result = self.launch_noted(given)
-        self.seen.take(arrays)
+        self.ledger.show(arrays)
         return result
 
     def launch_noted(self, given: Given) -> Any:
@@ -112,7 +110,7 @@ class Recording(Block):
         found = []
         for name in call.hosts.keys() - call.constants:
             view = call.hosts[name]
-            for array in self.seen.find_under(view):
+            for array in self.ledger.exports(view):
                 account = self.ledger.open(array)
                 held = account.holds() if account.fills is None else None
                 origins = [one.origin for one in account.escaping]
@@ -127,7 +125,7 @@ class Recording(Block):
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
         for view in (call.hosts[name] for name in call.hosts if name in call.plan.written):
-            for array in self.seen.find_under(view):
+            for array in self.ledger.exports(view):
                 self.let_go([view], array, "that is memory of an array, into which it went here")
 
     def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
@@ -251,7 +249,7 @@ class Recording(Block):
         account.forget_constants()
         account.loss = None
         self.breaks.hold(array, repr(array), who, user_span())
-        self.seen.take((array.whole,))
+        self.ledger.show((array.whole,))
 
     def holding(self, array: Memory) -> list[Break]:
         """What an array holds that has a derivative: matrices and tensors too."""
@@ -294,7 +292,7 @@ class Recording(Block):
         self.ledger.open(array).loss = None  # it is overwritten with something known
         self.record(Copied(), [values], [values], values, array)
         if array in self.runtime.exported:
-            self.seen.expect(array, host.cast(values, array.dtype))
+            self.ledger.expect(array, host.cast(values, array.dtype))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy of a torch tensor that wants a gradient; of one of another shape than the

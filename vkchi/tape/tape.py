@@ -125,7 +125,7 @@ class Tape(Recording):
                 f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
-        self.seen.close()
+        self.ledger.end_looking()
         self.breaks.check_loss(self.loss)
         self.state = "evaluated"
         self.entries += self.snapshots.take_rewritten()
@@ -310,7 +310,7 @@ class Tape(Recording):
         if function.is_skipped:
             with self.whole_call(function, None):
                 return function.__wrapped__(*args, **kwargs)
-        self.seen.look_at_all()
+        self.ledger.look_at_all()
         custom = Custom(self.mutation_log, function, args, kwargs)
         self.entries += [*self.snapshots.take_rewritten(), *self.breaks.unknown(), custom]
         with self.whole_call(function, custom), self.breaks.ignoring():

@@ -713,6 +713,17 @@ def test_a_tensor_that_is_zero_is_set_to_zero() -> None:
     refuse("overwritten by torch", loss, first, lambda: b.detach().zero_(), second)
 
 
+def test_zeros_with_another_sign_are_other_numbers() -> None:
+    a, b, loss = tensor(0 * X), tensor(0 * X), tensor([0.0])
+    first, second = make_tensor_steps(a, b, loss)
+
+    def turn() -> None:
+        view = b.detach().numpy()
+        view *= -1
+
+    refuse("`b` was overwritten by torch or numpy", loss, first, turn, second)
+
+
 def test_tensors_that_are_only_looked_at() -> None:
     a, b, loss = tensor(X), tensor(0 * X), tensor([0.0])
     first, second = make_tensor_steps(a, b, loss)
