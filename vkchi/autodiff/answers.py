@@ -88,20 +88,12 @@ class Outflow(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The arrays that something goes on to, as it is and as bits, and where; the names of those
-    that hold it when the kernel ends."""
+    """The arrays that something goes on to, and where; those that hold it, or bits of it, when the
+    kernel ends."""
 
     values: Spans
+    left: Spans
     bits: Spans
-    lasting: frozenset[str]
-    lasting_bits: frozenset[str]
-
-    @property
-    def left(self) -> tuple[Spans, Spans]:
-        """What of it lasts."""
-        values = {name: span for name, span in self.values.items() if name in self.lasting}
-        bits = {name: span for name, span in self.bits.items() if name in self.lasting_bits}
-        return values, bits
 
 
 class MarkedOp(NamedTuple):

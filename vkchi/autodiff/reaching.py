@@ -129,6 +129,10 @@ class Reach:
         assert isinstance(root, Param)
         return all(k <= number for k in self.ends.get(root.name, ()))
 
+    def staying(self, found: Mapping[str, Op]) -> dict[str, Op]:
+        """Those of the writes to arrays of which that is so."""
+        return {name: op for name, op in found.items() if self.stays(op)}
+
     def flow(self, seeds: frozenset[Value]) -> dict[str, Op]:
         """The arrays that something is put into which depends smoothly on these values, directly or
         through other arrays; the op that does so, one that stays if any does."""
@@ -174,8 +178,7 @@ class Reach:
     def lasting_bits(self, active: Activity) -> dict[str, Op]:
         """The arrays that hold bits of active values when the kernel ends."""
         seeds = self.taken_bits(active)
-        found = self.spread(frozenset(seeds), Bits)[0] if seeds else {}
-        return {name: op for name, op in found.items() if self.stays(op)}
+        return self.staying(self.spread(frozenset(seeds), Bits)[0]) if seeds else {}
 
     def losses(self, active: Activity, differentiable: frozenset[str]) -> Iterator[tuple[Op, Op]]:
         """Pairs of writes: an active value is put into an array without gradient, and what was read

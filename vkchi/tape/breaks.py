@@ -149,9 +149,8 @@ class Breaks:
                 self.remove(call, name, one)
         for _, one, flow in flows:
             if not (one.is_settled or one.by):
-                values, bits = flow.left
-                self.note_escapes(call, values, fills=one.fills)
-                self.note_escapes(call, bits, is_bits=True, fills=one.fills)
+                self.note_escapes(call, flow.left, fills=one.fills)
+                self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)
 
     def remove(self, call: Call, name: str, one: Break) -> None:
         """Part of an array is overwritten."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vkchi.races.meeting import Races
     from vkchi.tape import questions as facts
     from vkchi.tape.alike import Alike
+    from vkchi.tape.gradients import Live
     from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.questions import Live
     from vkchi.tape.variants import ForwardPlan, Variant
 
 __all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
@@ -111,8 +111,7 @@ if not TYPE_CHECKING:
             "strip_mined": "Artifact | None",
         },
         {
-            "covering": "int | None", "flow": "Flow", "needed": "dict[str, Box]",
-            "outflow": "Outflow", "outflow_along": "Outflow", "overwritten": "dict[str, Box]",
+            "covering": "int | None", "flow": "Flow", "outflow": "Outflow",
             "touched": "dict[str, Box]",
         },
     )  # fmt: skip

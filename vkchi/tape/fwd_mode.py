@@ -86,7 +86,7 @@ class FwdMode(Recording):
         check_any(race, duals)
         result = found.run_along(call, given.args, duals)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
-        self.note(call, facts.outflow_along(call.plan, names, call.case), {})
+        self.note(call, facts.outflow(call.plan, names, call.case), {})
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

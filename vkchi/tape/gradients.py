@@ -1,15 +1,17 @@
 """Lowered kernel x arrays with gradients -> shaders of its gradient, or of its forward mode.
 
-Owns: the order of the steps. Must not know: devices but by Caps, launches, tapes.
+Owns: the order of the steps; `Live`, a gradient as IR and as dispatches. Must not know: devices but
+by Caps, launches, tapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vkchi.analysis.footprint import Footprint
 from vkchi.analysis.host_numbers import trips_of
 from vkchi.analysis.loop_bounds import nest_of, widened
-from vkchi.autodiff.answers import Request
+from vkchi.autodiff.answers import GradientSpec, Request
 from vkchi.autodiff.forward import forward
 from vkchi.autodiff.minmax import serialise
 from vkchi.autodiff.primal import Activity
@@ -22,7 +24,7 @@ from vkchi.compiler import build, show
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.names import DUAL
-from vkchi.ir.ops import EXTREMES, PER_INVOCATION, Effect, effect_of
+from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild, with_params
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import load_pass
@@ -32,31 +34,42 @@ from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
+Types = Mapping[str, Array]  # of parameters by name
 
-class CompiledGradient(NamedTuple):
-    """A gradient as dispatches, and what sizes its buffers, if it has any. It may need `draws` of
-    the kernel."""
+
+class Live(NamedTuple):
+    """A gradient as dispatches, and what sizes its buffers, if it has any: what it reads of arrays,
+    with the contents that the kernel found; what the kernel overwrites; what it needs of what the
+    kernel drew."""
 
     made: Gradient
     main: Artifact
     counting: Artifact | None
-    draws: tuple[Draw, ...] = ()
+    needs: Footprint
+    writes: Footprint
+    draws: tuple[Draw, ...]
+
+    @property
+    def func(self) -> Func:
+        """What runs."""
+        return self.made.func
+
+    @property
+    def kernel(self) -> Func:
+        """The kernel that it is the gradient of, simplified."""
+        return self.made.primal.fn
 
 
-Types = Mapping[str, Array]  # of parameters by name
-
-
-def build_gradient(
-    fn: Func, request: Request, types: Types, options: Options, caps: Caps
-) -> CompiledGradient:
-    """The gradient of a lowered kernel. `types` are those of adjoints that do not lie in memory as
-    their arrays do. Raises GradientError."""
+def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -> Live:
+    """The gradient of a lowered kernel. Raises GradientError."""
+    request, types = spec.request, dict(spec.types)
+    if spec.is_second:
+        return finish(fn, second(fn, request, types), (), options, caps)
     draws = draws_of(fn)
     if draws:  # what was drawn leads nowhere
         survey(prepare(fn, request.differentiable), request._replace(settled=frozenset()))
     made = differentiate(known(fn, draws), request)
-    compiled = finish(made._replace(func=lay_out(made.func, types)), options, caps)
-    return compiled._replace(draws=draws)
+    return finish(fn, made._replace(func=lay_out(made.func, types)), draws, options, caps)
 
 
 def draws_of(fn: Func) -> tuple[Draw, ...]:
@@ -67,18 +80,16 @@ def draws_of(fn: Func) -> tuple[Draw, ...]:
     return find_draws(fn, wide)
 
 
-def build_second(
-    fn: Func, request: Request, types: Types, options: Options, caps: Caps
-) -> CompiledGradient:
-    """The derivative of that gradient along a direction: forward mode over reverse mode, with a
+def second(fn: Func, request: Request, types: Types) -> Gradient:
+    """The derivative of the gradient along a direction: forward mode over reverse mode, with a
     `NAME..dual` for every array of floats in it. Raises GradientError."""
     made = differentiate(fn, request)
     check_second(made.primal)
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = along(made.func, request.differentiable | frozenset(own))
     verify(func)
-    func = lay_out(load_pass("unread")(func), {**types, **{k + DUAL: t for k, t in types.items()}})
-    return finish(made._replace(func=func), options, caps)
+    types = {**types, **{k + DUAL: t for k, t in types.items()}}
+    return made._replace(func=lay_out(load_pass("unread")(func), types))
 
 
 def differentiate(fn: Func, request: Request) -> Gradient:
@@ -91,12 +102,23 @@ def differentiate(fn: Func, request: Request) -> Gradient:
     return made
 
 
-def finish(made: Gradient, options: Options, caps: Caps) -> CompiledGradient:
-    """The gradient as dispatches."""
+def finish(
+    fn: Func, made: Gradient, draws: Sequence[Draw], options: Options, caps: Caps
+) -> Live:  # fmt: skip
+    """The gradient of `fn` as dispatches."""
     counting, options = None, exact_options(made.func, options)
     if made.counting is not None and made.saves_used():
         counting = build(made.counting.func, options, caps)
-    return CompiledGradient(made, build(made.func, options, caps), counting)
+    main = build(made.func, options, caps)
+    arrays = [p for p in fn.params if isinstance(p.type, Array)]
+    found = {name for p in arrays for name in (p.name, p.name + DUAL)} & main.reads
+    used = main.used | (counting.used if counting is not None else frozenset())
+    return Live(
+        made, main, counting,
+        Footprint(made.func, [p for p in made.func.params if p.name in found], {"load"}),
+        Footprint(made.primal.fn, [p for p in arrays if p in made.primal.written], WRITES),
+        tuple(d for d in draws if d.save.param.name in used),
+    )  # fmt: skip
 
 
 def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact | None:

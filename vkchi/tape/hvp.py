@@ -134,7 +134,7 @@ class Recorder(Recording):
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run_along(call, given.args, duals)
         self.entries.append(entry)
-        self.note(call, facts.outflow(plan, made.spec, call.case, frozenset()), boxes)
+        self.note(call, facts.outflow(plan, made.spec, call.case), boxes)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

@@ -28,7 +28,7 @@ from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 if TYPE_CHECKING:
     from vkchi.autodiff.replay import Draw
     from vkchi.tape.calls import Call
-    from vkchi.tape.questions import Live
+    from vkchi.tape.gradients import Live
     from vkchi.tape.replays import ReplayLog
 
 Shape = tuple[int, int]  # positions, invocations
@@ -123,11 +123,11 @@ class GradientPlan:
 
     def needs(self, call: Call) -> dict[str, Box]:
         """What it reads of arrays in a call, with the contents that the kernel found."""
-        return facts.needed(self.plan, self.spec, call.case)
+        return facts.touched(self.plan, "loads", call.case, self.spec)
 
     def writes(self, call: Call) -> dict[str, Box]:
         """What the kernel overwrites in a call."""
-        return facts.overwritten(self.plan, self.spec, call.case)
+        return facts.touched(self.plan, "writes", call.case, self.spec)
 
     def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents

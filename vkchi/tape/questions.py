@@ -7,7 +7,6 @@ answer. Must not know: calls but by their cases, tapes, races.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.analysis import alias
@@ -30,29 +29,26 @@ from vkchi.autodiff.buffers import size_of
 from vkchi.autodiff.instrument import mark
 from vkchi.autodiff.primal import Activity, Bits, is_smooth_array, name_under
 from vkchi.autodiff.reaching import Extents, Outflows, Reach, spans_of
-from vkchi.autodiff.replay import Draw
 from vkchi.compiler import build
-from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
-from vkchi.ir.names import DUAL
+from vkchi.ir.core import Param, Value, base_of, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import (
-    CompiledGradient,
+    Live,
     build_forward,
     build_gradient,
-    build_second,
     build_strip_mined,
     put_in_place,
 )
 from vkchi.tape.recompute_safety import find_reading, find_settled
 from vkchi.target.artifact import Artifact
-from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
 
 Types = tuple[tuple[str, Array], ...]
+NONE: Names = frozenset()
 KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 
@@ -64,15 +60,21 @@ def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
 # --- what a kernel touches -----------------------------------------------------------------------
 
 
-def footprint(plan: Plan, kinds: str) -> Footprint:
-    """What a kernel touches of its arrays, by ops of these kinds; found once per plan."""
+def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footprint:
+    """What a kernel touches of its arrays, by ops of these kinds; found once per plan. Of a
+    gradient, what it loads of what the kernel found, or what the kernel, as it sees it, writes."""
+    if spec is not None:
+        return live(plan, spec).needs if kinds == "loads" else live(plan, spec).writes
     arrays = (p for p in plan.func.params if isinstance(p.type, Array))
     return plan.derived.footprints.find(kinds, lambda: Footprint(plan.func, arrays, KINDS[kinds]))
 
 
-def touched(plan: Plan, kinds: str, case: Case) -> dict[str, Box]:
-    """Which part of each array a call touches by ops of these `kinds`: loads, reads or writes."""
-    return footprint(plan, kinds).boxes(*given_in(case))
+def touched(
+    plan: Plan, kinds: str, case: Case, spec: GradientSpec | None = None
+) -> dict[str, Box]:  # fmt: skip
+    """Which part of each array a call touches by ops of these `kinds`, loads, reads or writes, or
+    its gradient (`footprint`)."""
+    return footprint(plan, kinds, spec).boxes(*given_in(case))
 
 
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
@@ -105,57 +107,20 @@ def depends_on_order(plan: Plan) -> bool:
 # --- gradients -----------------------------------------------------------------------------------
 
 
-class Live(NamedTuple):
-    """A gradient as IR: what it reads of arrays, with the contents that the kernel found, and what
-    the kernel overwrites; what it needs of what the kernel drew."""
-
-    compiled: CompiledGradient
-    needs: Footprint
-    writes: Footprint
-    draws: tuple[Draw, ...]
-
-    @property
-    def func(self) -> Func:
-        """What runs."""
-        return self.compiled.made.func
-
-    @property
-    def kernel(self) -> Func:
-        """The kernel that it is the gradient of, simplified."""
-        return self.compiled.made.primal.fn
-
-
 def live(plan: Plan, spec: GradientSpec) -> Live:
     """A gradient, made once per plan. Raises GradientError."""
-
-    def make() -> Live:
-        build_it = build_second if spec.is_second else build_gradient
-        options, caps = plan.runtime.options, plan.runtime.device.caps
-        compiled = build_it(plan.func, spec.request, dict(spec.types), options, caps)
-        made, main = compiled.made, compiled.main
-        params = [p for p in plan.func.params if isinstance(p.type, Array)]
-        found = {name for p in params for name in (p.name, p.name + DUAL)} & main.reads
-        needed = [p for p in made.func.params if p.name in found]
-        written = [p for p in params if p in made.primal.written]
-        used = main.used | (compiled.counting.used if compiled.counting else frozenset())
-        return Live(
-            compiled,
-            Footprint(made.func, needed, KINDS["loads"]),
-            Footprint(made.primal.fn, written, WRITES),
-            tuple(d for d in compiled.draws if d.save.param.name in used),
-        )
-
-    return plan.derived.live.find(spec, make)
+    options, caps = plan.runtime.options, plan.runtime.device.caps
+    return plan.derived.live.find(spec, lambda: build_gradient(plan.func, spec, options, caps))
 
 
 def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
     """The kernel's gradient. Raises GradientError."""
     one = live(plan, spec)
-    made, active = one.compiled.made, one.compiled.made.primal.active
+    made, active = one.made, one.made.primal.active
     return Differentiated(
         one.kernel.name,
-        one.compiled.main,
-        one.compiled.counting,
+        one.main,
+        one.counting,
         made.copies,
         made.counting.copies if made.counting is not None else {},
         made.adjoints,
@@ -166,26 +131,16 @@ def differentiated(plan: Plan, spec: GradientSpec) -> Differentiated:
     )
 
 
-def needed(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
-    """What a gradient reads of arrays, with the contents that the kernel found."""
-    return live(plan, spec).needs.boxes(*given_in(case))
-
-
-def overwritten(plan: Plan, spec: GradientSpec, case: Case) -> dict[str, Box]:
-    """What the kernel overwrites, as its gradient sees it."""
-    return live(plan, spec).writes.boxes(*given_in(case))
-
-
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
     """Raises GradientError where none of the arrays on which results with gradients depend has one,
     but for constants."""
-    refusals.check_reaches(live(plan, spec).compiled.made.primal, constants)
+    refusals.check_reaches(live(plan, spec).made.primal, constants)
 
 
 def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
     """A gradient's dispatches with fewer invocations than iterations; None if there are none."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
-    return build_strip_mined(live(plan, spec).compiled.made, options, caps)
+    return build_strip_mined(live(plan, spec).made, options, caps)
 
 
 def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
@@ -199,16 +154,16 @@ def along(plan: Plan, names: Names, types: Types, missing: str) -> Along:
     return Along(artifact, put_in_place(plan.func, names) is not plan.func)
 
 
-def outflow(plan: Plan, spec: GradientSpec, case: Case, constant: Names) -> Outflow:
-    """Where a call puts derivatives that finds constants in some arrays."""
-    outflows = live(plan, spec).compiled.made.outflows
-    return outflows.of(*given_in(case), constant)
-
-
-def outflow_along(plan: Plan, names: Names, case: Case) -> Outflow:
-    """The same in forward mode, by these arrays."""
-    found = plan.derived.outflows.find(names, lambda: Outflows(plan.func, names))
-    return found.of(*given_in(case))
+def outflow(
+    plan: Plan, by: GradientSpec | Names, case: Case, constant: Names = NONE
+) -> Outflow:  # fmt: skip
+    """Where a call puts derivatives that finds constants in some arrays: as a gradient has it, or
+    in forward mode, by these arrays."""
+    if isinstance(by, GradientSpec):
+        found = live(plan, by).made.outflows
+    else:
+        found = plan.derived.outflows.find(by, lambda: Outflows(plan.func, by))
+    return found.of(*given_in(case), constant)
 
 
 def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
@@ -254,7 +209,7 @@ def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: 
     box it is all of the array, which is overwritten by the end of a segment, if it is."""
     known, reads = reach(plan), reads_of(plan, name, box, end, case)
     if not reads:
-        return Flow({}, {}, frozenset(), frozenset())
+        return Flow({}, {}, {})
     if is_bits:
         bits, values = known.spread(reads, Bits)
         smooth = known.flow(frozenset(known.made_of(values)))
@@ -262,12 +217,7 @@ def flow(plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: 
         smooth, values = known.spread(reads, Activity)
         seeds = known.taken_bits(values)
         bits = known.spread(frozenset(seeds), Bits)[0] if seeds else {}
-    return Flow(spans_of(smooth), spans_of(bits), lasting(known, smooth), lasting(known, bits))
-
-
-def lasting(known: Reach, flow: Mapping[str, Op]) -> Names:
-    """The arrays that hold it when the call is done."""
-    return frozenset(name for name, op in flow.items() if known.stays(op))
+    return Flow(*map(spans_of, (smooth, known.staying(smooth), known.staying(bits))))
 
 
 def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
