@@ -123,7 +123,7 @@ def uniformity(fn: Func) -> Iterator[str]:
 def spreads(checker: Checker, region: Region, depth: int) -> Iterator[str]:
     for op in region.ops:
         if op.results and op.type is not None and op.kind != "const":
-            yield f"{INDENT * depth}%{op.name}: {checker.spread(op).name.lower()}"
+            yield f"{INDENT * depth}%{op.name}: {checker.uniformity(op).name.lower()}"
         for inner, truth in zip(op.regions, (True, False)):
             cause = checker.cause(op, truth)
             why = f", where %{cause.name or op.kind} surely differs" if cause is not None else ""
@@ -140,7 +140,7 @@ def access(fn: Func) -> Iterator[str]:
     reach = Reach(fn)
     for name, segments in reach.ends.items():
         yield f"overwrites all of {name} in segment {' '.join(map(str, segments))}"
-    for covered in reach.covers.boxes({}, {}):
+    for covered in reach.must_write.boxes({}, {}):
         yield f"overwrites {covered.name}{show_box(covered.box)} in segment {covered.segment}"
     for op in fn.body.ops:
         if op.kind == "parallel":

@@ -19,7 +19,7 @@ import pytest
 
 from vkchi.analysis.access import Survey
 from vkchi.analysis.boxes import Covered
-from vkchi.analysis.must_write import Covers
+from vkchi.analysis.must_write import MustWrite
 from vkchi.analysis.segments import find_segments
 from vkchi.ir import interp
 from vkchi.ir.builder import Builder
@@ -175,7 +175,7 @@ def test_places_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
 def covered(program: Program, args: dict[str, Any]) -> list[Covered]:
     """What is claimed to be overwritten by a launch, where that is no large part."""
     numbers = {k: int(args[k]) for k in NUMBERS}
-    covers = Covers(program.fn, find_segments(program.fn))
+    covers = MustWrite(program.fn, find_segments(program.fn))
     boxes = covers.boxes(numbers, {k: args[k] for k in ARRAYS})
     return [c for c in boxes if math.prod(high - low + 1 for low, high in c.box) < 10_000]  # type: ignore[misc]
 

@@ -74,7 +74,17 @@ def test_every_elementwise_op_is_built_by_something() -> None:
     """The names of ops that users reach; a new op must be added to the frontend or to this set."""
     built = {kind for rule in arith.RULES.values() for kind in (rule.on_ints, rule.on_floats)}
     built |= {kind for kind, _ in arith.COMPARISONS.values()}
-    built |= {"neg", "not", "abs", "select", "cast", "bitcast", "pow", "stop_grad", "frozen"}
+    built |= {
+        "neg",
+        "not",
+        "abs",
+        "select",
+        "cast",
+        "bitcast",
+        "pow",
+        "stop_grad",
+        "stop_first_grad",
+    }
     built |= {"in_gradient", "trip_count"}
     from vkchi.frontend import elementwise as rows
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from vkchi.errors import DeviceError, KernelSyntaxError
-from vkchi.ir.alone import ALONE
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES, SPANS
 from vkchi.ir.ops import TABLE
+from vkchi.ir.subgroup_reference import REFERENCE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.passes.legalize import legalize
-from vkchi.passes.workgroup import fill_groups
+from vkchi.passes.workgroup import pad_to_workgroup
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
 from vkchi.vk.physical import choose_subgroup
@@ -111,9 +111,9 @@ WARP = """func @f(%a: u1, %y: array<u32[1]>) {
 @pytest.mark.parametrize("index", range(64))
 def test_a_warp_is_a_half_of_64(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     votes = 0x89ABCDEF_01234567
-    monkeypatch.setitem(ALONE, "subgroup_ballot_wide", lambda args, t: np.uint64(votes))
-    monkeypatch.setitem(ALONE, "subgroup_ballot", lambda args, t: np.uint32(votes & 0xFFFFFFFF))
-    monkeypatch.setitem(ALONE, "subgroup_index", lambda args, t: np.int32(index))
+    monkeypatch.setitem(REFERENCE, "subgroup_ballot_wide", lambda args, t: np.uint64(votes))
+    monkeypatch.setitem(REFERENCE, "subgroup_ballot", lambda args, t: np.uint32(votes & 0xFFFFFFFF))
+    monkeypatch.setitem(REFERENCE, "subgroup_index", lambda args, t: np.int32(index))
     for size in (64, 32, 8):
         new = legalize(parse_func(WARP), FULL._replace(subgroup_size=size))
         verify(new)
@@ -133,7 +133,7 @@ SHORT = Path(__file__).parents[1] / "golden" / "passes" / "workgroup" / "short.c
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 100])
 def test_whole_workgroups(n: int) -> None:
     fn = parse_func(SHORT.read_text().split("; expect:\n")[0])
-    new = fill_groups(fn, FULL)
+    new = pad_to_workgroup(fn, FULL)
     assert new is not fn
     results = [
         run(code, {"x": np.arange(1, n + 1, dtype=np.int32), "total": np.array(7, np.int32)})
@@ -186,10 +186,10 @@ DIVERGENT = """func @f(%a: i32) {{
 def test_barriers_that_some_miss(condition: str, is_refused: bool) -> None:
     fn = parse_func(DIVERGENT.format(condition=condition))
     if not is_refused:
-        assert fill_groups(fn, FULL) is fn
+        assert pad_to_workgroup(fn, FULL) is fn
         return
     with pytest.raises(KernelSyntaxError, match="only some invocations"):
-        fill_groups(fn, FULL)
+        pad_to_workgroup(fn, FULL)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Parts of arrays that a launch surely overwrites, all of them.
 
-Owns: `Covers`, of one Func. A store counts that every iteration of its loops does, where `whole`
+Owns: `MustWrite`, of one Func. A store counts that every iteration of its loops does, where `whole`
 proves that it fills the box whose ranges `intervals` finds.
 
 Must not know: gradients, tapes.
@@ -27,7 +27,7 @@ from vkchi.ir.ops import COUNTED
 from vkchi.types import Array, Tensor
 
 
-class Covers:
+class MustWrite:
     """The sure stores of a Func, in order."""
 
     def __init__(self, fn: Func, segments: Sequence[Segment]) -> None:

@@ -26,17 +26,17 @@ BARRIERS = frozenset({"barrier"})
 DEEPEST_CONDITION = 1000  # steps of logic in a condition
 
 
-class Spread(enum.IntEnum):
+class Uniformity(enum.IntEnum):
     """How a value may differ within a workgroup; of several, the largest counts."""
 
-    SAME = 0
-    APART = 1
+    UNIFORM = 0
+    DIVERGENT = 1
     UNKNOWN = 2
 
 
 # What ops without operands are.
-SOURCES = dict.fromkeys(kinds_with(Trait.UNIFORM), Spread.SAME) | dict.fromkeys(
-    kinds_with(Trait.DISTINCT), Spread.APART
+SOURCES = dict.fromkeys(kinds_with(Trait.UNIFORM), Uniformity.UNIFORM) | dict.fromkeys(
+    kinds_with(Trait.DISTINCT), Uniformity.DIVERGENT
 )
 MERGING = kinds_with(Trait.MERGES)
 
@@ -54,7 +54,7 @@ class Checker:
         self.index: Value | None = self.axes[0].param if len(self.axes) == 1 else None
         self.block: int | None = loop.attr
         self.inner: set[Value] = set(loop.regions[0].params)
-        self.found: dict[Value, Spread] = {}
+        self.found: dict[Value, Uniformity] = {}
 
     def check(self, region: Region, cause: Op | None) -> None:
         """Judge the barriers of a region; `cause` is the op around it that not all run alike."""
@@ -71,8 +71,8 @@ class Checker:
         region: that of an `if` where its condition is `truth`. A loop whose both ends differ may
         still have as many iterations for all."""
         if op.kind == "for":
-            spreads = {self.spread(v) for v in op.args[:2]}
-            return op if spreads == {Spread.SAME, Spread.APART} else None
+            ends = {self.uniformity(v) for v in op.args[:2]}
+            return op if ends == {Uniformity.UNIFORM, Uniformity.DIVERGENT} else None
         if op.kind != "if":
             return None
         if self.is_apart(op.args[0]):
@@ -82,37 +82,37 @@ class Checker:
 
     def is_apart(self, v: Value) -> bool:
         """Whether a value surely differs."""
-        return self.spread(v) is Spread.APART
+        return self.uniformity(v) is Uniformity.DIVERGENT
 
-    def spread(self, v: Value) -> Spread:
+    def uniformity(self, v: Value) -> Uniformity:
         """How a value differs."""
         known = self.found.get(v)
         if known is None:
             known = self.found[v] = self.judge(v)
         return known
 
-    def judge(self, v: Value) -> Spread:
+    def judge(self, v: Value) -> Uniformity:
         """How a value differs, from its op."""
         if isinstance(v, Param):
             if self.limit(v) is not None:
-                return Spread.APART
-            return Spread.UNKNOWN if v in self.inner else Spread.SAME
+                return Uniformity.DIVERGENT
+            return Uniformity.UNKNOWN if v in self.inner else Uniformity.UNIFORM
         if not isinstance(v, Op):
-            return Spread.UNKNOWN
+            return Uniformity.UNKNOWN
         if v.kind in SOURCES:
             return SOURCES[v.kind]
         if v.kind in REMAINDERS:
             return self.remainder(v)
         if effect_of(v.kind) is not Effect.PURE or not v.args:
-            return Spread.UNKNOWN
-        found = reduce(max, map(self.spread, v.args))
-        if found is Spread.APART and (v.kind in MERGING or self.is_certain(v)):
-            return Spread.UNKNOWN
+            return Uniformity.UNKNOWN
+        found = reduce(max, map(self.uniformity, v.args))
+        if found is Uniformity.DIVERGENT and (v.kind in MERGING or self.is_certain(v)):
+            return Uniformity.UNKNOWN
         return found
 
-    def remainder(self, op: Op) -> Spread:
+    def remainder(self, op: Op) -> Uniformity:
         """`i % n` takes all its values in a workgroup that is as long."""
-        return Spread.APART if self.limit(op) is not None else Spread.UNKNOWN
+        return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
         """Whether a comparison may come out the same in all invocations: `tid < block`. It does

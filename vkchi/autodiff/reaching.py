@@ -17,7 +17,7 @@ from vkchi.analysis.boxes import Covered, Shaped, filled_by, full_box
 from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.must_write import Covers, name_of, with_all_components
+from vkchi.analysis.must_write import MustWrite, name_of, with_all_components
 from vkchi.analysis.segments import Order
 from vkchi.analysis.whole import Whole
 from vkchi.autodiff.answers import Outflow, Spans
@@ -49,9 +49,9 @@ class Reach:
         self.written_of = cache(self._written_of)
 
     @cached_property
-    def covers(self) -> Covers:
+    def must_write(self) -> MustWrite:
         """What is surely overwritten."""
-        return Covers(self.fn, self.segments)
+        return MustWrite(self.fn, self.segments)
 
     @cached_property
     def ends(self) -> dict[str, list[int]]:
@@ -59,7 +59,7 @@ class Reach:
         found: dict[str, list[int]] = {}
         stored = [
             (store, (name_of(store), store.segment))
-            for store in self.covers.stores
+            for store in self.must_write.stores
             if self.whole(name_of(store)).is_stored(store)
         ]
         for name, segment in sorted({*with_all_components(stored), *self.filled()}):
@@ -72,7 +72,7 @@ class Reach:
         arrays = {name: Extents(t.shape) for name, t in types.items()
                   if isinstance(t, Array) and t.shape is not None}  # fmt: skip
         found: dict[tuple[str, int], list[Covered]] = {}
-        for covered in self.covers.boxes({}, arrays) if arrays else ():
+        for covered in self.must_write.boxes({}, arrays) if arrays else ():
             if covered.name in arrays:
                 found.setdefault((covered.name, covered.segment), []).append(covered)
         for (name, segment), boxes in found.items():

@@ -63,7 +63,7 @@ def check_reaches(primal: Primal, constants: frozenset[str]) -> None:
 def check_second(primal: Primal) -> None:
     """Raises GradientError where only first derivatives are known."""
     for op in walk(primal.fn.body):
-        if op.kind == "frozen" and op.args[0] in primal.active:
+        if op.kind == "stop_first_grad" and op.args[0] in primal.active:
             raise GradientError(
                 "only first derivatives flow through singular values, eigenvalues and polar "
                 "decompositions",

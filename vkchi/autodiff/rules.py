@@ -291,8 +291,9 @@ _TENSORS: dict[str, Rule] = {
 # --- the rest ------------------------------------------------------------------------------------
 
 _NONDIFF = [
-    *("floordiv", "sign", "floor", "ceil", "round", "trunc", "stop_grad", "frozen"),  # of floats
-    *("const", "bitcast", "shape", "word", "word_shift", "size", "halves", "join_halves", *MAGIC),
+    *("floordiv", "sign", "floor", "ceil", "round", "trunc", "stop_grad"),  # of floats
+    *("stop_first_grad", "const", "bitcast", "shape", "word", "word_shift", "size"),
+    *("halves", "join_halves", *MAGIC),
     *(
         kind
         for kind, row in TABLE.items()

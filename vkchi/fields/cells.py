@@ -32,7 +32,7 @@ class Digit(NamedTuple):
     stride_bytes: int
 
 
-class Seat(NamedTuple):
+class Placement(NamedTuple):
     """A place, where its first element lies, and the layout from there."""
 
     node: SNode
@@ -64,43 +64,43 @@ class Window(Buffer):
 def fill_tree(tree: Tree) -> None:
     """Lay a tree out, allocate its buffer, and give each field its part: of the same buffer, where
     that was interrupted and begins anew, for fields that have theirs may be in use already."""
-    seats: list[Seat] = []
-    size_bytes = lay_out(tree.top, seats)
-    for seat in seats:
-        field: Any = seat.node.field
+    placements: list[Placement] = []
+    size_bytes = lay_out(tree.top, placements)
+    for placement in placements:
+        field: Any = placement.node.field
         if field is not None:
-            field.arrange(seat.node.shape, seat.layout)
-    if not seats:
+            field.arrange(placement.node.shape, placement.layout)
+    if not placements:
         return
-    spare_bytes = max(element_bytes(seat.node) for seat in seats)  # where stray accesses go
+    spare_bytes = max(element_bytes(one.node) for one in placements)  # where stray accesses go
     whole = tree.memory()
     if whole is None:
         whole = tree.root.runtime.device.allocate(size_bytes + spare_bytes)
         tree.memory = weakref.ref(whole)  # which is free when no field has a part of it
-    for seat in seats:
-        field = seat.node.field
-        if field is not None and len(seats) == 1:
+    for placement in placements:
+        field = placement.node.field
+        if field is not None and len(placements) == 1:
             field.attach(whole, is_own=True)
         elif field is not None:
-            part = Window(whole, seat.start_bytes, field.size_bytes)
+            part = Window(whole, placement.start_bytes, field.size_bytes)
             field.attach(part, is_own=False)
 
 
-def lay_out(top: SNode, seats: list[Seat]) -> int:
-    """Append the seats of all places; the size of the whole in bytes."""
+def lay_out(top: SNode, placements: list[Placement]) -> int:
+    """Append the placements of all places; the size of the whole in bytes."""
     size_bytes, _ = measure(top)
-    _seat(top, 0, {}, size_bytes, seats)
-    return size_bytes * (top_content(seats).components if is_soa(seats) else 1)
+    _place(top, 0, {}, size_bytes, placements)
+    return size_bytes * (top_content(placements).components if is_soa(placements) else 1)
 
 
-def is_soa(seats: list[Seat]) -> bool:
+def is_soa(placements: list[Placement]) -> bool:
     """Whether each component of the only field has a copy of the tree."""
-    return len(seats) == 1 and top_content(seats).is_soa
+    return len(placements) == 1 and top_content(placements).is_soa
 
 
-def top_content(seats: list[Seat]) -> Any:
-    """What stands at the first seat."""
-    return seats[0].node.content
+def top_content(placements: list[Placement]) -> Any:
+    """What stands at the first placement."""
+    return placements[0].node.content
 
 
 def element_bytes(node: SNode) -> int:
@@ -130,18 +130,22 @@ def align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
-def _seat(
-    node: SNode, start: int, digits: dict[int, tuple[Digit, ...]], size: int, seats: list[Seat]
+def _place(
+    node: SNode,
+    start: int,
+    digits: dict[int, tuple[Digit, ...]],
+    size: int,
+    placements: list[Placement],
 ) -> None:
     if node.content is not None:
-        seats.append(Seat(node, start, layout_of(node, digits, size)))
+        placements.append(Placement(node, start, layout_of(node, digits, size)))
         return
     digits, stride = dict(digits), node.cell_bytes
     for axis, n in reversed(node.cells):
         digits[axis] = (*digits.get(axis, ()), Digit(n, stride))
         stride *= n
     for child in node.children:
-        _seat(child, start + child.offset_bytes, digits, size, seats)
+        _place(child, start + child.offset_bytes, digits, size, placements)
 
 
 def layout_of(node: SNode, digits: dict[int, tuple[Digit, ...]], size_bytes: int) -> Affine:

@@ -23,7 +23,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     NotIterableError,
 )
-from vkchi.fields.noted import Noted, places_of
+from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host
 from vkchi.runtime import Runtime
@@ -399,7 +399,7 @@ class Elements:
         """The same while a tape records: a float knows where it is from."""
         self.tell(self._access("read", index))
         value = self._read(index)
-        return Noted(value, self._place(index)) if type(value) is float else value
+        return TracedFloat(value, self._place(index)) if type(value) is float else value
 
     def _place(self, index: tuple[int, ...]) -> Hashable:
         """A place that `index` gave, as long as only sums with what it holds are put there."""

@@ -106,6 +106,6 @@ def _stop_grad(cx: Context, x: Any) -> Any:
 CALLS[repeat] = Call(emit_repeat)
 CALLS[decompose.solve] = Call(_solve)
 CALLS[decompose.stop_grad] = Call(_stop_grad)
-CALLS[slopes.frozen] = Call(lambda cx, x: cx.b.emit("frozen", x))
+CALLS[slopes.stop_first_grad] = Call(lambda cx, x: cx.b.emit("stop_first_grad", x))
 CALLS[slopes.in_gradient] = Call(lambda cx, x, y: cx.b.emit("in_gradient", x, y))
 CALLS.update({fn: Call(on_matrix(fn, rows)) for fn, rows in decompose.DECOMPOSITIONS.items()})

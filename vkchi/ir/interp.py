@@ -30,7 +30,6 @@ from math import prod
 from typing import Any
 
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.alone import ALONE
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.evaluate import as_value, evaluate, is_evaluable
@@ -40,6 +39,7 @@ from vkchi.ir.names import TEMP
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.report_ops import REPORTS
+from vkchi.ir.subgroup_reference import REFERENCE
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
@@ -344,7 +344,7 @@ def _magic(number: Callable[[int], int]) -> Act:
 
 
 def _alone(kind: str) -> Act:
-    return lambda run, op, args: ALONE[kind](args, op.type)
+    return lambda run, op, args: REFERENCE[kind](args, op.type)
 
 
 _CONTROL: dict[str, Callable[[Invocation, Op], Steps]] = {
@@ -383,7 +383,7 @@ _ACTS: dict[str, Act] = {
 _ACTS.update((kind, _magic(number)) for kind, number in MAGIC.items())
 _ACTS.update(dict.fromkeys(ATOMICS, Invocation.atomic))
 _ACTS.update(dict.fromkeys(REPORTS, Invocation.report))
-_ACTS.update((kind, _alone(kind)) for kind in ALONE)
+_ACTS.update((kind, _alone(kind)) for kind in REFERENCE)
 
 
 def can_run(kind: str) -> bool:

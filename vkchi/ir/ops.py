@@ -136,7 +136,7 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("trunc", "T:float -> T", np.trunc, "integer part", ROUNDS | ZERO),
     ("stop_grad", "T:any -> T", lambda x: x,
      "the same, without a derivative", IDENTITY | CARRIES | ZERO, intervals.first, "+"),
-    ("frozen", "T:any -> T", lambda x: x,
+    ("stop_first_grad", "T:any -> T", lambda x: x,
      "the same; its first derivative is added elsewhere",
      IDENTITY | CARRIES | ZERO, intervals.first, "+"),
     ("in_gradient", "T:any, T -> T", lambda x, y: x,

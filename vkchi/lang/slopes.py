@@ -2,9 +2,10 @@
 
 A decomposition is iterations, choices and sorted columns: derivatives that follow those are wrong
 where values are equal, as of the unit matrix. So a gradient puts in place of what was computed
-(`in_gradient`) the same, `frozen`, plus what is 0 and has the right derivative. Of A = U S V', with
-P = U' dA V: dU = U (t + d) / 2 and dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j) and
-t_ij = (P_ij + P_ji) / (s_j - s_i). Of a symmetric A = Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
+(`in_gradient`) the same, without its first derivative (`stop_first_grad`), plus what is 0 and has
+the right one. Of A = U S V', with P = U' dA V: dU = U (t + d) / 2 and dV = V (t - d) / 2, where
+d_ij = (P_ij - P_ji) / (s_i + s_j) and t_ij = (P_ij + P_ji) / (s_j - s_i). Of a symmetric A =
+Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
 
 Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount. What
 does not depend on this choice, such as U f(S) V', has a derivative, which comes of the limit of
@@ -38,13 +39,13 @@ def _first(x: Any, y: Any) -> Any:
     return x
 
 
-frozen = Function("frozen", _same, "x; its first derivative is added elsewhere.")
+stop_first_grad = Function("stop_first_grad", _same, "x; its first derivative is added elsewhere.")
 in_gradient = Function("in_gradient", _first, "x; y where a derivative of it is taken.")
 
 
 def only_slope(x: Any) -> Any:
     """0, with the derivative of x."""
-    return x - frozen(x)
+    return x - stop_first_grad(x)
 
 
 def skew(entry: Callable[[int, int], Any], n: int) -> Any:
@@ -81,7 +82,7 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
     """U, S, V of m as found, with derivatives."""
     if not isinstance(m, Traced):
         return found
-    u, s, v = map(frozen, found)
+    u, s, v = map(stop_first_grad, found)
     numbers = diagonal_of(s)
     numbers = [*spread([*numbers[:-1], abs(numbers[-1])], precision)[:-1], numbers[-1]]
     e = only_slope(u.transpose() @ m @ v)
@@ -103,7 +104,7 @@ def polar_with_slopes(
     stretch = v @ s @ v.transpose()
     if not isinstance(m, Traced):
         return rotation, stretch
-    u, s, v = map(frozen, found)
+    u, s, v = map(stop_first_grad, found)
     e = only_slope(u.transpose() @ m @ v)
     numbers = diagonal_of(s)
 
@@ -112,8 +113,8 @@ def polar_with_slopes(
         is_some = abs(total) > precision.smallest
         return (e[i, j] - e[j, i]) / select(is_some, total, precision.smallest)
 
-    r = frozen(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
-    p = frozen(stretch) + only_slope(r.transpose() @ m)
+    r = stop_first_grad(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
+    p = stop_first_grad(stretch) + only_slope(r.transpose() @ m)
     return in_gradient(rotation, r), in_gradient(stretch, p)
 
 
@@ -121,7 +122,7 @@ def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tup
     """Eigenvalues, in order, and eigenvectors of the symmetric m as found, with derivatives."""
     if not isinstance(m, Traced):
         return found
-    w, q = map(frozen, found)
+    w, q = map(stop_first_grad, found)
     n = shape_of(m)[0]
     falling = [w[i] for i in range(n)]
     numbers = spread(falling, precision) if n == 2 else spread(falling[::-1], precision)[::-1]

@@ -54,7 +54,7 @@ from vkchi.passes.cost_model import (
 )
 from vkchi.passes.rows import build_row, copy_body, is_one_row, put_in_rows
 from vkchi.passes.share import Crowd, Shared, share_out
-from vkchi.passes.workgroup import fill_groups
+from vkchi.passes.workgroup import pad_to_workgroup
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, GridAxis
@@ -77,7 +77,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
     for op in loops:
         if not isinstance(op.attr, tuple):
             check_block(op, op.attr or options.block_dim, caps)
-    fn = fill_groups(fn, caps)
+    fn = pad_to_workgroup(fn, caps)
     fn = put_in_rows(fn, {op for op in fn.body.ops if op.kind == "parallel" and not can_cut(op)})
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

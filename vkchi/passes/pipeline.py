@@ -87,7 +87,7 @@ ENTRIES: dict[str, Entry] = {
     "indices": Entry("indices:order_indices", needs=("elem",)),
     "commoning": Entry("commoning:common_loads", needs=("for",)),
     "promote": Entry("promote:promote_elements", needs=BRANCHES),
-    "workgroup": Entry("workgroup:fill_groups", "caps", ("barrier",)),  # a part of map_grid
+    "workgroup": Entry("workgroup:pad_to_workgroup", "caps", ("barrier",)),  # a part of map_grid
     "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),

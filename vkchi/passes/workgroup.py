@@ -19,7 +19,7 @@ A barrier that only some invocations of a workgroup can come to is an error (`un
 
 Owns: this form. Must not know: how many workgroups run.
 
-    >>> fill_groups(fn, caps)
+    >>> pad_to_workgroup(fn, caps)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEUTRAL_VOTES = {
 }  # fmt: skip
 
 
-def fill_groups(fn: Func, caps: Caps = SMALLEST) -> Func:
+def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
     """The Func with whole workgroups where they have barriers.
 
     Raises KernelSyntaxError at a barrier that some invocations surely do not come to.
@@ -66,7 +66,7 @@ def fill_groups(fn: Func, caps: Caps = SMALLEST) -> Func:
     if not wanted:
         return fn
     if any(len(op.args) > 2 for op in wanted):
-        return fill_groups(put_in_rows(fn, wanted), caps)
+        return pad_to_workgroup(put_in_rows(fn, wanted), caps)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted:

@@ -197,10 +197,10 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
     """The first segment of a call that overwrites all of a part of an array, or, without a box, all
     of it."""
     known = reach(plan)
-    if name not in known.covers.names:
+    if name not in known.must_write.names:
         return None
     full = known.full(name, dict(case[1])[name])
-    found = known.covers.boxes(*given_in(case))
+    found = known.must_write.boxes(*given_in(case))
     return filled_by([c for c in found if c.name == name], box, full)
 
 

@@ -2,7 +2,7 @@
 
 Owns: their values. Must not know: how an invocation runs.
 
-    ALONE["subgroup_add"]([np.int32(3)], i32)      # 3
+    REFERENCE["subgroup_add"]([np.int32(3)], i32)      # 3
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _limit(t: Scalar, *, highest: bool) -> Any:
 
 
 # op -> what a reduction of nothing gives
-NOTHING: dict[str, Callable[[Scalar], Any]] = {
+IDENTITIES: dict[str, Callable[[Scalar], Any]] = {
     "add": zero_of,
     "mul": lambda t: t.dtype.type(1),
     "min": lambda t: _limit(t, highest=True),
@@ -39,7 +39,7 @@ NOTHING: dict[str, Callable[[Scalar], Any]] = {
 
 
 def _nothing(name: str) -> Act:
-    return lambda args, t: NOTHING[name](scalar_of(t))
+    return lambda args, t: IDENTITIES[name](scalar_of(t))
 
 
 def _own(args: Sequence[Any], t: Type) -> Any:
@@ -50,7 +50,7 @@ def _none(args: Sequence[Any], t: Type) -> None:
     return None
 
 
-ALONE: dict[str, Act] = {
+REFERENCE: dict[str, Act] = {
     **{f"subgroup_{span}{name}": _own for span in ("", "inclusive_") for name in ARITHMETIC},
     **{f"subgroup_exclusive_{name}": _nothing(name) for name in ARITHMETIC},
     **{f"subgroup_{name}": _own for name in (*EXCHANGES, "first", "all", "any")},
