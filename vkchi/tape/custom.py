@@ -48,18 +48,18 @@ def do_nothing(*args: Any, **kwargs: Any) -> None:
     """The gradient of what is not differentiated."""
 
 
-def grad_replaced(function: Callable[..., Any]) -> Any:
+def grad_replaced(function: Callable[..., Any]) -> Recorded:
     """Make a Python function whose gradient is given by `grad_for`: a tape records the call, not
     the kernels in it."""
     return Recorded(function, is_skipped=False)
 
 
-def no_grad(function: Callable[..., Any]) -> Any:
+def no_grad(function: Callable[..., Any]) -> Recorded:
     """Make a Python function that tapes do not differentiate."""
     return Recorded(function, is_skipped=True)
 
 
-def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate the gradient of a function made by `grad_replaced`; it takes the same arguments.
 
     Raises KernelRuntimeError for other functions, and for a second gradient.

@@ -40,11 +40,12 @@ class FwdMode(Recording):
     title, kind = "ti.ad.FwdMode", "dual"
 
     def __init__(
-        self, loss: Any, param: Any, seed: Sequence[float] | None = None,
-        clear_gradients: bool = True,
+        self, loss: Storage | Sequence[Storage], param: Storage,
+        seed: Sequence[float] | None = None, clear_gradients: bool = True,
     ) -> None:  # fmt: skip
         self.losses = list(loss) if isinstance(loss, list | tuple) else [loss]
-        self.param, self.seed, self.clear_gradients = param, seed, clear_gradients
+        self.param: Any = param
+        self.seed, self.clear_gradients = seed, clear_gradients
         super().__init__(current())
 
     def __enter__(self) -> FwdMode:

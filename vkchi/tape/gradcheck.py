@@ -8,7 +8,7 @@ Owns: the function that users call. Must not know: how differences are taken (`d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
 from vkchi.runtime import current
@@ -16,11 +16,14 @@ from vkchi.tape.arguments import check_alone, check_run
 from vkchi.tape.differences import check_inputs, compare, differences
 from vkchi.tape.tape import Tape
 
+if TYPE_CHECKING:
+    from vkchi.types.hints import Tensors
+
 
 def gradcheck(
-    run: Callable[[], Any],
-    loss: Any,
-    inputs: Sequence[Any] | Storage,
+    run: Callable[[], object],
+    loss: Storage | Tensors,
+    inputs: Sequence[Storage] | Storage,
     *,
     step: float | None = None,
     tolerance: float | None = None,
@@ -33,12 +36,12 @@ def gradcheck(
     """
     check_alone(current(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)
-    inputs = [inputs] if isinstance(inputs, Storage) else inputs
-    check_inputs("ti.ad.gradcheck: inputs", inputs)
-    saved = [x.to_numpy() for x in inputs]
+    given: Any = [inputs] if isinstance(inputs, Storage) else inputs
+    check_inputs("ti.ad.gradcheck: inputs", given)
+    saved = [x.to_numpy() for x in given]
     with Tape(loss):
         run()
-    gradients = [x.grad.to_numpy() for x in inputs]
-    for x, before, found in zip(inputs, saved, gradients, strict=True):
+    gradients = [x.grad.to_numpy() for x in given]
+    for x, before, found in zip(given, saved, gradients, strict=True):
         x.from_numpy(before)
         compare(x, found, differences(run, loss, x, step), tolerance)

@@ -9,7 +9,7 @@ users need not ask for duals. Must not know: how derivatives are built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
@@ -31,10 +31,15 @@ from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
+if TYPE_CHECKING:
+    from vkchi.types.hints import Numbers
+
 WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components of fields"
 
 
-def hvp(run: Callable[[], Any], loss: Any, x: Any, v: Any) -> np.ndarray[Any, Any]:
+def hvp(
+    run: Callable[[], object], loss: Storage, x: Storage, v: Numbers
+) -> np.ndarray[Any, Any]:  # fmt: skip
     """The Hessian of `loss` by `x`, times `v`: an array of the shape of `x.to_numpy()`.
 
     run: calls the kernels that compute the loss from x; loss: a field of one number; x: a field or

@@ -57,7 +57,9 @@ from vkchi.tape.steps import (
 )
 
 if TYPE_CHECKING:
+    from vkchi.fields.storage import Storage
     from vkchi.tape.plan import GradientPlan
+    from vkchi.types.hints import Tensors
 
 
 class Tape(Recording):
@@ -77,13 +79,14 @@ class Tape(Recording):
 
     def __init__(
         self,
-        loss: Any = None,
+        loss: Storage | Tensors | None = None,
         clear_gradients: bool = True,
         validation: bool = False,
-        grad_check: list[Any] | None = None,
+        grad_check: list[Storage] | None = None,
         memory: int | str | None = None,
     ) -> None:
-        self.loss, self.clear_gradients = loss, clear_gradients
+        self.loss: Any = loss
+        self.clear_gradients = clear_gradients
         self.validation, self.grad_check = validation, grad_check
         super().__init__(current(), budget_of(memory, UNLIMITED if grad_check else None))
         self.report: Report | None = None  # what was done in the memory given, after the gradients
