@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from vkchi.analysis.host_numbers import Number, combine, constant, trips_of
 from vkchi.autodiff.answers import Size
 from vkchi.autodiff.emit import capped, trip_count
-from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.sweep import CountingSweep, Kept, run_segment
+from vkchi.autodiff.versions import Memory, Versions
 from vkchi.ir.axes import INT_MAX
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value

@@ -40,9 +40,8 @@ from vkchi.analysis.alias import kinds_at, kinds_of_writes
 from vkchi.analysis.segments import Segment
 from vkchi.autodiff.answers import Request
 from vkchi.autodiff.buffers import Counting, Save, build_counting, describe_saves
-from vkchi.autodiff.conditions import move_conditions
 from vkchi.autodiff.emit import as_i32, components, exchange, place_in, places_at, trip_count, zero
-from vkchi.autodiff.memory import Memory, Versions
+from vkchi.autodiff.loop_rotation import rotate_loops
 from vkchi.autodiff.nonfinite import NonFinite
 from vkchi.autodiff.primal import Primal
 from vkchi.autodiff.reaching import Outflows
@@ -50,6 +49,7 @@ from vkchi.autodiff.refusals import check_bits, check_lost, refuse
 from vkchi.autodiff.rules import MEMORY, Partials, Site, Special, multiply, rule_of
 from vkchi.autodiff.scopes import Scope, Scopes
 from vkchi.autodiff.sweep import Kept, Sweep, run_parallel, run_segment
+from vkchi.autodiff.versions import Memory, Versions
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, walk
@@ -82,7 +82,7 @@ class Gradient(NamedTuple):
 def survey(fn: Func, request: Request) -> tuple[Primal, Outflows]:
     """What is known of a Func to differentiate. Raises GradientError where a derivative is lost, or
     warns, where that is what is asked for."""
-    fn = move_conditions(fn)
+    fn = rotate_loops(fn)
     reach = Outflows(fn, request.differentiable)
     primal = Primal(fn, request, reach.order, reach.begun())
     check_lost(primal, reach, request.missing)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from vkchi.analysis.dataflow import MEMORY
 from vkchi.analysis.segments import Segment
 from vkchi.autodiff.emit import as_i32, capped, place_in, trip_count, zero
-from vkchi.autodiff.memory import Memory, Versions
 from vkchi.autodiff.primal import Primal
+from vkchi.autodiff.versions import Memory, Versions
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner

@@ -22,7 +22,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from vkchi.autodiff.emit import as_i32, components, place_in, places_at, store_if
 from vkchi.autodiff.instrument import shadow_of
-from vkchi.autodiff.memory import for_each_element
+from vkchi.autodiff.versions import for_each_element
 from vkchi.ir.axes import number_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_of, used_in, walk

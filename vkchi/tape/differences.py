@@ -15,8 +15,8 @@ from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.progress import track
-from vkchi.tape.arguments import check_array, set_loss
 from vkchi.tape.log import State
+from vkchi.tape.requirements import check_array, set_loss
 from vkchi.tape.steps import launches_in
 from vkchi.types.lazy_numpy import np
 

@@ -17,12 +17,12 @@ from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.races.finder import check_any
 from vkchi.runtime import current
-from vkchi.tape.arguments import check_alone, check_array, numbers_like
 from vkchi.tape.calls import Given, clear
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import blank
 from vkchi.tape.recording import Recording
+from vkchi.tape.requirements import check_alone, check_array, numbers_like
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 

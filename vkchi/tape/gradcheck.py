@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
 from vkchi.runtime import current
-from vkchi.tape.arguments import check_alone, check_run
 from vkchi.tape.differences import check_inputs, compare, differences
+from vkchi.tape.requirements import check_alone, check_run
 from vkchi.tape.tape import Tape
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from vkchi.autodiff.forward import forward
 from vkchi.autodiff.minmax import serialise
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.refusals import check_repeatable, check_second
-from vkchi.autodiff.replay import Draw, find_draws, known
+from vkchi.autodiff.replay_log import Draw, find_draws, known
 from vkchi.autodiff.reverse import Gradient, reverse, survey
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.strip_mine import strip_mine

@@ -18,13 +18,13 @@ from vkchi.ir.names import DUAL
 from vkchi.races.finder import check as check_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current
-from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.calls import Call, Given, Gradients, plan_gradient
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import Cut, blank
 from vkchi.tape.plan import GradientPlan
 from vkchi.tape.recording import Recording
+from vkchi.tape.requirements import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.steps import Entry
 from vkchi.tape.tape import clear_all_gradients
 from vkchi.tape.variants import plan_forward

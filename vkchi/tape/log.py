@@ -110,7 +110,7 @@ def mover(array: Storage, *, adds: bool) -> Executable:
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
-        from vkchi.autodiff.memory import copy_array  # few arrays have others' numbers between
+        from vkchi.autodiff.versions import copy_array  # few arrays have others' numbers between
         from vkchi.compiler import build
         from vkchi.ir.builder import Builder
         from vkchi.ir.core import Func, Param

@@ -26,7 +26,7 @@ from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
 if TYPE_CHECKING:
-    from vkchi.autodiff.replay import Draw
+    from vkchi.autodiff.replay_log import Draw
     from vkchi.tape.calls import Call
     from vkchi.tape.gradients import Live
     from vkchi.tape.replays import ReplayLog

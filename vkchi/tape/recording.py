@@ -23,7 +23,7 @@ from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.breaks import Breaks, overwrite
 from vkchi.tape.calls import Call, Given
-from vkchi.tape.constants import Constants
+from vkchi.tape.constant_arrays import Constants
 from vkchi.tape.hosted import Copied, Function, HostStep
 from vkchi.tape.ledger import Account, Break, Holder, HostAccount, Index, Ledger, Wanted
 from vkchi.tape.log import Cut, Step

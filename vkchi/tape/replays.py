@@ -9,7 +9,7 @@ from vkchi.analysis.host_numbers import host_number
 from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.buffers import size_of
 from vkchi.autodiff.refusals import gone
-from vkchi.autodiff.replay import record_draws
+from vkchi.autodiff.replay_log import record_draws
 from vkchi.fields.storage import Storage
 from vkchi.ir.intervals import type_range
 from vkchi.launch.executable import count_reader

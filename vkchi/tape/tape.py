@@ -28,7 +28,6 @@ from vkchi.launch import Plan
 from vkchi.races.finder import refuse as refuse_race
 from vkchi.races.race import Doubt, Found
 from vkchi.runtime import current
-from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.calls import (
     Call,
     Copies,
@@ -41,11 +40,12 @@ from vkchi.tape.calls import (
     leaves_of,
     make_grads,
 )
-from vkchi.tape.constants import flows_of, plan_where_known, unsettled
+from vkchi.tape.constant_arrays import flows_of, plan_where_known, unsettled
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import Recording
+from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.snapshots import UNLIMITED, Report
 from vkchi.tape.steps import (
     Custom,

@@ -1,6 +1,6 @@
-"""Loops whose condition changes memory, rewritten so that their body does.
+"""Loops whose condition changes memory, rotated so that their body does.
 
-Owns: `move_conditions`. What reverses a loop looks at its body only. So
+Owns: `rotate_loops`. What reverses a loop looks at its body only. So
 
     while (x) {cond} {body}    becomes    go = cond(x); while (x, go) {go} {body; go = cond}
 
@@ -17,7 +17,7 @@ from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.ops import WRITES
 
 
-def move_conditions(fn: Func) -> Func:
+def rotate_loops(fn: Func) -> Func:
     """The Func with no `while` whose condition writes; `fn` itself if there is none."""
     if not any(map(has_writing_condition, walk(fn.body))):
         return fn
