@@ -20,8 +20,8 @@ FREE = {
 
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Those of `ti` and `ti.ad`, and what its classes are made with, by name."""
-    for module in (ti, ti.ad):
+    """Those of `ti`, `ti.ad` and `ti.algorithms`, and what classes of `ti.ad` are made with."""
+    for module in (ti, ti.ad, ti.algorithms):
         for name in dir(module):
             found = getattr(module, name, None) if not name.startswith("_") else None
             if inspect.isfunction(found) and found.__module__.startswith("vkchi"):
@@ -43,6 +43,12 @@ def test_public_functions_say_their_types(name: str) -> None:
     # what a callable of the user's takes and gives, and an array's dimensions, are free
     bare = [re.sub(r"(Callable|ndarray)\[(\[[^]]*\]|[^][]|\[[^]]*\])*\]", "", one) for one in said]
     assert not [one for one in bare if re.search(r"\bAny\b", one)], said
+
+
+@pytest.mark.parametrize("name", ["MatrixFreeCG", "MatrixFreeBICGSTAB"])
+def test_solvers_say_their_types(name: str) -> None:
+    signature = inspect.signature(getattr(ti.linalg, name))
+    assert "Any" not in str(signature)
 
 
 def test_what_is_free_is_there() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vkchi.algorithms.arrays import check_array, on_arrays
 from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar, i32
@@ -67,7 +68,7 @@ class PrefixSumExecutor:
         self._runtime: Runtime | None = None
         self._sums: dict[Scalar, list[Any]] = {}
 
-    def run(self, input_arr: Any) -> None:
+    def run(self, input_arr: Storage) -> None:
         """Replace the first elements by their prefix sums."""
         check_array("PrefixSumExecutor.run", "input_arr", input_arr, 1)
         t = input_arr.elem

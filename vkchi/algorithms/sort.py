@@ -12,6 +12,7 @@ from typing import Any
 
 from vkchi.algorithms.arrays import check_array, on_arrays
 from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
 from vkchi.lang.math import isnan
 from vkchi.types import Scalar, i32
 
@@ -49,7 +50,7 @@ def exchange_both(
                 values[to + j] = first
 
 
-def parallel_sort(keys: Any, values: Any = None) -> None:
+def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
     """Sort a one-dimensional field or ndarray of numbers, ascending, nan last, in place; `values`,
     an array at least as long, is put in the same order. Equal keys may change places.
 

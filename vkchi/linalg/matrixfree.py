@@ -20,6 +20,7 @@ from typing import Any
 
 from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
 from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
+from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.lang.ndrange import grouped
 from vkchi.linalg.adjoint import Operator, Solve, System, solved
@@ -35,7 +36,7 @@ class LinearOperator:
     def __init__(self, matvec_kernel: Callable[[Any, Any], Any]) -> None:
         self._matvec = matvec_kernel
 
-    def matvec(self, x: Any, Ax: Any) -> None:
+    def matvec(self, x: Storage, Ax: Storage) -> None:
         """Set Ax to A @ x. Raises KernelRuntimeError where their shapes differ."""
         if x.shape != Ax.shape:
             raise KernelRuntimeError(
@@ -146,8 +147,8 @@ def solve_with_gradient(
 
 def MatrixFreeCG(
     A: LinearOperator,
-    b: Any,
-    x: Any,
+    b: Storage,
+    x: Storage,
     tol: float = 1e-6,
     maxiter: int = 5000,
     quiet: bool = True,
@@ -194,8 +195,8 @@ def conjugate_gradients(
 
 def MatrixFreeBICGSTAB(
     A: LinearOperator,
-    b: Any,
-    x: Any,
+    b: Storage,
+    x: Storage,
     tol: float = 1e-6,
     maxiter: int = 5000,
     quiet: bool = True,
