@@ -83,7 +83,7 @@ def jam_loops(fn: Func, choose: Callable[[Op], Choice | None]) -> Func:
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         choice = choose(op) if may_jam(op) else None
-        if choice is None:
+        if choice is None or find_order(op):
             return None
         build_jammed(b, op, args, choice)
         return ()
@@ -104,7 +104,7 @@ class Choice(NamedTuple):
 
 def may_jam(op: Op) -> bool:
     """Whether nothing hinders that iterations of a `parallel` are mixed, and it is small enough."""
-    return has_at_most(op, MOST_IN_WORDS) and may_mix(op) and not find_order(op)
+    return has_at_most(op, MOST_IN_WORDS) and may_mix(op)
 
 
 def has_at_most(op: Op, most: int) -> bool:
