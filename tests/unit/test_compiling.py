@@ -9,14 +9,21 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.torture import Trace
 from vkchi import compiling as module
+from vkchi.compiler import build
 from vkchi.compiling import RECURSION_LIMIT, compiling
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts.weak import WeakTable
+from vkchi.ir.parse import parse
+from vkchi.target.caps import FULL
+from vkchi.target.options import Options
+
+ROOT = Path(__file__).parents[2]
 
 
 class Terminal(io.StringIO):
@@ -163,3 +170,17 @@ def test_a_forked_child_is_free_of_what_other_threads_did():
     leave.set()
     thread.join()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_compile_leaves_little_for_the_collector():
+    """Ops are gone when no pass has them any more, and passes when they are through."""
+    fn = parse((ROOT / "tests/golden/passes/peel/odd.chi").read_text()).funcs[0]
+    caps = FULL._replace(subgroup_size=8)
+    build(fn, Options(), caps)  # fills caches
+    gc.collect()
+    gc.disable()
+    try:
+        assert len(build(fn, Options(), caps).dispatches) > 2
+        assert gc.collect() < 500  # several thousand, if walkers held what they walked
+    finally:
+        gc.enable()

@@ -49,6 +49,7 @@ def emit(
     if lacking:
         raise DeviceError(f"{name} needs what this device lacks: {', '.join(lacking)}")
     words = em.m.assemble(entry, ENTRY)
+    del em.arguments, em.ids  # which hold the emitter: nothing is left for Python's collector
     shader = Shader(name, words, slots, size_bytes, False, grid, needs)
     if size_bytes > min(caps.push_constant_bytes, PUSH_CONSTANT_LIMIT):
         from vkchi.spirv.in_memory import in_memory  # few kernels have so many arguments
