@@ -1,4 +1,4 @@
-"""NDArrays: arrays passed to kernels as arguments; kernels are not compiled anew for each shape.
+"""NDArrays: arrays passed to kernels as arguments; kernels take any extents.
 
 Owns: `ndarray` and the NDArray classes. Must not know: kernels.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from vkchi import env
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.methods_seen import are_current
@@ -25,6 +26,7 @@ from vkchi.target.shader import REPORTS
 if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.ir.core import Func
+    from vkchi.launch.shapes import Build
     from vkchi.reports.delivery import Reports
     from vkchi.span import Span
     from vkchi.tape.derived import Derived
@@ -88,10 +90,10 @@ class Plan:
             runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
             limits=interface.checks,
         )  # fmt: skip
+        self.give_shapes(self.executable, compiled.read_func)
         self.checks = self.executable.checks
         self.is_mixed = is_mixed(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
-        self.read = {name for name in artifact.reads if name in artifact.arrays}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
         passed = {
             id(array): (k, m)
@@ -100,6 +102,27 @@ class Plan:
         }
         self.passed = {name: passed[id(a)] for name, a in arrays.items() if id(a) in passed}
         self.arrays = {name: a for name, a in arrays.items() if name not in self.passed}
+
+    @property
+    def may_have_shapes(self) -> bool:
+        """Whether other code of the same Func may run in its place: where nobody is told what code
+        does, and nothing is drawn, in each dispatch from a stream of its own."""
+        if env.flag("VKCHI_SHAPES") == "0" or not self.has_func:
+            return False
+        return not (self.runtime.options.debug or self.sites or self.draws)
+
+    def give_shapes(
+        self, executable: Executable, read: Callable[[], Func], build: Build | None = None,
+        what: str | None = "",
+    ) -> None:  # fmt: skip
+        """Let the kernel's executable, or another one that is made of it, have code for the extents
+        that launches meet. `read` gives the Func, `build` makes an artifact of such a one; `what`
+        tells executables apart, or is None for one whose code is not kept."""
+        if self.may_have_shapes and not executable.artifact.sites and executable.asks_extents:
+            from vkchi.launch.shapes import Origin, Shapes  # many programs have fields alone
+
+            home = None if what is None else self.home
+            executable.shapes = Shapes(executable, Origin(home, what or "", read, build))
 
     @cached_property
     def func(self) -> Func:

@@ -24,7 +24,8 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.integers import range_of
 
 if TYPE_CHECKING:
-    from vkchi.launch.executable import Step
+    from vkchi.launch.executable import Arrays, Form, Step
+    from vkchi.launch.shapes import Met
     from vkchi.signature import Parameter
     from vkchi.types import Scalar
 
@@ -55,8 +56,8 @@ class Again:
     """What is known of calls with these objects."""
 
     __slots__ = (
-        "arrays", "changed", "flat", "flats", "held", "holding", "numbers", "objects", "plan",
-        "settled", "steps",
+        "arrays", "changed", "flat", "flats", "held", "holding", "met", "numbers", "objects",
+        "plan", "settled", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -71,16 +72,12 @@ class Again:
             if isinstance(args[k], Ndarray) and not isinstance(args[k], HostNdarray)
         ]  # which may get a gradient, or other memory
         self.flat = bound.flat
-        self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
-            (step, *step.keys(bound.arrays)) for step in plan.executable.steps
-        ]
-        self.flats = [self.flat]
         self._begin_to_hold()
         self.changed: list[int] | None = None  # places of others' arrays that are written
-        self.settled: list[Settled] | None = None
-        names = [plan.parameters[number.argument].name for number in numbers]
-        if not any(step.depends_on(name) for step in plan.executable.steps for name in names):
-            self._settle()
+        shapes = plan.executable.shapes
+        met = None if shapes is None else shapes.meet(self.flat)
+        self.met = met if met is not None and met.left else None  # whose launches are counted
+        self._take(plan.executable.form if met is None else met.form, bound.arrays)
 
     def _begin_to_hold(self) -> None:
         """A list of who owns others' memory, while a call waits; what another list holds, the
@@ -88,17 +85,41 @@ class Again:
         self.held: list[Any] = []
         self.holding = self.plan.runtime.device.heap.hold(self.held)
 
+    def _take(self, form: Form, arrays: Arrays) -> None:
+        """Run this code. What an exception leaves half done is done again at the next call, for
+        which extents are still counted."""
+        self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
+            (step, *step.keys(arrays)) for step in form.steps
+        ]
+        names = [self.plan.parameters[number.argument].name for number in self.numbers]
+        self.flats = [self.flat]
+        self.settled: list[Settled] | None = None
+        if not any(step.depends_on(name) for step in form.steps for name in names):
+            self._settle()
+
     def _settle(self) -> None:
         """Numbers of iterations are the same for all calls: find once what runs for them."""
-        self.settled = []
+        settled: list[Settled] = []
         for step, reads, writes in self.steps:
             pipeline, parts = step.parts(self.flat)
             for numbers, groups in parts:
                 flat = [*self.flat, *numbers]
                 self.flats.append(flat)
-                self.settled.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
+                settled.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
         if not self.plan.checks:
             del self.flats[0]
+        self.settled = settled
+
+    def _count(self, met: Met, args: tuple[Any, ...]) -> None:
+        """One launch more of these extents, which may get code of their own by it, or have it by
+        others' launches."""
+        executable = self.plan.executable
+        if met.left and executable.shapes is not None:
+            executable.shapes.count(met, 1)
+        if not met.left:
+            if met.form is not executable.form:
+                self._take(met.form, executable.bind_arguments(args).arrays)
+            self.met = None
 
     def takes(self, args: tuple[Any, ...]) -> bool:
         """Whether a call with these arguments, whose objects have the same `id`, is one of them."""
@@ -116,6 +137,18 @@ class Again:
                 return False
         return True
 
+    def _share(self, shared: Sequence[Import]) -> object:
+        """Tell owners of others' memory what is written, and hold them: where nobody waits, by what
+        is given back."""
+        plan = self.plan
+        if self.changed is None:
+            self.changed = find_changed(shared, plan)
+        tell_owners(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
+        owners = [one.owner for one in shared]
+        held = plan.runtime.device.heap.hold(owners) if plan.runtime.deferred else None
+        self.held.extend(owners if held is None else ())
+        return held
+
     def launch(self, args: tuple[Any, ...], shared: Sequence[Import] = NOTHING_SHARED) -> Any:
         """Do what `Plan.launch_in_place` does, but for what it has found out about these arrays of
         other libraries: that they neither overlap nor are refused."""
@@ -126,6 +159,8 @@ class Again:
             with lock:
                 for life in plan.lives:
                     life.check_alive()
+                if self.met is not None:
+                    self._count(self.met, args)
                 for flat in self.flats:
                     for k, place, _, _, _ in self.numbers:
                         flat[place] = args[k]
@@ -133,12 +168,7 @@ class Again:
                     check(self.flat)
                 device = plan.runtime.device
                 if shared:
-                    if self.changed is None:
-                        self.changed = find_changed(shared, plan)
-                    tell_owners(shared, self.changed, plan, is_taped=plan.runtime.is_taped)
-                    owners = [one.owner for one in shared]
-                    held = device.heap.hold(owners) if plan.runtime.deferred else None
-                    self.held.extend(owners if held is None else ())
+                    _held = self._share(shared)  # which is kept until the commands are recorded
                 record = device.record
                 if self.settled is None:
                     for step, reads, writes in self.steps:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,11 @@ from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import SEED, Check, Count, Slot, compile_counts, dispatches_of, mentions
+from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, cell_of
 
 if TYPE_CHECKING:
+    from vkchi.launch.shapes import Shapes
     from vkchi.reports.delivery import Reports
     from vkchi.signature import Parameter
 
@@ -40,6 +43,7 @@ Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int
 Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
+Keys = Mapping[str, int]  # of buffers, by the names of arrays
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_FOUND = 64  # numbers of iterations, and divisors, for which a dispatch's parts are kept
 SEED_AT = 1  # in the flat list; the address of the trash stands before it
@@ -80,6 +84,27 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
     return read
 
 
+class Form(NamedTuple):
+    """Code of an executable: what was built, its dispatches, and the arrays that these hand on to
+    each other."""
+
+    artifact: Artifact
+    steps: Sequence[Step]
+    temps: Arrays
+
+
+def make_form(
+    runtime: Runtime, places: dict[Place, int], fixed: Keys, artifact: Artifact
+) -> Form:  # fmt: skip
+    """Another artifact of the Func, ready to be recorded, for numbers that stand in these places.
+    Raises DeviceError where there is no memory for what its dispatches hand on."""
+    temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
+    own = {name: array.buffer.address for name, array in temps.items()}
+    fixed = {**fixed, **keys_of(temps)}
+    steps = [Step(runtime, d, places, fixed, own) for d in artifact.dispatches]
+    return Form(artifact, steps, temps)
+
+
 class Executable:
     """An artifact on a device, for arguments of one signature.
 
@@ -111,7 +136,11 @@ class Executable:
         self.constants += [array.buffer.address for array in arrays.values()]
         self.given: dict[str, int] = {}
         self.places = self._lay_out(arrays, args, dict(gradients))
-        self.steps = [Step(runtime, d, self.places, arrays) for d in artifact.dispatches]
+        keys = keys_of(arrays)
+        self.steps = [Step(runtime, d, self.places, keys) for d in artifact.dispatches]
+        self.form = Form(artifact, self.steps, self.temps)
+        self.make_form = partial(make_form, runtime, self.places, keys_of(fixed))
+        self.shapes: Shapes | None = None  # code for the extents of launches
         self.checks = [check.compiled(count_reader(self.places)) for check in limits]
 
     def _lay_out(
@@ -131,6 +160,28 @@ class Executable:
                 keys += [("ptr", name, 0), ("size", name, 0)]
                 keys += [("dim", name, k) for k in range(t.ndim)]
         return {key: k for k, key in enumerate(keys)}
+
+    @property
+    def dynamic_arrays(self) -> dict[str, list[int]]:
+        """The arrays whose extents launches tell, and where in the flat list these stand."""
+        return {
+            name: [self.places["dim", name, k] for k in range(t.ndim)]
+            for name, t in self.artifact.arrays.items()
+            if t.shape is None and ("dim", name, t.ndim - 1) in self.places
+        }
+
+    @property
+    def asks_extents(self) -> bool:
+        """Whether dispatches ask for those extents, or are as long."""
+        arrays, shaders = self.dynamic_arrays, [d.shader for d in self.artifact.dispatches]
+        kinds = {"dim", "size", *MAGIC}
+        asked = {s.param for shader in shaders for s in shader.slots if s.kind in kinds}
+        lengths = [axis.length for shader in shaders for axis in shader.grid.axes]
+        return any(name in asked or any(asks(n, name) for n in lengths) for name in arrays)
+
+    def form_for(self, bound: Bound, launches: int = 1) -> Form:
+        """What runs in a launch of these numbers, which counts for so many of its extents."""
+        return self.form if self.shapes is None else self.shapes.form(bound.flat, launches)
 
     def bind(self, args: tuple[Any, ...], arrays: Arrays = NOTHING) -> Bound:
         """The numbers and arrays of a launch. An array that is also passed as an argument takes its
@@ -165,23 +216,26 @@ class Executable:
         )
 
     def prepare(self, bound: Bound) -> list[Recorded]:
-        """What `launch` would record."""
+        """What `launch` would record, of the code for any extents."""
         return [command for step in self.steps for command in step.prepare(bound)]
 
     def launch(self, bound: Bound, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches. `seeds` gives a seed to each: it has random streams of its own."""
-        for step in self.steps:
+        for step in self.form_for(bound).steps:
             if seeds is not None:
                 bound.flat[SEED_AT] = seeds()
             step.record(bound)
 
 
 class Step:
-    """One dispatch, ready to be recorded."""
+    """One dispatch, ready to be recorded. `fixed`: keys of the buffers of those arrays that are the
+    same for every launch, by name; `own`: addresses of those that have no place in the flat list.
+    """
 
     def __init__(
-        self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], arrays: Fixed
-    ) -> None:
+        self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], fixed: Keys,
+        own: Mapping[str, int] = NOTHING,
+    ) -> None:  # fmt: skip
         shader = dispatch.shader
         self.runtime, self.grid = runtime, shader.grid
         self.pipeline = runtime.device.load(shader)
@@ -198,13 +252,15 @@ class Step:
             places |= {(kind, "", k): len(places) + k for k in range(len(shader.grid.axes))}
         for slot in magic:
             places[slot.kind, slot.param, slot.axis] = len(places)
+        self.own = tuple(own.values())
+        places |= {("ptr", name, 0): k for k, name in enumerate(own, len(places))}
         keys = [(s.kind, s.param, s.axis) for s in shader.slots]
         self.pack = struct.Struct(block_format(shader.slots, shader.size_bytes)).pack
         self.pick = pick_all([places[self._known(key, places)] for key in keys])
-        self.reads = fixed_keys(dispatch.reads, arrays)
-        self.writes = fixed_keys(dispatch.writes, arrays)
-        self.arg_reads = tuple(sorted(dispatch.reads - arrays.keys()))
-        self.arg_writes = tuple(sorted(dispatch.writes - arrays.keys()))
+        self.reads = fixed_keys(dispatch.reads, fixed)
+        self.writes = fixed_keys(dispatch.writes, fixed)
+        self.arg_reads = tuple(sorted(dispatch.reads - fixed.keys()))
+        self.arg_writes = tuple(sorted(dispatch.writes - fixed.keys()))
 
     @staticmethod
     def _known(key: Place, places: dict[Place, int]) -> Place:
@@ -256,7 +312,10 @@ class Step:
         parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
         if len(self.found) >= MOST_FOUND:
             self.found.clear()
-        found = pipeline, [((*counts, *bases, *magic), groups) for bases, groups in parts]
+        found = (
+            pipeline,
+            [((*counts, *bases, *magic, *self.own), groups) for bases, groups in parts],
+        )
         self.found[numbers] = found
         return found
 
@@ -287,6 +346,18 @@ def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
 
 
-def fixed_keys(names: frozenset[str], arrays: Fixed) -> frozenset[int]:
+def keys_of(arrays: Fixed) -> Keys:
+    """The keys of arrays' buffers."""
+    return {name: array.buffer.key for name, array in arrays.items()}
+
+
+def fixed_keys(names: frozenset[str], fixed: Keys) -> frozenset[int]:
     """Buffer keys of the arrays that are the same for every launch."""
-    return frozenset(arrays[name].buffer.key for name in names if name in arrays)
+    return frozenset(fixed[name] for name in names if name in fixed)
+
+
+def asks(count: Count, array: str) -> bool:
+    """Whether a count depends on an extent of an array."""
+    if count[0] == "dim":
+        return bool(count[1] == array)
+    return any(asks(part, array) for part in count[1:] if isinstance(part, tuple))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.fields.storage import Storage
-from vkchi.launch.executable import Place, Step
+from vkchi.launch.executable import Place, Step, keys_of
 from vkchi.ndarray import Ndarray
 from vkchi.signature.static_args import lie_apart
 from vkchi.vk.sequence import Command
@@ -71,7 +71,7 @@ def may_follow(group: Sequence[Launch], one: Launch) -> bool:
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
         return False
-    counts = [x.plan.executable.steps[0].counts(x.numbers) for x in (last, one)]
+    counts = [x.form.steps[0].counts(x.numbers) for x in (last, one)]
     touched = frozenset().union(*(c.reads | c.writes for x in group for c in x.commands))
     (command,) = one.commands
     return counts[0] == counts[1] != () and not touched.isdisjoint(command.reads | command.writes)
@@ -84,7 +84,7 @@ def is_single(one: Launch) -> bool:
         plan.has_func
         and not plan.draws
         and not plan.returns
-        and len(plan.executable.steps) == len(one.commands) == 1
+        and len(one.form.steps) == len(one.commands) == 1
     )
 
 
@@ -107,6 +107,7 @@ class Joined:
 
 def join(launches: Sequence[Launch]) -> Joined | None:
     """The launches as one Func, if that is one loop."""
+    from vkchi.ir.shaped import with_shapes
     from vkchi.passes.fusion import is_one_loop
     from vkchi.passes.pipeline import left_out
 
@@ -114,7 +115,11 @@ def join(launches: Sequence[Launch]) -> Joined | None:
         return None
     writer = Writer(launches)
     fn = writer.write()
-    return Joined(launches, fn, writer.names) if fn is not None and is_one_loop(fn) else None
+    if fn is None or not is_one_loop(fn):
+        return None
+    if any(one.form is not one.plan.executable.form for one in launches):
+        fn = with_shapes(fn, writer.shapes)
+    return Joined(launches, fn, writer.names)
 
 
 class Writer:
@@ -126,6 +131,7 @@ class Writer:
         self.params: dict[Any, Param] = {}
         self.first: dict[tuple[int, ...], str] = {}  # of arrays of arguments, by shape
         self.types: dict[int, Any] = {}  # of each array, by identity
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays of arguments with elements
         arrays = [list(one.arrays.values()) for one in launches]
         given = {id(a): a for found in arrays for a in found if isinstance(a, Ndarray)}
         self.are_apart = lie_apart(list(given.values()))
@@ -174,6 +180,8 @@ class Writer:
             found = Param(p.type, f"array.{len(self.params)}", p.attributes)
             if p.type.layout is None:
                 found = Param(p.type, found.name, self.attributes(p, array, found.name))
+                if 0 not in array.shape:
+                    self.shapes[found.name] = array.shape
             self.params[id(array)] = found
         return found
 
@@ -198,7 +206,7 @@ class Merged:
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}
         (dispatch,) = artifact.dispatches
-        self._step = Step(launches[0].plan.runtime, dispatch, places, arrays)
+        self._step = Step(launches[0].plan.runtime, dispatch, places, keys_of(arrays))
         self.commands: list[Command] = []
         self.refresh()
 

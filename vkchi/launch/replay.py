@@ -38,6 +38,8 @@ MOST_AT_ONCE = 256  # dispatches that are one command
 MOST_RERECORDED = 4096
 
 
+RECORDED = 200  # launches that one counts for, as one that is recorded runs often
+
 # Writes component `axis` of a parameter into an argument block: how, the block, where, `axis`.
 Patch = tuple[Callable[..., None], Any, int, int]
 
@@ -49,6 +51,7 @@ class Launch:
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan = name, plan
         self._bound = self._bind(args)
+        self.form = plan.executable.form_for(self._bound, RECORDED)
         self.arrays: dict[str, Storage] = {**plan.fields(args), **self._bound.arrays}
         self._patches: dict[int, tuple[int, list[Patch] | None]] = {}
         self._seeds: list[list[Patch]] | None = None
@@ -70,7 +73,7 @@ class Launch:
 
     def in_memory(self, command: int) -> Pipeline:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
-        step = self.plan.executable.steps[self._of_step[command]]
+        step = self.form.steps[self._of_step[command]]
         return step.fitted.in_memory(self.commands[command].pipeline)
 
     def _bind(self, args: tuple[Any, ...]) -> Bound:
@@ -90,7 +93,7 @@ class Launch:
                 check(self._bound.flat)
         except ArgumentError as e:
             raise self._named(e) from None
-        steps = [step.prepare(self._bound) for step in self.plan.executable.steps]
+        steps = [step.prepare(self._bound) for step in self.form.steps]
         self._of_step = [k for k, found in enumerate(steps) for _ in found]
         return [
             Command(pipeline, bytearray(args), groups, reads, writes)
@@ -129,14 +132,14 @@ class Launch:
 
     def _find_seeds(self) -> list[list[Patch]]:
         """Of each step, where its seed stands in the blocks."""
-        found: list[list[Patch]] = [[] for _ in self.plan.executable.steps]
+        found: list[list[Patch]] = [[] for _ in self.form.steps]
         for patch, step in self._patches_of(SEED):
             found[step].append(patch)
         return found
 
     def _patches_of(self, name: str) -> Iterator[tuple[Patch, int]]:
         """Where an argument stands in the blocks, and of which step these are."""
-        dispatches = self.plan.executable.artifact.dispatches
+        dispatches = self.form.artifact.dispatches
         for command, step in zip(self.commands, self._of_step, strict=True):
             for slot in dispatches[step].shader.slots:
                 if slot.kind == "value" and slot.param == name:
@@ -148,7 +151,7 @@ class Launch:
         iterations, or checks, depend on it."""
         executable = self.plan.executable
         at = executable.places["value", name, 0]
-        shaders = [d.shader for d in executable.artifact.dispatches]
+        shaders = [d.shader for d in self.form.artifact.dispatches]
         counts = [axis.length for shader in shaders for axis in shader.grid.axes]
         counts += [check.value for check in executable.limits]
         if any(mentions(count, name) for count in counts):

@@ -355,10 +355,9 @@ def swap_until_done(b: Builder, place: Value, update: Callable[[Value], Value]) 
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
-    """An atomic on a tensor as one on each component; one on a number as it is."""
+    """An atomic on a tensor as one on each component."""
     t, olds = args[1].type, []
-    if not isinstance(t, Tensor):
-        return expand(b, op, args)
+    assert isinstance(t, Tensor)
     for k in range(t.size):
         place = b.emit("member", args[0], attr=k)
         values = [b.emit("extract", v, attr=k) for v in args[1:]]

@@ -106,10 +106,10 @@ def finish(
     fn: Func, made: Gradient, draws: Sequence[Draw], options: Options, caps: Caps
 ) -> Live:  # fmt: skip
     """The gradient of `fn` as dispatches."""
-    counting, options = None, exact_options(made.func, options)
+    counting = None
     if made.counting is not None and made.saves_used():
-        counting = build(made.counting.func, options, caps)
-    main = build(made.func, options, caps)
+        counting = build(made.counting.func, exact_options(made.func, options), caps)
+    main = build_exact(made.func, options, caps)
     arrays = [p for p in fn.params if isinstance(p.type, Array)]
     found = {name for p in arrays for name in (p.name, p.name + DUAL)} & main.reads
     used = main.used | (counting.used if counting is not None else frozenset())
@@ -119,6 +119,11 @@ def finish(
         Footprint(made.primal.fn, [p for p in arrays if p in made.primal.written], WRITES),
         tuple(d for d in draws if d.save.param.name in used),
     )  # fmt: skip
+
+
+def build_exact(fn: Func, options: Options, caps: Caps) -> Artifact:
+    """A gradient's Func as dispatches."""
+    return build(fn, exact_options(fn, options), caps)
 
 
 def build_strip_mined(made: Gradient, options: Options, caps: Caps) -> Artifact | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.answers import GradientSpec, Size
+from vkchi.cache.answers import text_of
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
@@ -21,15 +22,19 @@ from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.runtime import Runtime
 from vkchi.span import Span
-from vkchi.tape.derived import facts
+from vkchi.tape.derived import does_warn, facts
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 
 if TYPE_CHECKING:
     from vkchi.autodiff.replay_log import Draw
+    from vkchi.ir.core import Func
     from vkchi.tape.calls import Call
     from vkchi.tape.gradients import Live
     from vkchi.tape.replays import ReplayLog
+    from vkchi.target.artifact import Artifact
+    from vkchi.target.caps import Caps
+    from vkchi.target.options import Options
 
 Shape = tuple[int, int]  # positions, invocations
 
@@ -99,11 +104,23 @@ class GradientPlan:
         self.counting = None
         if made.counting is not None:
             self.counting = plan.executable.derive(made.counting, args)
+        self._give_shapes()
         self.rooms = [Room(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
         # Made when there is too little memory, and if there are draws:
         self.strip_mined: tuple[Executable | None] | None = None
         self.replay_log: ReplayLog | None = None
+
+    def _give_shapes(self) -> None:
+        """Let the gradient have code for the extents that launches meet."""
+
+        def build(fn: Func, options: Options, caps: Caps) -> Artifact:
+            from vkchi.tape.gradients import build_exact  # 0.1 s
+
+            return build_exact(fn, options, caps)
+
+        what = None if does_warn(self.spec) else text_of("Artifact", ("gradient", self.spec))
+        self.plan.give_shapes(self.main, lambda: self.live.func, build, what)
 
     @property
     def live(self) -> Live:

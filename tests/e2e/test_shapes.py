@@ -1,0 +1,518 @@
+"""Code for the extents that launches meet (`launch/shapes`): what it does, when it is made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.cache.store import Store
+from vkchi.errors import DeviceError
+from vkchi.graph import Arg, ArgKind, GraphBuilder
+from vkchi.launch import shapes
+from vkchi.launch.executable import Executable
+from vkchi.passes import cost_model
+from vkchi.runtime import current
+
+pytestmark = pytest.mark.device
+A = ti.types.ndarray(ti.i32, 2)
+F = ti.types.ndarray(ti.f32, 1)
+
+
+@ti.kernel
+def stencil(x: A, y: A):
+    h, w = x.shape[0], x.shape[1]
+    for i, j in x:
+        s = 5 * x[i, j]
+        if i > 0:
+            s -= x[i - 1, j]
+        if j < w - 1:
+            s -= x[i, j + 1]
+        y[i, j] = s + x[(i + 1) % h, ti.max(j - 1, 0)]
+
+
+def by_numpy(x: Any) -> Any:
+    up, right = np.zeros_like(x), np.zeros_like(x)
+    up[1:], right[:, :-1] = x[:-1], x[:, 1:]
+    left = np.concatenate([x[:, :1], x[:, :-1]], 1)
+    return 5 * x - up - right + np.roll(left, -1, 0)
+
+
+@ti.kernel
+def add_up(x: A, counts: ti.types.ndarray(ti.i32, 1)):
+    for i, j in x:
+        counts[x[i, j] % counts.shape[0]] += 1
+
+
+@ti.kernel
+def square(x: F, y: F):
+    for i in x:
+        y[i] += x[i] * x[ti.max(i - 1, 0)]
+
+
+CELL = ti.types.struct(v=ti.math.vec3, m=ti.f32)
+
+
+@ti.kernel
+def move(s: ti.types.ndarray(CELL, 1), p: ti.types.ndarray(ti.math.vec2, 1)):
+    for i in s:
+        s[i].v += s[i].m * p[i].x
+        if i + 1 < s.shape[0]:
+            s[i].m = p[i + 1].y
+
+
+def integers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).integers(-50, 50, shape, np.int32)
+
+
+def array(values: Any, *, needs_grad: bool = False) -> Any:
+    values = np.asarray(values)
+    made = ti.ndarray(ti.f32 if values.dtype.kind == "f" else ti.i32, values.shape, needs_grad)
+    made.from_numpy(values)
+    return made
+
+
+def executable(kernel: Any, *args: Any) -> Executable:
+    found: Executable = kernel.examine(lambda plan, _: plan.executable, *args)
+    return found
+
+
+def made(kernel: Any, *args: Any) -> int:
+    """How many extents have code of their own."""
+    found = executable(kernel, *args).shapes
+    return -1 if found is None else len(found.made)
+
+
+def check(x: Any, y: Any) -> None:
+    """A launch gives what numpy gives."""
+    stencil(x, y)
+    np.testing.assert_array_equal(y.to_numpy(), by_numpy(x.to_numpy()))
+
+
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents have code of their own from their first launch on."""
+    monkeypatch.setenv("VKCHI_SHAPES", "first")
+    ti.init(arch=ti.vulkan)
+
+
+@pytest.fixture
+def third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents have code of their own from their third launch on."""
+    monkeypatch.delenv("VKCHI_SHAPES", raising=False)
+    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, key: 3)
+    ti.init(arch=ti.vulkan)
+
+
+# --- when it is made -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("third")
+def test_the_third_launch_has_code_of_its_own():
+    x, y = array(integers(33, 47)), array(integers(33, 47))
+    found = []
+    for _ in range(5):
+        check(x, y)
+        found.append(made(stencil, x, y))
+    assert found == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("third")
+def test_arrays_in_turn_are_counted_together():
+    pairs = [(array(integers(20, 24)), array(integers(20, 24))) for _ in range(2)]
+    for k in range(6):
+        check(*pairs[k % 2])
+        assert made(stencil, *pairs[0]) == (k >= 2)
+    assert len(executable(stencil, *pairs[0]).shapes.made) == 1
+
+
+@pytest.mark.usefixtures("third")
+def test_a_long_launch_is_worth_it_at_once_and_a_short_one_never(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.delenv("VKCHI_SHAPES", raising=False)
+    ti.init(arch=ti.vulkan)
+    x, y = array(integers(4, 4)), array(integers(4, 4))
+    for _ in range(300):
+        stencil(x, y)
+    assert made(stencil, x, y) == 0
+    assert not executable(stencil, x, y).shapes._launches((4, 4, 4, 4))
+    assert 1 <= executable(stencil, x, y).shapes._launches((1 << 14,) * 4) <= 4
+
+
+@pytest.mark.usefixtures("first")
+def test_four_shapes_and_no_more():
+    sizes = [(8, 8), (16, 8), (8, 16), (12, 20), (5, 7), (9, 3), (8, 8), (5, 7), (30, 2)]
+    for shape in sizes * 2:
+        check(array(integers(*shape)), array(integers(*shape)))
+    assert made(stencil, array(integers(2, 2)), array(integers(2, 2))) == shapes.MOST_SHAPES
+
+
+@pytest.mark.usefixtures("third")
+def test_shapes_that_never_come_again():
+    x = array(integers(8, 8))
+    for k in range(2, 200):
+        a = integers(k, 3)
+        b = np.zeros_like(a)
+        stencil(a, b)
+        np.testing.assert_array_equal(b, by_numpy(a))
+    assert made(stencil, x, x) in (0, -1)
+
+
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+def test_arrays_without_elements(shape, monkeypatch):
+    """Of numpy: ours have some. What has none tells no extents."""
+    asked = []
+    build = shapes.Shapes._build
+    monkeypatch.setattr(
+        shapes.Shapes, "_build", lambda self, found: asked.append(found) or build(self, found)
+    )
+    x, y, z = np.zeros(shape, np.int32), np.zeros(shape, np.int32), integers(6, 6)
+    stencil(x, y)
+    assert asked == []
+    kept = z.copy()
+    stencil(z, y)
+    stencil(x, z)
+    assert asked == [{"x": (6, 6)}, {"y": (6, 6)}]
+    np.testing.assert_array_equal(z, kept)
+
+
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (2, 2), (33, 31)])
+def test_small_and_odd_shapes(shape):
+    x, y = array(integers(*shape)), array(integers(*shape))
+    check(x, y)
+    assert made(stencil, x, y) == 1
+
+
+@pytest.mark.parametrize("how", ["off", "debug", "prints", "draws"])
+def test_kernels_that_have_one_form(how, monkeypatch):
+    monkeypatch.setenv("VKCHI_SHAPES", "0" if how == "off" else "first")
+    ti.init(arch=ti.vulkan, debug=how == "debug")
+
+    @ti.kernel
+    def prints(x: A, y: A):
+        for i, j in x:
+            y[i, j] = x[i, j]
+            if x[i, j] > 1000:
+                print(x[i, j])
+
+    @ti.kernel
+    def draws(x: A, y: A):
+        for i, j in x:
+            y[i, j] = ti.cast(ti.random() * 10, ti.i32) + x[i, j]
+
+    kernel = {"prints": prints, "draws": draws}.get(how, stencil)
+    x, y = array(integers(8, 8)), array(integers(8, 8))
+    kernel(x, y)
+    assert made(kernel, x, y) == -1
+
+
+@pytest.mark.usefixtures("first")
+def test_kernels_that_ask_for_no_extents():
+    x = ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def only_fields(a: ti.i32):
+        for i in x:
+            x[i] = a
+
+    only_fields(3)
+    assert executable(only_fields, 3).shapes is None
+    assert x.to_numpy().tolist() == [3] * 8
+
+
+@pytest.mark.usefixtures("first")
+def test_what_is_refused_of_such_code_alone(monkeypatch):
+    x, y = array(integers(8, 8)), array(integers(8, 8))
+    tries = []
+
+    def refuse(*args: Any) -> None:
+        tries.append(args)
+        raise DeviceError("not here")
+
+    monkeypatch.setattr(shapes.shaped, "make", refuse)
+    for _ in range(3):
+        check(x, y)
+    assert len(tries) == 1
+
+
+@pytest.mark.usefixtures("third")
+@pytest.mark.parametrize("again", [False, True])
+def test_an_interrupt_while_it_is_made(again, monkeypatch):
+    x, y = array(integers(8, 12)), array(integers(8, 12))
+    z = array(integers(8, 12))
+    make = shapes.shaped.make
+
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        check(x, y)
+    monkeypatch.setattr(shapes.shaped, "make", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stencil(x, y if again else z)
+    assert made(stencil, x, y) == 0
+    monkeypatch.setattr(shapes.shaped, "make", make)
+    check(x, y if again else z)
+    assert made(stencil, x, y) == 1
+    check(x, y)
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("first")
+def test_arrays_of_numpy():
+    for shape in [(8, 9), (3, 4), (8, 9), (40, 30), (2, 2), (6, 6)]:
+        x = integers(*shape)
+        y = np.zeros_like(x)
+        stencil(x, y)
+        np.testing.assert_array_equal(y, by_numpy(x))
+    part = integers(20, 30)[2:15, 3:21]
+    y = np.zeros_like(part)
+    stencil(part, y)
+    np.testing.assert_array_equal(y, by_numpy(part))
+
+
+@pytest.mark.usefixtures("first")
+def test_one_array_twice():
+    """A constant shape makes no argument memory of its own."""
+
+    @ti.kernel
+    def along(x: A, y: A):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1] - 1):
+                x[i, j + 1] += y[i, j]
+
+    values = integers(16, 40)
+    x = array(values)
+    along(x, x)
+    np.testing.assert_array_equal(x.to_numpy(), np.cumsum(values, 1, np.int32))
+    x, y = array(values), array(values)
+    along(x, y)
+    want = values.copy()
+    want[:, 1:] += values[:, :-1]
+    np.testing.assert_array_equal(x.to_numpy(), want)
+
+
+@pytest.mark.usefixtures("first")
+def test_counts_in_a_small_array():
+    x, counts = array(integers(200, 300)), array(np.zeros(16, np.int32))
+    add_up(x, counts)
+    want = np.bincount((x.to_numpy() % 16).ravel(), minlength=16)
+    np.testing.assert_array_equal(counts.to_numpy(), want)
+    assert made(add_up, x, counts) == 1
+
+
+@pytest.mark.usefixtures("first")
+def test_structs_and_vectors():
+    s, p = ti.ndarray(CELL, 7), ti.ndarray(ti.math.vec2, 7)
+    values = np.arange(14, dtype=np.float32).reshape(7, 2)
+    p.from_numpy(values)
+    for i in range(7):
+        s[i] = CELL(v=[i, 0, 1], m=0.5)
+    move(s, p)
+    assert made(move, s, p) == 1
+    for i in range(7):
+        assert s[i].v.to_list() == [
+            i + 0.5 * values[i, 0],
+            0.5 * values[i, 0],
+            1 + 0.5 * values[i, 0],
+        ]
+        assert s[i].m == (values[i + 1, 1] if i < 6 else 0.5)
+
+
+@pytest.mark.usefixtures("first")
+def test_numbers_change_and_elements_outside_stay():
+    @ti.kernel
+    def shift(x: A, y: A, k: ti.i32):
+        for i, j in y:
+            y[i, j] = x[i, j - k] if 0 <= j - k < x.shape[1] else -1
+            x[i + k, j] = x[i + k, j]  # outside for some
+
+    values = integers(12, 17)
+    x, y = array(values), array(values)
+    for k in (0, 1, 5, 20):
+        shift(x, y, k)
+        want = np.full_like(values, -1)
+        want[:, k:] = values[:, : max(17 - k, 0)]
+        np.testing.assert_array_equal(y.to_numpy(), want)
+
+
+@pytest.mark.usefixtures("third")
+def test_what_kernels_return():
+    @ti.kernel
+    def total(x: A) -> ti.i32:
+        s = 0
+        for i, j in x:
+            s += x[i, j]
+        return s
+
+    for shape in [(9, 9), (30, 40)]:
+        x = array(integers(*shape))
+        assert [total(x) for _ in range(5)] == [int(x.to_numpy().sum())] * 5
+    assert made(total, x) == 2
+
+
+# --- graphs, tapes, processes --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("first")
+def test_graphs_whose_arrays_are_swapped_for_others():
+    builder = GraphBuilder()
+    x, y = (Arg(ArgKind.NDARRAY, name, ti.i32, ndim=2) for name in "xy")
+    builder.dispatch(stencil, x, y)
+    graph = builder.compile()
+    for shape in [(8, 8), (5, 9), (8, 8), (31, 2), (7, 7), (6, 5), (5, 9)]:
+        a, b = array(integers(*shape)), array(integers(*shape))
+        for _ in range(2):
+            graph.run({"x": a, "y": b})
+            np.testing.assert_array_equal(b.to_numpy(), by_numpy(a.to_numpy()))
+
+
+@pytest.mark.usefixtures("first")
+def test_recorded_calls():
+    @ti.kernel
+    def double(y: A):
+        for i, j in y:
+            y[i, j] *= 2
+
+    x, y = array(integers(9, 14)), array(integers(9, 14))
+    with ti.record() as g:
+        stencil(x, y)
+        double(y)
+        double(y)
+    g.run(3)
+    np.testing.assert_array_equal(y.to_numpy(), 4 * by_numpy(x.to_numpy()))
+
+
+def test_a_recorded_launch_counts_for_many(monkeypatch):
+    monkeypatch.delenv("VKCHI_SHAPES", raising=False)
+    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, key: 100)
+    ti.init(arch=ti.vulkan)
+    x, y = array(integers(9, 14)), array(integers(9, 14))
+    with ti.record() as g:
+        stencil(x, y)
+    g.run()
+    assert made(stencil, x, y) == 1
+
+
+@pytest.mark.usefixtures("third")
+@pytest.mark.parametrize("n", [1, 2, 40, 129])
+def test_gradients(n):
+    values = np.arange(n, dtype=np.float32) / 4
+    ones = np.ones(n, np.float32)
+    want = np.zeros(n, np.float32)
+    before = np.maximum(np.arange(n) - 1, 0)
+    np.add.at(want, np.arange(n), values[before])
+    np.add.at(want, before, values)
+    for _ in range(5):
+        x, y = (array(v, needs_grad=True) for v in (values, 0 * values))
+        y.grad.from_numpy(ones)
+        square.grad(x, y)
+        np.testing.assert_allclose(x.grad.to_numpy(), want)
+    for _ in range(5):
+        x, y = (array(v, needs_grad=True) for v in (values, 0 * values))
+        loss = ti.ndarray(ti.f32, (), needs_grad=True)
+        with ti.ad.Tape(loss):
+            square(x, y)
+            total_of(y, loss)
+        np.testing.assert_allclose(x.grad.to_numpy(), want)
+
+
+@ti.kernel
+def total_of(y: F, loss: ti.types.ndarray(ti.f32, 0)):
+    for i in y:
+        loss[None] += y[i]
+
+
+@pytest.mark.usefixtures("first")
+def test_gradients_have_code_of_their_own():
+    x, y = (array(np.ones(50, np.float32), needs_grad=True) for _ in range(2))
+    y.grad.fill(1.0)
+    square.grad(x, y)
+    found = square.examine(lambda plan, _: list(plan.derived.gradients.found.values()), x, y)
+    assert [len(one.main.shapes.made) for one in found] == [1]
+
+
+@ti.kernel
+def layer(w: ti.types.ndarray(ti.f32, 2), x: F, y: F):
+    for i in y:
+        s = 0.0
+        for j in range(x.shape[0]):
+            s += w[i, j] * x[j]
+        y[i] = ti.tanh(s)
+
+
+@pytest.mark.usefixtures("first")
+def test_what_dispatches_hand_on_has_memory_of_its_own(monkeypatch):
+    """Values of a layer, in an array as long as these extents (`passes.expand`)."""
+    monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
+    rng = np.random.default_rng(1)
+    for n, m in [(64, 96), (96, 128), (64, 96)]:
+        values = [rng.random(s, dtype=np.float32) / m for s in ((n, m), m)]
+        w, x = (array(v, needs_grad=True) for v in values)
+        y = array(np.zeros(n, np.float32), needs_grad=True)
+        y.grad.fill(1.0)
+        layer(w, x, y)
+        layer.grad(w, x, y)
+        slope = 1 - np.tanh(values[0] @ values[1]) ** 2
+        np.testing.assert_allclose(x.grad.to_numpy(), slope @ values[0], rtol=1e-4)
+        np.testing.assert_allclose(w.grad.to_numpy(), np.outer(slope, values[1]), rtol=1e-4)
+    found = layer.examine(lambda plan, _: list(plan.derived.gradients.found.values()), w, x, y)
+    forms = [met.form for one in found for met in one.main.shapes.made.values()]
+    shapes_of_temps = [[array.shape for array in form.temps.values()] for form in forms]
+    if cost_model.is_processor(current().device.caps):
+        assert shapes_of_temps == [[(64,)], [(96,)]]
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import vkchi as ti
+ti.init(arch=ti.vulkan)
+if "strict" in sys.argv:
+    import vkchi.kernel
+    import vkchi.compiler
+    def refuse(fn, *rest):
+        raise SystemExit("compiled anew")
+    vkchi.compiler._build = vkchi.kernel.compile_anew = refuse
+
+@ti.kernel
+def step(x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):
+    for i in x:
+        y[i] = x[i] + x[(i + 1) % x.shape[0]]
+
+arrays = [ti.ndarray(ti.f32, 100, needs_grad=True) for _ in range(2)]
+step(*arrays)
+step.grad(*arrays)
+look = lambda plan, _: (len(plan.executable.shapes.made), *[
+    len(one.main.shapes.made) for one in plan.derived.gradients.found.values()])
+print(*step.examine(look, *arrays))
+print("vkchi.compiler" in sys.modules)
+"""
+
+
+def test_the_next_process_begins_with_it(cache_environment, tmp_path):
+    path, cache = tmp_path / "program.py", tmp_path / "cache"
+    path.write_text(PROGRAM)
+
+    def run(mode: str, *more: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, str(path), *more], capture_output=True, text=True, check=False,
+            env={**cache_environment(cache), "VKCHI_SHAPES": mode},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[-2:]
+
+    assert run("1") == ["0 0", "True"]
+    assert run("first") == ["1 1", "True"]
+    assert run("1", "strict") == ["1 1", "True"]  # imported to be refused
+    assert run("1") == ["1 1", "False"]
+    texts = [entry.header["signature"] for entry in Store(cache).entries()]
+    assert any("x: array<f32[100]>" in text for text in texts)

@@ -1,0 +1,76 @@
+"""Code for the extents of arrays that launches of a kernel meet: kept beside the kernel's entry.
+
+Owns: the key, which is the kernel's own and the extents, so that a warm process finds such code at
+a kernel's first launch, without its IR. Must not know: when such code is worth it, how it is made.
+
+    artifact = find(home, what, {"x": (640, 480)})
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from vkchi.cache.codec import Malformed, decode, encode
+from vkchi.cache.compiled import Home
+from vkchi.cache.store import digest
+from vkchi.cache.version import is_changed
+from vkchi.target.artifact import Artifact
+
+if TYPE_CHECKING:
+    from vkchi.ir.core import Func
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def find(home: Home | None, what: str, shapes: Shapes) -> Artifact | None:
+    """The code that is kept for arrays of these shapes. `what`: which of the Funcs that are made of
+    the kernel, "" for itself."""
+    entry = None if home is None else home.shelf.get(key_of(home, what, shapes))
+    if home is None or entry is None:
+        return None
+    try:
+        found: Artifact = decode(entry[1], "Artifact")
+    except Malformed as e:
+        key = key_of(home, what, shapes)
+        home.shelf.warn(f"the entry {key[:12]} cannot be read ({e}): it is made anew")
+        home.shelf.remove(key)
+        return None
+    return found
+
+
+def make(
+    home: Home | None, what: str, shapes: Shapes, fn: Func, build: Callable[[Func], Artifact]
+) -> Artifact:
+    """Build a Func for arrays of these shapes, and keep what comes out. Raises what `build`
+    raises."""
+    begin = time.perf_counter()
+    made = build(fn)
+    seconds = time.perf_counter() - begin
+    if home is None or is_changed():
+        return made
+    from vkchi.cache.content import header_of  # not in a process that finds all
+    from vkchi.ir.text import ir_text
+
+    parts = {**home.header["parts"], "kind": "shaders", **parts_of(home, what, shapes)}
+    bare = made._replace(limits=())  # which the kernel's own launches check
+    try:
+        body = encode(bare._replace(ir=ir_text(fn)), "Artifact")
+    except (TypeError, ValueError):  # a part without a form
+        return made
+    header = header_of(fn, made, parts, seconds, home.shelf)
+    home.shelf.put(key_of(home, what, shapes), header, body)
+    return made
+
+
+def parts_of(home: Home, what: str, shapes: Shapes) -> dict[str, str]:
+    """What the key is made of, by name."""
+    extents = {f"extents of {name}": repr(shape) for name, shape in shapes.items()}
+    return {"kernel": home.key, "form": what, **extents}
+
+
+def key_of(home: Home, what: str, shapes: Shapes) -> str:
+    """The key of the code."""
+    parts = parts_of(home, what, shapes)
+    return digest([b"shaped", *(f"{k}={v}".encode() for k, v in parts.items())])

@@ -1,0 +1,189 @@
+"""Code for the extents that launches meet: constants where code for any extents asks the launch.
+
+A kernel over arrays that are arguments is compiled for any extents. Launches of the same extents
+are counted; once they have worked for about as long as compiling takes, the same Func is built with
+these extents as constants, and from then on runs for them: grids have no edges then, bounds are
+proved, rows are aligned, divisions multiply. The first MOST_SHAPES extents of a kernel get that,
+all others the code for any extents, so nothing is compiled for ever. What one process has made, the
+next one finds at its first launch (`cache.shaped`).
+
+Both forms do the same: they take the same numbers from the same places; what goes from dispatch to
+dispatch, each keeps for itself. What is refused of the second form alone (memory for that) leaves
+one form; and there is one where launches tell or draw something (`Plan.may_have_shapes`). Floats
+that several iterations add to one place may be added in another order, as in any two launches.
+
+Owns: which extents are met, when code for them is worth it. Must not know: how it is built.
+
+An exception may end a count or a build anywhere: a form is put in its place by one assignment, and
+what was not counted or built is at the next launch.
+
+    executable.shapes = Shapes(executable, Origin(home, "", lambda: fn, build))
+    form = executable.shapes.form(bound.flat)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from vkchi import env
+from vkchi.cache import shaped
+from vkchi.compiling import compiling
+from vkchi.errors import CompilationError, DeviceError
+from vkchi.interrupts.bounded import remember
+from vkchi.target.artifact import Artifact
+from vkchi.target.caps import Caps
+from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.cache.compiled import Home
+    from vkchi.ir.core import Func
+    from vkchi.launch.executable import Executable, Form
+
+Build = Callable[["Func", Options, Caps], Artifact]
+Shape = tuple[int, ...]
+
+MOST_SHAPES = 4  # that an executable has code of their own for
+MOST_MET = 64  # that are counted at a time
+# Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what a launch
+# takes, for each number of its arrays. Measured on the programs of `benchmarks/shapes.py`, but for
+# graphics cards, whose memory gives a number in about that time.
+COMPILING = 5e7
+NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
+WIDEST_PROCESSOR = 16  # lanes of a processor's subgroup, as in `passes.cost_model`
+FEWEST_NUMBERS = 2048  # of all arrays: to begin and end a launch takes longer than so few
+
+
+class Origin(NamedTuple):
+    """What an executable was built of: `read` gives the Func, `build` makes an artifact of such a
+    one (None: `compiler.build`), `what` says which one it is among those that are made of the
+    kernel whose `home` in the cache this is; None for none."""
+
+    home: Home | None
+    what: str
+    read: Callable[[], Func]
+    build: Build | None
+
+
+class Met:
+    """Extents that launches met: the code that runs for them, and how many launches it takes until
+    they get their own, 0 where that is settled."""
+
+    __slots__ = ("form", "key", "left")
+
+    def __init__(self, key: Shape, form: Form, left: int) -> None:
+        self.key, self.form, self.left = key, form, left
+
+
+class Shapes:
+    """The extents that an executable has met; `made` are those that have code of their own."""
+
+    def __init__(self, executable: Executable, origin: Origin) -> None:
+        self._runtime, self._origin = executable.runtime, origin
+        self._plain, self._make_form = executable.form, executable.make_form
+        arrays, types = executable.dynamic_arrays, executable.artifact.arrays
+        self._arrays = [(name, len(places), types[name].scalars_per_element)
+                        for name, places in arrays.items()]  # fmt: skip
+        self._places = [place for places in arrays.values() for place in places]
+        self.made: dict[Shape, Met] = {}
+        self._counted: dict[Shape, Met] = {}
+        self._looks = MOST_MET
+
+    def form(self, flat: list[Any], launches: int = 1) -> Form:
+        """What runs in a launch of these numbers, which counts for so many of its extents."""
+        met = self.meet(flat)
+        if met.left:
+            self.count(met, launches)
+        return met.form
+
+    def meet(self, flat: list[Any]) -> Met:
+        """What is known of the extents of a launch with these numbers."""
+        key = tuple([flat[k] for k in self._places])
+        return self.made.get(key) or self._counted.get(key) or self._begin(key)
+
+    def count(self, met: Met, launches: int) -> None:
+        """So many launches more of these extents: they get code of their own where that is worth
+        it now."""
+        if met.left > launches:
+            met.left -= launches
+            return
+        other = self.made.get(met.key)  # `met` was forgotten, and met again
+        if other is None and len(self.made) < MOST_SHAPES:
+            other = self.made[met.key] = Met(met.key, self._make(met.key), 0)
+            self._counted.pop(met.key, None)
+        met.form = other.form if other is not None else self._plain
+        met.left = 0
+
+    def _begin(self, key: Shape) -> Met:
+        """Extents that were not met yet, or long ago."""
+        if len(self.made) >= MOST_SHAPES or not self.shapes_of(key):
+            return Met(key, self._plain, 0)
+        found = self._look_for(key)
+        if found is not None:
+            return self.made.setdefault(key, Met(key, found, 0))
+        met = Met(key, self._plain, self._launches(key))
+        remember(self._counted, key, met, MOST_MET)
+        return met
+
+    def shapes_of(self, key: Shape) -> dict[str, Shape]:
+        """The shapes of the arrays, by name; not of those without elements, as what is not given
+        is: these have none that code could be for."""
+        found, at = {}, 0
+        for name, axes, _ in self._arrays:
+            if 0 not in key[at : at + axes]:
+                found[name] = key[at : at + axes]
+            at += axes
+        return found
+
+    def _launches(self, key: Shape) -> int:
+        """How many launches of these extents work for as long as compiling takes; 0 where that is
+        not worth it ever."""
+        if env.flag("VKCHI_SHAPES") == "first":
+            return 1
+        shapes = self.shapes_of(key)
+        sizes = [prod(shapes[name]) * n for name, _, n in self._arrays if name in shapes]
+        is_processor = self._runtime.device.caps.subgroup_size <= WIDEST_PROCESSOR
+        each = sum(sizes) * (NUMBER_PROCESSOR if is_processor else NUMBER_CARD)
+        return 0 if sum(sizes) < FEWEST_NUMBERS else max(1, int(COMPILING / each))
+
+    def _look_for(self, key: Shape) -> Form | None:
+        """The code that another process has made. Not for ever: some programs repeat no shape."""
+        if not self._looks:
+            return None
+        self._looks -= 1
+        found = shaped.find(self._origin.home, self._origin.what, self.shapes_of(key))
+        return None if found is None else self._form_of(found)
+
+    def _make(self, key: Shape) -> Form:
+        """The code for these extents; that for any, where there is none."""
+        began, title = perf_counter(), self._plain.artifact.name
+        try:
+            with compiling(title):
+                made = self._build(self.shapes_of(key))
+        except (CompilationError, DeviceError):  # what is refused of this form alone
+            return self._plain
+        self._runtime.compiled.append((title, perf_counter() - began))
+        return self._form_of(made)
+
+    def _form_of(self, artifact: Artifact) -> Form:
+        """An artifact as what runs; the code for any extents, where there is no memory for what
+        dispatches of this one hand on."""
+        try:
+            return self._make_form(artifact)
+        except DeviceError:
+            return self._plain
+
+    def _build(self, shapes: dict[str, Shape]) -> Artifact:
+        from vkchi.compiler import build  # not in a process that finds all
+        from vkchi.ir.shaped import with_shapes
+
+        home, what, read, make = self._origin
+        options = self._runtime.options
+        if home is not None:
+            options = options._replace(cache=None)  # it is kept at the kernel's home
+        make, caps = make or build, self._runtime.device.caps
+        fn = with_shapes(read(), shapes)
+        return shaped.make(home, what, shapes, fn, lambda fn: make(fn, options, caps))
