@@ -170,7 +170,7 @@ def test_tensors(tmp_path: Path) -> None:
     x, v = torch.ones(4), torch.zeros(4, 2)
     assert m.push(0.5, x, v) == 6 and x.tolist() == [1.5] * 4 and v[0].tolist() == [1.5, 1]
     with pytest.raises(ti.TaichiRuntimeError, match="leaf|requires"):
-        m.push(0.5, torch.ones(4, requires_grad=True), v)
+        m.push(0.5, torch.ones(4, requires_grad=True)[:], v)
 
 
 def test_textures(tmp_path: Path) -> None:

@@ -634,11 +634,15 @@ def test_calls_with_the_same_tensors_tell_torch_each_time():
         add_to(x, y, 1.0)
         assert x._version > before and x[:4].tolist() == [k + 1.0] * 4
     x.requires_grad_()
-    for _ in range(2):
-        with pytest.raises(ti.TaichiRuntimeError, match="requires grad"):
-            add_to(x, y, 1.0)
     with torch.no_grad():
         add_to(x, y, 1.0)
+    (x * 2).sum().backward()
+    for _ in range(2):
+        with pytest.raises(ti.TaichiRuntimeError, match="requires grad"):
+            add_to(x[:], y, 1.0)
+    add_to(x, y, 0.0)
+    with pytest.raises(ti.ad.GradientError, match="what add_to"):
+        (x * 2).sum().backward()
     x = x.detach()
     x.set_(torch.zeros(16))
     add_to(x, y, 1.0)

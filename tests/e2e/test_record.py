@@ -446,3 +446,17 @@ def test_conditions_are_not_kept_for_ever() -> None:
     del condition
     gc.collect()
     assert sum(one() is not None for one in gone) < 12 and x[0] == 20
+
+
+def test_arrays_that_others_see_are_recorded_as_ever() -> None:
+    x, y, z = array(), array(), array()
+    if y.host is None:
+        pytest.skip("the host does not reach memory")
+    seen = np.from_dlpack(y)
+    with ti.record() as g:
+        add(1, x)
+        other = np.from_dlpack(z)  # which no recorded kernel writes
+    with pytest.raises(KernelRuntimeError, match="would be written once, now"), ti.record():
+        y.fill(3)
+    g.run()
+    assert x[0] == 1 and (seen == y.to_numpy()).all() and (other == np.arange(8)).all()

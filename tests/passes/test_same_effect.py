@@ -34,6 +34,7 @@ MINE = (
     "stores_last",
     "roots",
     "reciprocals",
+    "combine",
     "unroll_sums",
 )
 FILES = sorted(path for name in MINE for path in (GOLDEN / name).glob("*.chi"))

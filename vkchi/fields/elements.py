@@ -294,8 +294,9 @@ class Elements:
     def tell(self, access: Access) -> None:
         """Say that Python is about to access the contents."""
         tape = self.runtime.tape  # first: it may find that who watches was left
-        if tape is not None and access.kind != "read" and self.runtime.exported:
-            tape.ledger.note_write(self, access)
+        ledger = tape.ledger if tape is not None and self.runtime.exported else None
+        if ledger is not None and access.kind != "read":
+            ledger.note_write(self, access)
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:

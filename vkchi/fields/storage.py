@@ -180,7 +180,7 @@ class Storage(Elements):
             self._expose()
             self.ready()
             tape = self.runtime.tape
-            if tape is not None:
+            if tape is not None and tape.ledger is not None:
                 tape.ledger.show((self,))
         values = self.contents() if shared is None else shared
         return dlpack.capsule(values, stream, max_version, dl_device)

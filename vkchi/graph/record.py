@@ -63,7 +63,7 @@ class Record(Block):
     """Kernel calls, recorded in a block and run after it."""
 
     kind, title = "record", "ti.record()"
-    seen = None  # what others write is no concern here
+    ledger = None  # what others write is no concern here
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None

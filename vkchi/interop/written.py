@@ -2,11 +2,11 @@
 in place, of which it knows no derivative.
 
 Their versions rise, so that torch refuses a gradient by what it had saved of them. Where torch
-records, a leaf that requires a gradient cannot be written, as by any operation in place, and what
-torch knew of how another was computed ends there: a gradient through it is an error. Must not know:
-kernels.
+records, what it knew of how a tensor was computed ends there: a gradient through it is an error. It
+is one for leaves too, which stay leaves, if what was written depends on what requires a gradient.
+Must not know: kernels.
 
-    check_leaf("x", tensor); tell_torch("x", tensor, plan)
+    check_view("x", tensor); tell_torch("x", tensor, plan)
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def forward_mode() -> Any:
     return forward
 
 
-def check_leaf(name: str, tensor: Any) -> None:
-    """Raises ArgumentError where torch refuses to change a tensor in place: a leaf of its graph."""
-    if tensor.requires_grad and tensor.is_leaf and is_recorded(tensor):
-        raise refuse(name, "a leaf Variable that requires grad is being used in an in-place "
-                     "operation")  # fmt: skip
+def check_view(name: str, tensor: Any) -> None:
+    """Raises ArgumentError where torch refuses to change a tensor in place: a view of a leaf."""
+    base = tensor._base
+    if base is not None and base.is_leaf and base.requires_grad and is_recorded(tensor):
+        raise refuse(name, "a view of a leaf Variable that requires grad is being used in an "
+                     "in-place operation")  # fmt: skip
 
 
 def refuse(name: str, why: str) -> ArgumentError:
@@ -90,6 +91,33 @@ def tell_torch(name: str, tensor: Any, writer: Writer) -> None:
         raise refuse(name, str(e).rstrip(".")) from None
 
 
+def expect_no_slope(tensor: Any, writer: Writer) -> None:
+    """Let torch's backward raise TensorGradientError where it comes to a leaf that a kernel has
+    written: torch would end there, and not know of what was written."""
+    if not (tensor.is_leaf and is_recorded(tensor)) or hasattr(tensor, HAS_HOOK):
+        return
+    who, span = writer.origin
+
+    def look(slope: Any) -> None:
+        if slope is not None:
+            raise unknown_derivative(who, span)
+
+    tensor.register_hook(look)
+    setattr(tensor, HAS_HOOK, True)
+
+
+HAS_HOOK = "__vkchi_written__"
+
+
+def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
+    """The error where torch needs what it does not know."""
+    return TensorGradientError(
+        f"torch needs the derivative of what {who} wrote into a tensor, and does not know it", span,
+        help="call the kernel in the forward() of a torch.autograd.Function, whose backward() "
+        "calls its grad(); or inside torch.no_grad(), if there is to be none",
+    )  # fmt: skip
+
+
 @cache
 def version_raiser() -> Callable[[Any], object]:
     """What raises a tensor's version."""
@@ -123,11 +151,6 @@ def kernel_write() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *slopes: Any) -> Any:
-            raise TensorGradientError(
-                f"torch needs the derivative of what {ctx.who} wrote into a tensor, and does not "
-                "know it", ctx.span,
-                help="call the kernel in the forward() of a torch.autograd.Function, whose "
-                "backward() calls its grad(); or inside torch.no_grad(), if there is to be none",
-            )  # fmt: skip
+            raise unknown_derivative(ctx.who, ctx.span)
 
     return KernelWrite

@@ -94,6 +94,7 @@ class Plan:
         self.checks = self.executable.checks
         self.is_mixed = is_mixed(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
+        self.read = {name for name in artifact.reads if name in artifact.arrays}
         # Kept alive for what launches write into; fields passed as arguments live for their owner.
         passed = {
             id(array): (k, m)

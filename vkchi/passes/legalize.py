@@ -355,9 +355,10 @@ def swap_until_done(b: Builder, place: Value, update: Callable[[Value], Value]) 
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
-    """An atomic on a tensor as one on each component."""
+    """An atomic on a tensor as one on each component; one on a number as it is."""
     t, olds = args[1].type, []
-    assert isinstance(t, Tensor)
+    if not isinstance(t, Tensor):
+        return expand(b, op, args)
     for k in range(t.size):
         place = b.emit("member", args[0], attr=k)
         values = [b.emit("extract", v, attr=k) for v in args[1:]]

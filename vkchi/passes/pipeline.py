@@ -97,6 +97,7 @@ ENTRIES: dict[str, Entry] = {
     "map_grid": Entry("map_grid:map_grid", "caps, options"),
     "wide": Entry("wide:cut_wide_loops"),  # run on what the frontend makes, by the compiler
     "bounds": Entry("bounds:bounds"),
+    "combine": Entry("combine:combine_lanes", "caps", ATOMICS.keys()),
     "legalize": Entry("legalize:legalize", "caps"),
     "access": Entry("access:lower_access"),
     "neighbours": Entry("neighbours:join_neighbours", "caps", ("address",)),
@@ -183,6 +184,7 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("forward", "what one round stores the next need not load", ("unroll_words",)),
     Step("bounds", "the places that reduce made", ("reduce",)),
     Step("roots", "who else asks for a root has been found out; legalize may write roots"),
+    Step("combine", "of atomics that are left, those that legalize writes as loops"),
     Step("legalize", "all ops are there; what follows makes none that a device may lack"),
     Step("strength", "last: bounds and the grid read the plain forms"),
     Step("reciprocals", "of the divisions that strength writes"),
@@ -212,10 +214,10 @@ LOWERING: tuple[Step, ...] = (
 
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
-    "bases", "bins", "broadcast", "coarsen", "commoning", "demote", "demote_all", "distribute",
-    "expand", "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums", "lanes",
-    "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce", "remainders",
-    "roots", "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
+    "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
+    "distribute", "expand", "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums",
+    "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce",
+    "remainders", "roots", "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 # What loops over arrays run through that have neither branches nor sums.
@@ -301,6 +303,7 @@ PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
 PASSES["bins"] = Pass("bins", PROCESSOR)
 PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["expand"] = Pass("expand", PROCESSOR)
+PASSES["combine"] = Pass("combine", FULL._replace(f32_atomic_add=False, f64_atomic_add=False))
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)

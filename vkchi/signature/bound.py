@@ -16,7 +16,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interop.written import check_leaf, tell_torch
+from vkchi.interop.written import check_view, expect_no_slope, is_recorded, tell_torch
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
@@ -40,9 +40,10 @@ class Import(NamedTuple):
 
 
 class Writer(Protocol):
-    """A kernel that writes to arrays of these names."""
+    """A kernel that writes to arrays of these names, and reads others."""
 
     written: set[str]
+    read: set[str]
 
     @property
     def origin(self) -> tuple[str, Span | None]:
@@ -248,7 +249,16 @@ def tell_owners(
     """Tell torch which tensors a kernel is about to write, of those at the places `changed`; a tape
     knows of leaves itself. Raises ArgumentError where torch does not allow that."""
     tensors = [imports[k] for k in changed if host.is_torch(imports[k].owner)]
+    if not tensors:
+        return
     for one in tensors if not is_taped else ():
-        check_leaf(one.name, one.owner)
+        check_view(one.name, one.owner)
     for one in tensors:
         tell_torch(one.name, one.owner, plan)
+    if not is_taped and any(
+        host.is_torch(one.owner) and is_recorded(one.owner)
+        for one in imports
+        if one.name in plan.read
+    ):
+        for one in tensors:
+            expect_no_slope(one.owner, plan)

@@ -1,0 +1,117 @@
+"""Sums at places that data tell, where a device has no atomic for them: lanes that meet are summed
+up before they compare and swap (`combine`), on what is taken for a graphics card."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from tests.devices import like_gpu
+from vkchi.ir.text import parse_func
+from vkchi.passes.combine import combine_lanes
+from vkchi.runtime import current
+from vkchi.target.caps import FULL
+
+N = 3000
+LANES = np.arange(N)
+PLACES = {
+    "own": LANES[::-1],
+    "pairs": LANES // 2,
+    "rows": LANES // 64,
+    "two": LANES % 2,
+    "some": np.random.default_rng(3).integers(0, 16, N),
+    "most": np.where(np.random.default_rng(4).random(N) < 0.8, 5, LANES),
+    "one": 0 * LANES,
+}
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, own_runtime: None) -> None:
+    """The device as a card without atomic sums of floats."""
+    device = current().device
+    without = like_gpu(device.caps)._replace(f32_atomic_add=False, f64_atomic_add=False)
+    if not (without.subgroup_arithmetic and without.subgroup_ballot):
+        pytest.skip("no subgroup operations")
+    monkeypatch.setattr(device, "caps", without)
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_sums_at_places(card: None, places: str) -> None:
+    """Of numbers and vectors, under a condition, beside one whose old value is used; each lane's
+    numbers are whole, so that any order gives the same."""
+    x, at = ti.ndarray(ti.f32, N), ti.ndarray(ti.i32, N)
+    v, n = ti.Vector.ndarray(2, ti.f32, N), ti.ndarray(ti.f32, N)
+    at.from_numpy(PLACES[places].astype(np.int32))
+    for array in (x, n):
+        array.fill(0)
+    v.fill(0)
+
+    @ti.kernel
+    def scatter(
+        x: ti.types.ndarray(ti.f32, 1),
+        v: ti.types.ndarray(ti.math.vec2, 1),
+        n: ti.types.ndarray(ti.f32, 1),
+        at: ti.types.ndarray(ti.i32, 1),
+    ):
+        for i in at:
+            k = at[i]
+            if i % 5 != 0:
+                x[k] += 1.0 + i % 3
+            for _ in range(i % 3):
+                v[k] += ti.Vector([1.0, i % 4])
+            n[i] = ti.atomic_add(n[N - 1 - i], 0.0)
+
+    scatter(x, v, n, at)
+    weights = (LANES % 5 != 0) * (1.0 + LANES % 3)
+    p = PLACES[places]
+    np.testing.assert_array_equal(x.to_numpy(), np.bincount(p, weights, N))
+    np.testing.assert_array_equal(v.to_numpy()[:, 0], np.bincount(p, LANES % 3, N))
+    np.testing.assert_array_equal(v.to_numpy()[:, 1], np.bincount(p, LANES % 3 * (LANES % 4), N))
+
+
+@pytest.mark.parametrize("kind", ["mul", "add"])
+def test_products_and_sums(card: None, kind: str) -> None:
+    x = ti.field(ti.f32, 4)
+    x.fill(1)
+
+    @ti.kernel
+    def run():
+        for i in range(300):
+            if ti.static(kind == "mul"):
+                ti.atomic_mul(x[i * i % 3], 1.0 + (i % 100 == 0))
+            else:
+                x[i * i % 3] += 1.0
+
+    run()
+    squares = np.arange(300) ** 2 % 3
+    hits = np.arange(300) % 100 == 0
+    for k in range(3):
+        want = 2.0 ** hits[squares == k].sum() if kind == "mul" else 1 + (squares == k).sum()
+        assert x[k] == want
+
+
+def test_processors_are_left_alone() -> None:
+    text = """func @f(%p: array<i32[8]>, %y: array<f32[16]>) {
+      %c0 = const 0 : i32
+      %c8 = const 8 : i32
+      %one = const 1.5 : f32
+      parallel %c0, %c8 {
+        ^(%i: i32)
+        %a = elem %p, %i : ptr<i32 global>
+        %k = load %a : i32
+        %e = elem %y, %k : ptr<f32 global>
+        %old = atomic_add %e, %one : f32
+        yield
+      }
+      yield
+    }"""
+    fn, lacks = parse_func(text), FULL._replace(f32_atomic_add=False)
+    assert combine_lanes(fn, lacks) is not fn
+    for other in (
+        lacks._replace(subgroup_size=8),
+        lacks._replace(subgroup_arithmetic=False),
+        lacks._replace(subgroup_ballot=False),
+        FULL,
+    ):
+        assert combine_lanes(fn, other) is fn
