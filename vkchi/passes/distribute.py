@@ -32,6 +32,7 @@ from vkchi.ir.ops import LOOPS, UPDATES, WRITES
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_gathering
 from vkchi.passes.gather import without
+from vkchi.passes.memo import Memo
 from vkchi.passes.unroll_sums import MOST_ROUNDS
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
@@ -39,14 +40,14 @@ from vkchi.types import i32, scalar_of
 INT_MAX = (1 << 31) - 1
 
 
-def distribute(fn: Func, caps: Caps) -> Func:
+def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """The Func with such sums in loops of their own, where that is right and worth it."""
-    used = used_in(fn.body)
+    used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not may_mix(op):
             return None
-        shifts = Shifts(op, used)
+        shifts = known.shifts(fn.body, op, used)
         groups = groups_in(shifts, caps)
         if not groups:
             return None

@@ -46,6 +46,7 @@ from vkchi.ir.ops import READS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes import distribute, gather
 from vkchi.passes.cost_model import ATOMIC, LOADED, SAVED, is_worth_expanding
+from vkchi.passes.memo import Memo
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.attributes import MOST_ALIGNED, Attributes
@@ -55,13 +56,15 @@ ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # values that are handed on, and their arrays
 
 
-def expand(fn: Func, caps: Caps) -> Func:
+def expand(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """The Func with sums in loops of their own, where that is right and worth it. Parameters whose
     names begin with `TEMP` are arrays that a launch must provide."""
-    used, temps = used_in(fn.body), list[Param]()
+    used, temps, known = used_in(fn.body), list[Param](), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        cut = find_cut(op, used, caps) if may_mix(op) and gather.adds_floats(op, used) else None
+        if not (may_mix(op) and gather.adds_floats(op, used)):
+            return None
+        cut = find_cut(known.shifts(fn.body, op, used), caps)
         if cut is None:
             return None
         slots = slots_for(cut, len(temps))
@@ -77,9 +80,8 @@ def expand(fn: Func, caps: Caps) -> Func:
 # --- which sums ----------------------------------------------------------------------------------
 
 
-def find_cut(loop: Op, used: set[Value], caps: Caps) -> Cut | None:
+def find_cut(shifts: Shifts, caps: Caps) -> Cut | None:
     """How a loop's sums leave it; None where they stay."""
-    shifts = Shifts(loop, used)
     wanted = sums_that_may_leave(shifts)
     costs = costs_in(shifts, caps) if wanted else {}
     rest = [op for op in wanted if op not in costs]

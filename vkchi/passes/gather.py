@@ -41,6 +41,7 @@ from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.passes.cost_model import HUGE, is_worth_gathering
+from vkchi.passes.memo import Memo
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of
@@ -82,14 +83,14 @@ class Term(NamedTuple):
     sums: tuple[Sum, ...]
 
 
-def gather(fn: Func, caps: Caps) -> Func:
+def gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """The Func with shifted sums gathered, where that is right and worth it."""
-    used = used_in(fn.body)
+    used, known = used_in(fn.body), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not may_mix(op) or not adds_floats(op, used):
             return None
-        shifts = Shifts(op, used)
+        shifts = known.shifts(fn.body, op, used)
         groups = groups_in(shifts, caps)
         if not groups:
             return None
