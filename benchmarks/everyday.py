@@ -1,49 +1,13 @@
 #!/usr/bin/env python3
 """Programs as users write them, timed on one target: everyday.py TARGET ARCH [NAME...].
 
-Like `programs.py`, which it stands beside: a JSON of seconds per call, and of first calls, as `first/*`; `check/*` are
-numbers that follow from what a program computed, for `compare.py` to hold two targets against each other. None of these
-programs was there when a pass was made for speed; what a pass gains, it gains here by being general.
+Like `programs.py`, which it stands beside; `harness.py` says what is measured and printed. None of
+these programs was there when a pass was made for speed; what a pass gains, it gains here by being
+general.
 """
 
-import importlib
-import json
-import os
-import sys
-import time
-
 import numpy as np
-
-target, arch, *only = sys.argv[1:]
-clock = time.process_time if os.environ.get("BENCH_CLOCK") == "cpu" else time.perf_counter
-ti = importlib.import_module(target)
-opts = dict(arch=getattr(ti, arch), offline_cache=False, random_seed=1)
-PROGRAMS = {}
-
-
-def program(f):
-    PROGRAMS[f.__name__] = f
-    return f
-
-
-def checks(array):
-    """A few numbers that tell contents apart: sum, sum of magnitudes, a weighted sum."""
-    a = np.asarray(array, np.float64).ravel()
-    weights = np.cos(np.arange(a.size) * 0.37)
-    return [float(a.sum()), float(abs(a).sum()), float((a * weights).sum())]
-
-
-def random(seed, *shape):
-    return np.random.default_rng(seed).random(shape, dtype=np.float32)
-
-
-def field(array):
-    """A field with the contents of an array."""
-    kinds = {"f": ti.f32, "i": ti.i32, "u": ti.u8}
-    f = ti.field(kinds[array.dtype.kind], array.shape)
-    f.from_numpy(array)
-    return f
-
+from harness import field, main, program, random, ti
 
 # --- images --------------------------------------------------------------------------------------
 
@@ -888,38 +852,4 @@ def moving_average():
 # --- run -----------------------------------------------------------------------------------------
 
 
-def timed(step):
-    """Seconds that a call takes."""
-    begin = clock()
-    step()
-    ti.sync()
-    return clock() - begin
-
-
-def fastest(step, least=0.2, most=50):
-    """Seconds of the fastest of some calls."""
-    found = [timed(step)]
-    while len(found) < 5 or (sum(found) < least and len(found) < most):
-        found.append(timed(step))
-    return min(found)
-
-
-def run(name):
-    """The figures of a program, or its error."""
-    ti.reset()
-    ti.init(**opts)
-    try:
-        step, result = PROGRAMS[name]()
-        first = timed(step)
-        found = checks(result())
-        best = fastest(step)
-    except Exception as e:
-        lines = str(e).strip().splitlines() or [""]
-        return {name: f"{type(e).__name__}: {lines[-1][:150]}"}
-    return {name: best, f"first/{name}": first, f"check/{name}": found}
-
-
-out = {}
-for name in only or PROGRAMS:
-    out.update(run(name))
-print(json.dumps(out))
+main()

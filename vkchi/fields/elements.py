@@ -23,6 +23,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     NotIterableError,
 )
+from vkchi.fields.late_writes import write_later
 from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host
@@ -368,17 +369,18 @@ class Elements:
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._is_quick and self.watch is None and self.runtime.recording is None:
             kinds, low, high = PLAIN[self.dtype]
-            place = key
+            place = key if type(key) is tuple else () if key is None else (key,)
             if type(key) is int:
                 is_inside = 0 <= key < self._length
             else:
-                place = key if type(key) is tuple else () if key is None else (key,)
                 is_inside = lies_inside(place, self.shape)
             if is_inside and type(value) in kinds and low <= value <= high:
                 device = self.device
                 if device.guards:
                     device.announce((self.buffer.key,))
                 if device.busy:
+                    if write_later(self, place, value, CODES[self.stored.name]):
+                        return
                     device.wait()
                 self._numbers[place] = value
                 return
@@ -420,7 +422,7 @@ class Elements:
             flat = [self._read(index + place) for place in np.ndindex(*inner)]
             return np.array(flat, self.dtype.dtype).reshape(inner)
         size = self.stored.size_bytes
-        raw = np.frombuffer(self.buffer.read(self._offset(index) * size, size), self.stored.dtype)
+        raw = np.frombuffer(self.buffer.read(self.offset(index) * size, size), self.stored.dtype)
         return raw.astype(self.dtype.dtype)[0].item()
 
     def write(self, index: tuple[int, ...], value: Any) -> None:
@@ -431,6 +433,10 @@ class Elements:
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
+        if self.device.busy and self.buffer.view is not None:
+            code = CODES.get(self.stored.name)
+            if code is not None and write_later(self, index, values, code):
+                return
         self.ready_to_write()
         if len(index) == self._rank and type(values) in PLAIN[self.dtype][0]:
             self._numbers[index] = values
@@ -441,7 +447,7 @@ class Elements:
         size = self.stored.size_bytes
         values = np.broadcast_to(values, inner).astype(self.stored.dtype)
         for place in np.ndindex(*inner):
-            self.buffer.write(self._offset(index + place) * size, values[place].tobytes())
+            self.buffer.write(self.offset(index + place) * size, values[place].tobytes())
 
     def _cooked(self, value: Any, shape: tuple[int, ...]) -> Any:
         """The value as this array's numbers: one, or as many as `shape` says."""
@@ -455,7 +461,7 @@ class Elements:
             return values.reshape(shape)
         raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
 
-    def _offset(self, index: tuple[int, ...]) -> int:
+    def offset(self, index: tuple[int, ...]) -> int:
         """Scalars from the start of the buffer to an element, or to a component of it."""
         if self.steps is None:
             offset = int(self.layout.offset(index[: len(self.digits)]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.elements import CODES, PLAIN, Access, Elements
+from vkchi.fields.late_writes import fill_later
 from vkchi.interop import dlpack, host
 from vkchi.runtime import Runtime, settle
 from vkchi.tuples import NamedTuple
@@ -284,6 +285,8 @@ class Storage(Elements):
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         if self._fills_plainly(value):
             self.tell(Access("fill"))
+            if self.device.busy and fill_later(self, value, CODES[self.stored.name]):
+                return
             self.ready_to_write()
             return self._fill_memory(value)
         values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)

@@ -128,6 +128,7 @@ class Recorder:
         self._batch = self._left = FIRST_BATCH
         self._timing: Measurement | None = None
         self.peer: Peer | None = None
+        self.python_writes: tuple[Any, int] = (None, 0)  # `position` behind one, how many in a row
         self.guards: dict[int, list[weakref.ref[Any]]] = {}  # of Savers
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
@@ -164,13 +165,9 @@ class Recorder:
     # --- recording -------------------------------------------------------------------------
 
     def record(
-        self,
-        pipeline: Pipeline,
-        args: Any,
-        groups: tuple[int, int, int],
-        reads: frozenset[int],
-        writes: frozenset[int],
-    ) -> None:
+        self, pipeline: Pipeline, args: Any, groups: tuple[int, int, int],
+        reads: frozenset[int], writes: frozenset[int],
+    ) -> None:  # fmt: skip
         """Record a dispatch of so many workgroups along x, y and z.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
@@ -395,10 +392,8 @@ class Recorder:
             self._queue.wait_for_others(cell, value)
 
     def wait(self) -> None:
-        """Submit what is recorded and return when all of it is done.
-
-        Raises DeviceError when the device is lost or closed.
-        """
+        """Submit what is recorded and return when all of it is done. Raises DeviceError when the
+        device is lost or closed."""
         with restoring(self._lock), self._lock:
             self.require_open()
             if not self.busy:
@@ -448,6 +443,14 @@ class Recorder:
         """Number of the submission that what was recorded last belongs to."""
         is_ahead = self._commands is not None or self._queue.outgoing is not None
         return self._queue.submitted + is_ahead
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Where the next command will stand; None if all before it is done. Raises DeviceError."""
+        with restoring(self._lock), self._lock:
+            self.require_open()
+            number = self.recorded_number
+            return None if number <= self._queue.read_completed() else (number, self._left)
 
     def sweep(self) -> None:
         """Free what the device is done with. For the subclass that has memory."""
