@@ -170,6 +170,13 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
     return facts[name]
 
 
+def names_of(obj: Any, *, is_private: bool) -> list[str]:
+    """The names that users may mean as attributes of a Python object: of a module, those that it
+    says are its own."""
+    names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
+    return [name for name in names if is_private or not name.startswith("_")]
+
+
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """An attribute of a Python object, read while compiling."""
     try:
@@ -179,8 +186,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     except AttributeError as e:
         if hasattr(type(obj), name) and foreign_traceback(e):  # a property went wrong
             raise
-        is_private = name.startswith("_")
-        close = nearest(name, [n for n in dir(obj) if is_private or not n.startswith("_")])
+        close = nearest(name, names_of(obj, is_private=name.startswith("_")))
         raise cx.fail(
             f"{object_name(obj)} has no attribute `{name}`",
             kind=KernelNameError,
