@@ -108,7 +108,8 @@ def dump(folder, caps, names):
 
     own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
     given = json.loads(caps)
-    target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+    known = {k: v for k, v in given.items() if k in Caps._fields}  # an older checkout has fewer
+    target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
     def build(fn, options, device):
         for dispatch in own(fn, options, target).dispatches:

@@ -8,6 +8,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
+from vkchi.ir.core import Func
 from vkchi.ir.text import parse_func
 from vkchi.passes.combine import combine_lanes
 from vkchi.runtime import current
@@ -91,27 +92,53 @@ def test_products_and_sums(card: None, kind: str) -> None:
         assert x[k] == want
 
 
-def test_processors_are_left_alone() -> None:
-    text = """func @f(%p: array<i32[8]>, %y: array<f32[16]>) {
-      %c0 = const 0 : i32
-      %c8 = const 8 : i32
-      %one = const 1.5 : f32
-      parallel %c0, %c8 {
-        ^(%i: i32)
-        %a = elem %p, %i : ptr<i32 global>
-        %k = load %a : i32
-        %e = elem %y, %k : ptr<f32 global>
-        %old = atomic_add %e, %one : f32
-        yield
-      }
-      yield
-    }"""
-    fn, lacks = parse_func(text), FULL._replace(f32_atomic_add=False)
-    assert combine_lanes(fn, lacks) is not fn
+TEXT = """func @f(%p: array<i32[8]>, %y: array<f32[16]>, %v: array<f32<2>[16]>, %w: f32<2>) {
+  %c0 = const 0 : i32
+  %c8 = const 8 : i32
+  %one = const 1.5 : f32
+  parallel %c0, %c8 {
+    ^(%i: i32)
+    %a = elem %p, %i : ptr<i32 global>
+    %k = load %a : i32
+    %e = elem %y, %k : ptr<f32 global>
+    BODY
+    yield
+  }
+  yield
+}"""
+LACKS = FULL._replace(f32_atomic_add=False)
+ONE = "%old = atomic_add %e, %one : f32"
+
+
+def body(text: str) -> Func:
+    return parse_func(TEXT.replace("BODY", text))
+
+
+def test_where_lanes_are_asked() -> None:
+    """Not on processors, nor on devices that have the atomic or cannot ask."""
+    fn = body(ONE)
+    assert combine_lanes(fn, LACKS) is not fn
     for other in (
-        lacks._replace(subgroup_size=8),
-        lacks._replace(subgroup_arithmetic=False),
-        lacks._replace(subgroup_ballot=False),
+        LACKS._replace(subgroup_size=8),
+        LACKS._replace(subgroup_arithmetic=False),
+        LACKS._replace(subgroup_ballot=False),
+        LACKS._replace(subgroup_size=64, int64=False),
         FULL,
     ):
         assert combine_lanes(fn, other) is fn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"%c = subgroup_elect : u1\n if %c {{\n {ONE}\n yield\n }} {{\n yield\n }}",
+        "%m = elem %v, %k : ptr<f32<2> global>\n"
+        + "\n".join(f"%o{k} = atomic_add %m, %w : f32<2>" for k in range(3)),
+        "%old = atomic_add %e, %one : f32\n %b = elem %y, %i : ptr<f32 global>\n store %b, %old",
+        "%b = elem %y, %i : ptr<f32 global>\n %old = atomic_add %b, %one : f32",
+    ],
+    ids=["elected", "many", "used", "own"],
+)
+def test_what_stays(text: str) -> None:
+    fn = body(text)
+    assert combine_lanes(fn, LACKS) is fn

@@ -25,8 +25,9 @@ gets through at first, or is in a group that was summed up, and leaves, or adds 
 
 Done where nobody uses the old value, as that is each lane's own; where the op may be done in any
 order, as atomics may: not minima and maxima of floats, whose reductions do as they like with NaN.
-Not where a place is known to differ from lane to lane, by the index of the innermost axis. Equal
-indices lead to equal places; places that are equal by other indices (what strays, say) are of
+Not where a place is known to differ from lane to lane, by the index of the innermost axis, where
+one lane of a subgroup is elected anyway, nor in kernels of many atomics, whose code would grow.
+Equal indices lead to equal places; places that are equal by other indices (what strays, say) are of
 different groups, which is right as well.
 
 Before `legalize`, whose table says which atomics a device lacks. Owns: this form. Must not know:
@@ -37,7 +38,7 @@ what else there is about compare-and-swap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from vkchi.ir.builder import Builder
@@ -56,8 +57,9 @@ from vkchi.passes.legalize import (
     same_bits,
 )
 from vkchi.target.caps import Caps
-from vkchi.types import Array, i32, scalar_of, u1, u32
+from vkchi.types import Array, Tensor, i32, scalar_of, u1, u32
 
+MOST_ATOMICS = 4  # numbers of them in a kernel: each takes four times the code
 ATTEMPTS = 3  # after which a place is taken to be one where many meet
 
 
@@ -68,19 +70,48 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count
     if loop is None or is_processor(caps) or not can_ask:
         return fn
-    table, lane = expansions(caps), loop.regions[0].params[-1]
-    used = {v for op in walk(fn.body) for v in op.args}
+    lane = loop.regions[0].params[-1]
+    found = {op for op in swapped(fn, caps) if may_meet(op, lane)}
+    if sum(width_of(op) for op in found) > MOST_ATOMICS:
+        return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind not in ATOMICS or op in used or table.get(key_of(op)) is not expand_swap:
+        if op not in found:
             return None
         indices = indices_of(args[0])
-        if not can_reduce(op, caps) or indices is None or any(is_own(v, lane) for v in indices):
-            return None
+        assert indices is not None
         by_components(b, op, args, partial(emit_atomic, indices=indices, caps=caps))
         return [args[1]]  # which nobody uses
 
     return rebuild(fn, visit)
+
+
+def swapped(fn: Func, caps: Caps) -> Iterator[Op]:
+    """Atomics that the device lacks, whose old value nobody uses, in any lane of a subgroup."""
+    ops, table = list(walk(fn.body)), expansions(caps)
+    used = {v for op in ops for v in op.args}
+    alone = {x for op in ops if is_elected(op) for x in walk(op.regions[0])}
+    for op in ops:
+        is_free = op.kind in ATOMICS and op not in used and op not in alone
+        if is_free and can_reduce(op, caps) and table.get(key_of(op)) is expand_swap:
+            yield op
+
+
+def is_elected(op: Op) -> bool:
+    """Whether an op is a branch that one lane of a subgroup takes."""
+    return op.kind == "if" and isinstance(op.args[0], Op) and op.args[0].kind == "subgroup_elect"
+
+
+def width_of(op: Op) -> int:
+    """The numbers that an atomic is about."""
+    t = op.args[1].type
+    return t.size if isinstance(t, Tensor) else 1
+
+
+def may_meet(op: Op, lane: Value) -> bool:
+    """Whether lanes may come to one place, as far as that is seen; where it is not, they stay."""
+    indices = indices_of(op.args[0])
+    return indices is not None and not any(is_own(v, lane) for v in indices)
 
 
 def can_reduce(op: Op, caps: Caps) -> bool:
