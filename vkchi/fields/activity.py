@@ -84,13 +84,11 @@ class Activity:
         return self._chosen
 
     @property
-    def axes(self) -> tuple[tuple[int, int], ...]:
+    def axes(self) -> tuple[int, ...]:
         """How the index of an item of a list is made of its place, and of the list's own index: by
-        axis of the block, the axis `at` of that (-1: the place), and how many places there are in
-        one of it (0: its index is the item's)."""
-        ((axis, cells),) = self.block.cells
-        at = {k: n for n, k in enumerate(self.extents)}
-        return tuple([(at.get(k, -1), cells if k == axis else 0) for k in self.block.extents])
+        axis of the block, the axis of that (-1: the place)."""
+        at = {axis: k for k, axis in enumerate(self.extents)}
+        return tuple([at.get(axis, -1) for axis in self.block.extents])
 
     @property
     def inner(self) -> list[SNode]:
@@ -110,6 +108,12 @@ class Activity:
         Storage.fill(self.numbers, 0)
         for part in self.parts:
             Storage.fill(part.array, 0)
+
+    def destroy(self) -> None:
+        """Free the numbers."""
+        for made in (self.numbers, self._chosen):
+            if made is not None and made.tree is not None:
+                made.tree.destroy()
 
 
 def sparse_blocks(node: Any) -> list[SNode]:

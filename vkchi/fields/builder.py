@@ -20,7 +20,7 @@ from vkchi.runtime import Runtime, current
 
 class GlobalRoot(RootNode):
     """The root of a runtime. `made` are the fields that were made with a shape, `grown` the blocks
-    and places that were put there."""
+    and places that were put there, or at a builder's root."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, root, is_ready=True)
@@ -34,7 +34,8 @@ class GlobalRoot(RootNode):
 
     def deactivate_all(self) -> None:
         for node in list(self.grown):
-            node.deactivate_all()
+            if not node.tree.is_destroyed:
+                node.deactivate_all()
 
     def place_companions(self, kind: str) -> None:
         super().place_companions(kind)
@@ -136,7 +137,9 @@ class FieldsBuilder(Parent):
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         self._check_not_finalized()
-        return self.root.adopt(kind, cells)
+        node = self.root.adopt(kind, cells)
+        root_of(self.runtime).grown.add(node)
+        return node
 
     def deactivate_all(self) -> None:
         """Make all cells of sparse blocks inactive, and zero what is in them."""
@@ -212,5 +215,5 @@ class BitpackedFields:
 
 
 def deactivate_all_snodes() -> None:
-    """Make the cells of all sparse blocks of `ti.root` inactive, and zero what is in them."""
+    """Make the cells of all sparse blocks inactive, of builders too, and zero what is in them."""
     root.deactivate_all()

@@ -160,6 +160,12 @@ class Parent:
         cells = pair_axes(index if axis is None else axis, dimension)
         if len(cells) != 1:
             raise ArgumentError(f"a dynamic block has one axis, not {len(cells)}")
+        ((found, _),) = cells
+        if found in self.extents:
+            raise ArgumentError(
+                f"axis {found} of a dynamic block is one of the blocks around it: lists have an "
+                "axis of their own"
+            )
         return self.adopt("dynamic", cells)
 
     def quant_array(self, axes: Any, dimensions: Any, max_num_bits: Any) -> NoReturn:
@@ -239,6 +245,12 @@ class SNode(Parent):
             self._activity = ActivityHook.make(self)
         return self._activity
 
+    def forget(self) -> None:
+        """Free what is known of the cells: the tree is destroyed."""
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.destroy()
+
     @property
     def way(self) -> str:
         """The blocks from the root down to the node, as text."""
@@ -249,7 +261,7 @@ class SNode(Parent):
     def outline(self) -> str:
         """All that is from here down, as text."""
         inner = " ".join([child.outline for child in self.children])
-        return f"{self.kind}{self.cells} {self.content} [{inner}]"
+        return f"{self.kind}{self.cells} {self.origin} {self.content} [{inner}]"
 
     @property
     def spot(self) -> tuple[SNode, tuple[int, ...]]:
@@ -264,7 +276,9 @@ class SNode(Parent):
         return found
 
     def deactivate_all(self) -> None:
-        if self.kind in SPARSE:
+        if not self.tree.is_laid_out:  # nothing was written
+            self.tree.check_alive()
+        elif self.kind in SPARSE:
             self.activity.clear()
         else:
             super().deactivate_all()
@@ -424,3 +438,5 @@ class Tree:
             field: Any = node.field
             if field is not None:
                 field.detach()
+            for block in node.sparse_path:
+                block.forget()

@@ -8,7 +8,8 @@ Must not know: AST classes, how subscripts and loops are written.
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
 A loop at the top of a kernel whose iterations make cells of its own block active runs over those
-that were when it began: their numbers are copied before it (`chosen`), and it asks the copy.
+that were when it began: their numbers are copied before it (`chosen`), and it asks the copy. One
+that is not at the top asks the numbers themselves.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vkchi.errors import KernelFieldError, KernelIndexError, KernelRuntimeError
 from vkchi.frontend.flow import unless
 from vkchi.frontend.scope import VARIABLE, Var
-from vkchi.frontend.values import ArrayRef, Context, Place, Reference
+from vkchi.frontend.values import ArrayRef, Context, Place
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.lang.atomics import atomic_add, atomic_max, atomic_min
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.static import static
+from vkchi.types import i32
 
 if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering
@@ -62,6 +65,14 @@ def sparse_node(cx: Lowering, array: ArrayRef) -> Any:
     """The place of an array in sparse blocks, if writing to it is to mark cells."""
     node = node_of(array)
     return node if node is not None and node.sparse_path and not cx.cells.is_own else None
+
+
+def check_usable(cx: Lowering, node: Any) -> None:
+    """Raises KernelFieldError for a node of a tree that cannot be used, or not yet."""
+    try:
+        node.tree.lay_out()
+    except KernelRuntimeError as e:
+        raise cx.fail(str(e), kind=KernelFieldError) from None
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -117,14 +128,43 @@ def clear_cell(activity: Any, cell: Any) -> None:
 # --- lists ---------------------------------------------------------------------------------------
 
 
-class ListRef(Reference):
+class ListRef(Place):
     """A list of a field, or of an array of structs, in a dynamic block: all indices of its `node`
-    are given but that along the list."""
+    are given but that along the list. It has methods, and can be passed on; read or assigned, an
+    index is missing."""
 
     __slots__ = ("array", "block", "indices", "node")
 
     def __init__(self, array: Any, node: Any, indices: Sequence[Any]) -> None:
         self.array, self.node, self.block, self.indices = array, node, node.above, tuple(indices)
+        self.type = i32
+
+    @property
+    def space(self) -> str:
+        """Memory that other invocations write too."""
+        return "global"
+
+    def load(self, cx: Context) -> Op:
+        """Raises KernelIndexError."""
+        raise self._lacks_index(cx)
+
+    def store(self, cx: Context, v: Value) -> None:
+        """Raises KernelIndexError."""
+        raise self._lacks_index(cx)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+        """Raises KernelIndexError."""
+        raise self._lacks_index(cx)
+
+    def _lacks_index(self, cx: Context) -> Exception:
+        given, axes = len(self.indices), len(self.node.shape)
+        return cx.fail(
+            f"this is a list of a dynamic block: its items have {axes} "
+            f"{'index' if axes == 1 else 'indices'}, and {given or 'none'} "
+            f"{'are' if given > 1 else 'is'} given",
+            kind=KernelIndexError,
+            help="give the place in the list too; lists have append(v), length(), deactivate()",
+        )
 
 
 def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | None:
@@ -158,10 +198,7 @@ def append_place(numbers: Any, cell: Any, cells: Any) -> Any:
 
 def item_index(axes: Any, cell: Any, place: Any) -> Any:
     """The index of an item of a list in a block, by `Activity.axes`."""
-    return [
-        (place if static(at < 0) else cell[at] * n + place if static(n > 0) else cell[at])
-        for at, n in static(axes)
-    ]
+    return [(place if static(at < 0) else cell[at]) for at in static(axes)]
 
 
 def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None:
@@ -187,6 +224,16 @@ class Guard:
         self.node, self.block, self.level = node, node.sparse_path[-1], node.levels[-1]
         self.asked: Value | None = None  # the place of the number that tells
 
+    def ask_copy(self, cx: Lowering) -> None:
+        """Have a loop that is not parallel ask a copy, which is made here, before it."""
+        self.level = self.level._replace(numbers=self._copied(cx))
+
+    def _copied(self, cx: Lowering) -> Any:
+        activity = self.block.activity
+        with cx.cells.own():
+            cx.call(copy_numbers, (activity.chosen, activity.numbers), {})
+        return activity.chosen
+
     def lower(self, cx: Lowering, indices: Sequence[Value], body: Callable[[], Any]) -> None:
         """Lower an iteration's body, to be skipped where the cell is not active."""
         with cx.cells.own():
@@ -202,9 +249,7 @@ class Guard:
         it asks."""
         if self.block not in cx.cells.marked:
             return body
-        activity = self.block.activity
-        cx.call(copy_numbers, (activity.chosen, activity.numbers), {})
-        chosen = cx.array_of(activity.chosen).value
+        chosen = cx.array_of(self._copied(cx)).value
 
         def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
             return [b.emit("elem", chosen, *args[1:])] if op is self.asked else None
@@ -212,7 +257,10 @@ class Guard:
         return Rebuilder(visit).region(body)
 
 
-def guard_of(x: Any) -> Guard | None:
+def guard_of(cx: Lowering, x: Any) -> Guard | None:
     """What a loop over an array or a block asks; None where all cells are there."""
     node = node_of(x)
-    return Guard(node) if node is not None and node.sparse_path else None
+    if node is None or not node.sparse_path:
+        return None
+    check_usable(cx, node)
+    return Guard(node)

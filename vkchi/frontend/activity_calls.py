@@ -16,6 +16,7 @@ from vkchi.errors import KernelIndexError
 from vkchi.frontend.activity import (
     ListRef,
     append_place,
+    check_usable,
     clear_cell,
     counted_from,
     is_in,
@@ -26,6 +27,7 @@ from vkchi.frontend.activity import (
     number_at,
     put_item,
 )
+from vkchi.frontend.checks import guard_indices
 from vkchi.frontend.context import Lowering, array_like, is_field
 from vkchi.frontend.operands import name_of
 from vkchi.frontend.places import array_index, flatten_indices
@@ -46,6 +48,7 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
     """The block that a function is called with. Raises KernelTypeError for another kind of node."""
     kind = getattr(x, "kind", None) if hasattr(type(x), "sparse_path") else None
     if kind in kinds:
+        check_usable(cx, x)
         return x
     given = f"a {kind} one" if kind else "a field" if is_field(x) else name_of(x)
     words = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
@@ -56,18 +59,24 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
     )
 
 
-def cell_of(cx: Lowering, block: Any, indices: Any) -> list[Value]:
-    """The indices of a block's cell, or of a list, as values. Raises KernelIndexError."""
+def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) -> list[Value]:
+    """The indices of a block's cell, or of a list, as values, counted from an origin; checked as
+    those of arrays are. Raises KernelIndexError."""
     given = [] if indices is None else flatten_indices(cx, [indices])
     want = len(block.activity.extents)
     if len(given) != want:
         kind = "lists" if block.kind in LISTS else "cells"
         raise cx.fail(
             f"{kind} of this block have {want} {'index' if want == 1 else 'indices'}, and "
-            f"{len(given)} are given",
+            f"{len(given) or 'none'} {'are' if len(given) > 1 else 'is'} given",
             kind=KernelIndexError,
         )
-    return [array_index(cx, k) for k in given]
+    cell = [array_index(cx, k) for k in given]
+    if any(origin):
+        cell = cx.call(counted_from, (cell, origin), {})
+    if cx.options.checks_indices:
+        guard_indices(cx, cx.array_of(block.activity.numbers), cell)
+    return cell
 
 
 # --- functions -----------------------------------------------------------------------------------
@@ -97,11 +106,16 @@ def _length(cx: Lowering, node: Any, indices: Any) -> Any:
 
 def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
     block = block_of(cx, node, "append", LISTS)
-    fields = [place.field for place in block.places() if place.above is block]
+    fields = [place.field for place in block.children if is_item(place)]
     values = [val] if len(fields) == 1 else leaves(val)
     if len(values) != len(fields):
         raise cx.fail(f"a value for each of the list's {len(fields)} fields is needed", arg=2)
     return append(cx, block, cell_of(cx, block, indices), list(zip(fields, values)))
+
+
+def is_item(node: Any) -> bool:
+    """Whether a node in a list is the place of a field; its gradient gets no items."""
+    return node.kind == "place" and node.field is not None and not node.field.kind
 
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
@@ -178,8 +192,7 @@ def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
     """The indices of a list, counted from 0."""
     node, ((axis, _),) = found.node, found.block.cells
     origin = [first for k, first in zip(node.extents, node.origin) if k != axis]
-    cell = cell_of(cx, found.block, list(found.indices))
-    return cx.call(counted_from, (cell, origin), {}) if any(origin) else cell
+    return cell_of(cx, found.block, list(found.indices), origin)
 
 
 LIST_METHODS: dict[str, Callable[..., Any]] = {

@@ -171,13 +171,13 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
             base = lvalue(cx, f.value)
         return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+    held = list_item(cx, base, []) if is_array(base) and f.attr in LIST_METHODS else base
+    if isinstance(held, ListRef):
+        return call_list_of_field(cx, n, held, f.attr)
     if isinstance(base, Value) or is_target(base):
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
-    held = list_item(cx, base, []) if is_array(base) and f.attr in LIST_METHODS else base
-    if isinstance(held, ListRef):
-        return call_list_of_field(cx, n, held, f.attr)
     if hasattr(type(base), "__vkchi_name__") and f.attr in (*arrays.METHODS, *arrays.REFUSED):
         raise cx.fail(
             f"`{f.attr}` cannot be called on {name_of(base)}",

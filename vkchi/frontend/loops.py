@@ -78,7 +78,10 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
         must_be_serial = is_ordered(cx, n, assigned)
     if cx.is_top and not must_be_serial:
         parallel(cx, n, space, config, own_variables(cx, n, assigned))
-    elif leaves:
+        return
+    if space.guard is not None and cx.is_top:
+        space.guard.ask_copy(cx)
+    if leaves:
         serial_leaving(cx, n, space)
     else:
         serial(cx, n, space)

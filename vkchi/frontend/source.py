@@ -11,6 +11,7 @@ from __future__ import annotations
 import _ast  # Python's syntax as classes, without the functions of `ast`: 3 ms
 import copy
 import linecache
+import os
 from itertools import count
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # By identity, as long as the code lives: code objects compare by what they do, and annotations of
 # variables do nothing.
 _NUMBERS = count(1)
+FRONTEND = os.path.dirname(__file__) + os.sep
 _PARSED: WeakTable[int, CodeType] = WeakTable()
 
 
@@ -40,7 +42,7 @@ class Parsed(ref[CodeType]):
 class Source:
     """One function's syntax. `memo` keeps syntactic facts of its nodes (see syntax.py)."""
 
-    __slots__ = ("_is_ascii", "_lines", "_shift", "file", "memo", "name", "node")
+    __slots__ = ("_is_ascii", "_is_call", "_lines", "_shift", "file", "memo", "name", "node")
 
     def __init__(
         self, code: CodeType, node: ast.FunctionDef, lines: list[str], first_line: int, file: str
@@ -50,6 +52,7 @@ class Source:
         self._lines = lines
         self._shift = first_line - 2  # one line stands before the text when it is parsed
         self._is_ascii = all(line.isascii() for line in lines)
+        self._is_call = file.startswith(FRONTEND)
 
     def with_body(self, body: list[ast.stmt]) -> Source:
         """The same function with other statements, which stand where its own do."""
@@ -59,7 +62,10 @@ class Source:
         return new
 
     def span(self, n: Any, caller: Span | None = None) -> Span:
-        """Where node n stands; `caller` is the call that inlined the function."""
+        """Where node n stands; `caller` is the call that inlined the function. What the frontend
+        itself inlines, for what the user wrote there, stands at the call."""
+        if self._is_call and caller is not None:
+            return caller
         line, end, shift = n.lineno, n.end_lineno, self._shift
         col, end_col = n.col_offset, n.end_col_offset
         if not self._is_ascii:

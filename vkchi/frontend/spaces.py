@@ -88,14 +88,14 @@ def space_of(cx: Lowering, x: Any) -> Space:
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
         return Space(tuple(axes), "ndrange")
     if hasattr(x, "__vkchi_space__"):  # a block of a field tree
-        return Space(x.__vkchi_space__(), "array", guard=guard_of(x))
+        return Space(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
     array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
-        return Space(tuple(axes), "array", guard=guard_of(array))
+        return Space(tuple(axes), "array", guard=guard_of(cx, array))
     raise cannot_loop(cx, x)
 
 
