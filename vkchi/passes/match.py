@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from vkchi.ir import constants as ir
 from vkchi.ir.constants import Number, constant, is_power_of_two, is_same, number
 from vkchi.ir.core import Op, Value, constant_attr
 from vkchi.ir.ops import COMMUTATIVE
@@ -157,10 +158,17 @@ def matcher(node: Node) -> Matcher:
         return match_op(node.head, tuple(map(matcher, node.operands)))
     letter, _, kinds = node.head.partition(":")
     if letter == "P":
-        return lambda v, env: bind(env, "P", v) and is_power_of_two(constant(v))
+        return lambda v, env: (
+            ir.is_constant(v) and bind(env, "P", v) and is_power_of_two(constant(v))
+        )
     if letter in "CD":
-        return lambda v, env: bind(env, letter, v)
+        return lambda v, env: ir.is_constant(v) and bind(env, letter, v)
     return lambda v, env: (not kinds or kind_of(v.type) in kinds) and bind(env, letter, v)
+
+
+def match_power(v: Value) -> bool:
+    """Whether a value is a constant power of two."""
+    return ir.is_constant(v) and is_power_of_two(constant(v))
 
 
 def bind(env: Env, letter: str, v: Value) -> bool:
@@ -172,7 +180,7 @@ def match_number(text: str) -> Matcher:
     """Matches constants of this value."""
 
     def match(v: Value, env: Env) -> bool:
-        return type(v) is Op and v.kind == "const" and v.attr == number_attr(text, number(v))
+        return ir.is_constant(v) and v.attr == number_attr(text, number(v))
 
     return match
 
