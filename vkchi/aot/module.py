@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from vkchi.aot import table
+from vkchi.aot import text_table
 from vkchi.aot.capabilities import caps_of, portable
 from vkchi.aot.export import EXPORTED
 from vkchi.aot.files import CONTENT, write_archive, write_folder
@@ -264,7 +264,7 @@ class Module:
         content = [f"kernel:{name}" for name in self._kernels if name[0] != "."]
         content += [f"cgraph:{name}" for name in self._graphs]
         files = write(saved)
-        files[table.NAME] = table.write(saved, files)
+        files[text_table.NAME] = text_table.write(saved, files)
         return {**files, CONTENT: "\n".join(content).encode()}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from vkchi.gui import coverage
 from vkchi.gui.shapes import IS_TRIANGLE, Floats, Shapes, from_hex
-from vkchi.gui.tiles import TILE, bin_shapes
+from vkchi.gui.touched_tiles import TILE, bin_shapes
 from vkchi.kernel import Kernel, func, kernel
 from vkchi.lang.elementwise import min
 from vkchi.lang.matrix import Vector

@@ -3,8 +3,8 @@
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelTypeError as TaichiTypeError
 from vkchi.linalg.builder import SparseMatrixBuilder
-from vkchi.linalg.direct import SparseCG, SparseSolver
 from vkchi.linalg.matrixfree import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
+from vkchi.linalg.solvers import SparseCG, SparseSolver
 from vkchi.linalg.sparse import SparseMatrix
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
-from vkchi.linalg.sums import Products, Weighted
+from vkchi.linalg.entries import Products, Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import compute, current_tape
 from vkchi.tuples import NamedTuple

@@ -26,9 +26,9 @@ from vkchi.interop.torch_library import (
 )
 from vkchi.interop.written import forward_mode, has_tangent, may_have_tangent
 from vkchi.operators.checks import check_arguments
-from vkchi.operators.memory import remembered
+from vkchi.operators.description import Spec
+from vkchi.operators.kept_fields import remembered
 from vkchi.operators.running import run, run_gradient
-from vkchi.operators.spec import Spec
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 
 NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # of Python's, by our kind

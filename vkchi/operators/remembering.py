@@ -13,7 +13,7 @@ from vkchi.fields.keeping import still
 from vkchi.fields.storage import Storage
 from vkchi.kernel import launch
 from vkchi.launch import NOTHING_SHARED, Plan
-from vkchi.operators.memory import Memory
+from vkchi.operators.kept_fields import Memory
 from vkchi.signature.bound import Import
 from vkchi.tape.calls import Given, describe_call
 from vkchi.tape.derived import facts

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vkchi.interop.tensors import new_tensor, new_zeros
-from vkchi.operators.memory import Memory
-from vkchi.operators.spec import Spec, Tensors, slope_of
+from vkchi.operators.description import Spec, Tensors, slope_of
+from vkchi.operators.kept_fields import Memory
 from vkchi.runtime import current
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
 from vkchi.interop.torch_library import look_first, stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
+from vkchi.operators.description import AnyKernel, Rule, Spec, slope_of
 from vkchi.operators.direct import (
     call_directly,
     check_tangents,
@@ -33,7 +34,6 @@ from vkchi.operators.direct import (
     save,
 )
 from vkchi.operators.running import run, run_gradient
-from vkchi.operators.spec import AnyKernel, Rule, Spec, slope_of
 
 if TYPE_CHECKING:
     import torch

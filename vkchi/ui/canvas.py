@@ -19,7 +19,7 @@ from vkchi.texture import Texture
 from vkchi.types.lazy_numpy import np
 from vkchi.ui import shapes
 from vkchi.ui.packages import require
-from vkchi.ui.pool import Pool
+from vkchi.ui.reused import Pool
 from vkchi.ui.scene import Scene
 from vkchi.ui.shapes import GREY, Numbers, Shape
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.ui import shapes
 from vkchi.ui.camera import Camera
-from vkchi.ui.pool import Pool
+from vkchi.ui.reused import Pool
 from vkchi.ui.shapes import GREY, Shape
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.gui import paint, shapes, tiles
+from vkchi.gui import paint, shapes, touched_tiles
 
 W, H = 24, 16
 MIDDLES = np.stack(np.meshgrid(np.arange(W) + 0.5, np.arange(H) + 0.5, indexing="ij"), -1)
@@ -328,7 +328,7 @@ def some_shapes(kinds: str, n: int) -> shapes.Shapes:
 def test_the_kernel_paints_what_numpy_paints(
     kinds: str, most: int, alpha: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiles, "MOST_ENTRIES", most)
+    monkeypatch.setattr(touched_tiles, "MOST_ENTRIES", most)
     lot = some_shapes(kinds, 120)
     boxes = lot.boxes((90, 70))
     one, other = (np.full((90, 70, 4), 0.25, np.float32) for _ in range(2))
@@ -341,7 +341,7 @@ def test_the_kernel_paints_what_numpy_paints(
 
 def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
     """Of a large triangle and of lines, in order; nothing of what their boxes hold besides."""
-    size = 40 * tiles.TILE
+    size = 40 * touched_tiles.TILE
     ends = np.array([[0.0, 0.0], [size - 1.0, size - 1.0]], np.float32)
     colour = np.zeros(2, np.uint32)
     lines = shapes.segments(ends[[0, 1]], ends[[1, 0]], np.ones(2, np.float32), colour)
@@ -351,7 +351,7 @@ def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
     found = {"lines": lines, "half": half}
     counts = {}
     for name, made in found.items():
-        (lot,) = tiles.bin_shapes(made, made.boxes((size, size)), (size, size))
+        (lot,) = touched_tiles.bin_shapes(made, made.boxes((size, size)), (size, size))
         counts[name] = len(lot.order)
         along = lot.starts[np.arange(40) * 41]  # the tiles on the diagonal
         if name == "lines":

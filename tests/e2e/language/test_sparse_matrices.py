@@ -194,7 +194,7 @@ def test_solver_of_an_indefinite_matrix():
 def test_solver_without_scipy():
     if ti.__name__ == "taichi":
         pytest.skip("of ours")
-    from vkchi.linalg.direct import factorize_dense
+    from vkchi.linalg.solvers import factorize_dense
 
     a = np.array([[4, 1], [1, 3.0]])
     entries = (np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), a.reshape(-1))

@@ -27,7 +27,7 @@ from vkchi.fields.elements import choose_stored
 from vkchi.interop.capsules import Place, Shown
 from vkchi.interop.cuda.driver import Identity
 from vkchi.interop.cuda.link import Link, Stream, Unlinked, find_link
-from vkchi.interop.cuda.source import Seen, note_use, see, show_to_torch
+from vkchi.interop.cuda.others import Seen, note_use, see, show_to_torch
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape

@@ -19,7 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.operators.checks import read_shape
-from vkchi.operators.memory import Memories, Memory
+from vkchi.operators.kept_fields import Memories, Memory
 from vkchi.runtime import current
 from vkchi.signature import (
     ArrayParameter,

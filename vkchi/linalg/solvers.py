@@ -17,8 +17,8 @@ from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.imports import import_whole
 from vkchi.linalg.adjoint import ROUNDINGS
+from vkchi.linalg.entries import Weighted
 from vkchi.linalg.sparse import SparseMatrix
-from vkchi.linalg.sums import Weighted
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
 from vkchi.tape.hosted import compute
