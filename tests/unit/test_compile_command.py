@@ -335,3 +335,30 @@ def test_amd_takes_all_benchmark_programs(family: str, run: Run) -> None:
     failures = {k: v for k, v in figures.items() if isinstance(v, str)}
     # nothing ran, so results are wrong; nothing else may be
     assert all(v.startswith("AssertionError") for v in failures.values()), failures
+
+
+ROOTS = """import vkchi as ti
+ti.init(fast_math=False)
+x, y = ti.field(ti.f32, 256), ti.field(ti.f32, 256)
+
+@ti.kernel
+def divide():
+    for i in x:
+        y[i] = 3.0 / ti.sqrt(x[i])
+"""
+
+
+@needs_radv
+def test_reciprocal_roots_are_one_instruction_under_fast_math(
+    tmp_path: Path, shaders: Shaders
+) -> None:
+    """They round otherwise than a root and a quotient, and so are not used without."""
+    found = []
+    for is_fast in ("False", "True"):
+        path = tmp_path / f"{is_fast}.py"
+        path.write_text(ROOTS.replace("False", is_fast))
+        found += shaders(f"{path}:divide", "--device", "navi31", "--isa")
+    exact, fast = found
+    assert "v_sqrt_f32" in exact["isa"] and "v_rsq_f32" not in exact["isa"]
+    assert "v_rsq_f32" in fast["isa"] and "v_sqrt_f32" not in fast["isa"]
+    assert "signed_zero_inf_nan_f32" in exact["needs"] and not fast["needs"]

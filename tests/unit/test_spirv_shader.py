@@ -162,6 +162,8 @@ def test_signed_zeros_are_asked_for_where_the_device_can() -> None:
     assert emit_text(text, caps=able).needs == ("signed_zero_inf_nan_f32",)
     assert "SignedZeroInfNanPreserve 32" in disassemble(emit_text(text, caps=able).words)
     assert emit_text(text).needs == ()
+    fast = emit(lower(parse_func(text), able), SERIAL, able, "k", is_fast=True)
+    assert fast.needs == () and "SignedZero" not in disassemble(fast.words)
 
 
 def test_an_unknown_op_is_refused() -> None:
