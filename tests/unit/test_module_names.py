@@ -37,6 +37,7 @@ PAIRS = {
     "names": "names that are public, and those of added parameters",
     "records": "structs in kernels, and reports as records in memory",
     "rules": "tables of rules: of derivatives, of algebra",
+    "shaped": "code for known extents: a Func of them, and what is kept of it beside a kernel",
     "shapes": "what is drawn, as arrays: for numpy, for the renderer",
     "sparse": "sparse matrices on the host, and their builders in kernels",
     "static": "what happens while compiling: as functions, and in kernels",
