@@ -134,6 +134,11 @@ def test_extensions() -> None:
     assert [getattr(ti.extension, name).name for name in names] == names
 
 
+@pytest.mark.ours("version")
+def test_the_version_is_our_own() -> None:
+    assert isinstance(ti.__version__, str) and ti.__version__.count(".") == 2
+
+
 @pytest.mark.ours("extensions")
 def test_extensions_that_are_not_there() -> None:
     for name in ("quant", "mesh"):
