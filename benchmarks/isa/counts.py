@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions that a GPU vendor's compiler makes of the benchmark programs (`programs.py`, `everyday.py`), without a GPU.
+"""Instructions that a GPU vendor's compiler makes of the benchmark programs (`programs.py`, and what is written as `everyday.py` is), without a GPU.
 
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
@@ -21,11 +21,9 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Files of programs, and where in them what defines these ends.
-SOURCES = {
-    HERE.parent / "programs.py": "\nfor name, fn in PROGRAMS.items():",
-    HERE.parent / "everyday.py": "\n# --- run ---",
-}
+SCRIPTS = ("programs", "everyday", "fluids", "solids", "learning", "data")
+# Where in them what defines programs ends.
+END = re.compile(r"\nfor name, fn in PROGRAMS\.items\(\):|\nmain\(\)")
 COLUMNS = (
     "all", "valu", "vmem", "smem", "lds", "loop", "loop valu", "VGPRs", "spills", "latency", "inverse",
 )  # fmt: skip
@@ -124,23 +122,24 @@ def dump(folder, caps, names):
         return own(fn, options, device)
 
     vkchi.compiler.build = build
-    for path, end in SOURCES.items():
-        run_programs(path, end, names, program)
+    sys.path.insert(0, str(HERE.parent))  # what the scripts have in common
+    for script in SCRIPTS:
+        run_programs(HERE.parent / f"{script}.py", names, program)
     pathlib.Path(folder, "rows.json").write_text(json.dumps(rows))
 
 
-def run_programs(path, end, names, program):
-    """Run each program of a file once, `program` holding its name. Where it gives a step and what that computed, do the step."""
-    source = path.read_text().split(end)[0]
-    source = re.sub(r"range\((reps|inner)\)", "range(1)", source)
+def run_programs(path, names, program):
+    """Run each program of a script once, `program` holding its name. Where it gives a step and what that computed, do the step."""
+    source = re.sub(r"range\((reps|inner)\)", "range(1)", END.split(path.read_text())[0])
     sys.argv = [str(path), "vkchi", "vulkan", *names]
     scope = {"__name__": path.stem}
     exec(compile(source, str(path), "exec"), scope)
-    for name, function in scope["PROGRAMS"].items():
-        if not names or name in names:
+    shared = vars(sys.modules["harness"]) if "main" in scope else scope
+    for name, function in shared["PROGRAMS"].items():
+        if function.__module__ == path.stem and (not names or name in names):
             program[0] = name
-            scope["ti"].reset()
-            scope["ti"].init(**scope["opts"])
+            shared["ti"].reset()
+            shared["ti"].init(**shared["opts"])
             try:
                 found = function()
                 if isinstance(found, tuple) and callable(found[0]):
