@@ -4,8 +4,8 @@ Owns: `Activity`, a field of numbers beside each sparse block: 1 for a cell that
 a dynamic block, how long the list in each cell above is; what marks and clears them from Python.
 The block's own memory is there for all cells, so an inactive one can be read: it is zero, for what
 is not zero was written, and writing marks. A cell that is active lies in cells that are, of all
-blocks above: so a block's own numbers tell. Must not know: kernels (`lang.sparse` is written for
-those, in these terms).
+blocks above: so a block's own numbers tell. Must not know: kernels (`frontend.activity` is
+written for those, in these terms).
 
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
     levels_of(x.snode)          # (Level(numbers=<4 numbers>, axes=(Axis(at=0, first=0, n=8),)),)
@@ -18,7 +18,7 @@ from typing import Any
 
 from vkchi.fields.field import ScalarField
 from vkchi.fields.make import give_place
-from vkchi.fields.snode import SNode
+from vkchi.fields.snode import SPARSE, SNode
 from vkchi.fields.storage import Storage
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
@@ -120,7 +120,8 @@ def sparse_blocks(node: Any) -> list[SNode]:
     """The sparse blocks under a node."""
     found: list[SNode] = []
     for child in node.children:
-        found += [child] if child.sparse_path[-1:] == (child,) else []
+        if child.kind in SPARSE:
+            found.append(child)
         found += sparse_blocks(child)
     return found
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 from vkchi.buffer import Buffer
-from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unsupported
 from vkchi.fields.axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
@@ -412,15 +412,25 @@ class Tree:
                 "this field was placed by a ti.FieldsBuilder that is not finalized: call its "
                 "finalize() before using the field"
             )
-        from vkchi.fields.cells import fill_tree  # needs the device's module, which is slow to load
-
         with restoring(self.root.runtime.lock), self.root.runtime.lock:
             if not self.is_laid_out:
                 self._place_needed()
-                fill_tree(self)
+                self._fill()
                 self.is_laid_out = True
                 if self in self.root.trees:
                     self.root.trees.remove(self)
+
+    def _fill(self) -> None:
+        from vkchi.fields.cells import fill_tree  # needs the device's module, which is slow to load
+
+        try:
+            fill_tree(self)
+        except DeviceError as e:
+            if not any(node.sparse_path for node in self.places()):
+                raise
+            raise DeviceError(
+                f"{e}. A sparse block has memory for all of its cells, active or not: make fewer"
+            ) from None
 
     def _place_needed(self) -> None:
         """Gradients that were asked for and not placed go beside their fields."""
