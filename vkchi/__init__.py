@@ -16,6 +16,7 @@ from vkchi.compat import aliases as _aliases
 
 if TYPE_CHECKING:
     from vkchi import algorithms, aot, graph, lang, linalg, tools, types, ui
+    from vkchi.algorithms import sparse
     from vkchi.aot.capabilities import DeviceCapability
     from vkchi.aot.loaded import load
     from vkchi.compat import experimental

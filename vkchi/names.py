@@ -80,7 +80,7 @@ PUBLIC = {
 # Public modules.
 MODULES = (
     "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
-    "simt", "tools", "types", "ui",
+    "simt", "sparse", "tools", "types", "ui",
 )  # fmt: skip
 
 HOOKS = {

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.errors import KernelFieldError, KernelRaceWarning, KernelRuntimeError, Unsupported
+from vkchi.errors import (
+    ArgumentError,
+    DeviceError,
+    KernelFieldError,
+    KernelRaceWarning,
+    KernelRuntimeError,
+    Unsupported,
+)
 
 pytestmark = pytest.mark.device
 
@@ -398,3 +405,25 @@ def test_what_a_real_function_deactivates_is_not_known_any_more() -> None:
     want[[0, 8]] = 7.0
     assert x.to_numpy().tolist() == want.tolist()
     assert count_of(x) == 8
+
+
+def test_a_tree_that_is_too_large_says_that_inactive_cells_count() -> None:
+    x = ti.field(ti.f32)
+    ti.root.pointer(ti.ijk, 2048).dense(ti.ijk, 4).place(x)
+    with pytest.raises(DeviceError, match="active or not"):
+        x[0, 0, 0] = 1.0
+
+
+def test_a_sparse_grid() -> None:
+    grid = ti.sparse.grid({"mass": ti.f32, "v": ti.math.vec2}, shape=(8, 4))
+    grid[3, 2].mass = 1.0
+
+    @ti.kernel
+    def put():
+        grid[0, 1].v.y = 2.0
+
+    put()
+    assert grid.shape == (8, 4) and ti.sparse.usage(grid) == 2 / 32
+    assert grid[0, 1].v.y == 2.0 and grid[3, 2].mass == 1.0
+    with pytest.raises(ArgumentError, match="in sparse blocks"):
+        ti.sparse.usage(ti.field(ti.f32, shape=4))

@@ -30,6 +30,7 @@ SAME = {
     "math": "lang.math",
     "profiler": "reports.profiler",
     "simt": "lang.simt",
+    "sparse": "algorithms.sparse",
     **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
 }
 

@@ -21,7 +21,6 @@ class UnsupportedName(Unsupported, AttributeError):
     """A public name that is not there; an AttributeError too, so that `hasattr` answers."""
 
 
-_SPARSE = "build the blocks yourself: ti.root.pointer(...).bitmasked(...).place(x)"
 _QUANT = "store whole numbers: ti.i8, ti.i16, ti.f16"
 _METRICS = "there are times only: print_kernel_profiler_info()"
 _MESH = "use index arrays"
@@ -36,7 +35,6 @@ CUPTI = (
 
 # A row for a module or class stands for all that is in it.
 TABLE: dict[str, str] = {
-    "sparse": _SPARSE,
     "get_addr": "addresses of a device's memory mean nothing elsewhere; keep indices",
     "types.quant": _QUANT,
     **dict.fromkeys(("Mesh", "MeshInstance", "mesh_local", "mesh_patch_idx"), _MESH),
@@ -46,7 +44,7 @@ TABLE: dict[str, str] = {
 }
 
 # Modules in the table, which can be imported: their names say what to do when they are used.
-MODULES = frozenset(("sparse", "types.quant"))
+MODULES = frozenset(("types.quant",))
 
 
 def reason_for(path: str) -> str | None:
