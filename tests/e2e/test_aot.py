@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.devices import like_gpu
 from vkchi.aot.capabilities import lacks_of
 from vkchi.aot.files import SUMS, read_files, write_folder
 from vkchi.aot.form import FORMAT, METADATA, read
@@ -425,9 +426,10 @@ def test_the_program_of_taichis_documentation(tmp_path: Path) -> None:
 # --- elsewhere -----------------------------------------------------------------------------------
 
 ELSEWHERE = """
-import sys
+import os, sys
 import numpy as np
 import vkchi as ti
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # nothing is loaded ahead then
 ti.init()
 m = ti.load(sys.argv[1])
 x = ti.ndarray(ti.f32, 4)
@@ -642,6 +644,38 @@ def test_capabilities_that_are_missing(tmp_path: Path, need: Callable[..., None]
     assert lacks_of(shader, saved.caps, SMALLEST) == ["float64"]
     with pytest.raises(DeviceError, match="f64 is not available|lacks"):
         ti.aot.Module(caps=["spirv_has_int8"]).add_kernel(wide)
+
+
+def test_more_workgroups_than_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that counts few runs what was made on it, and refuses what takes more for granted:
+    shaders in which one dispatch has all iterations."""
+    few, many = tmp_path / "few", tmp_path / "many"
+
+    @ti.kernel
+    def columns(w: ti.types.ndarray(ti.f32, 2)):
+        for i, j in ti.ndrange(300, 257):
+            w[i, j] += i + j
+
+    device = current().device
+    like = like_gpu(device.caps)
+    usual = like._replace(workgroup_count=SMALLEST.workgroup_count)
+    for path, caps in ((few, like), (many, usual)):
+        monkeypatch.setattr(device, "caps", caps)
+        m = ti.aot.Module()
+        m.add_kernel(columns)
+        m.save(path)
+    monkeypatch.setattr(device, "caps", like)
+    x = ti.ndarray(ti.f32, (300, 257))
+    ti.load(few).columns(x)
+    want = np.add.outer(np.arange(300), np.arange(257))
+    np.testing.assert_array_equal(x.to_numpy(), want)
+    with pytest.raises(DeviceError, match="lacks 65535 by 65535 by 65535 workgroups"):
+        ti.load(many)
+    monkeypatch.setattr(device, "caps", usual)
+    for path in (few, many):
+        x.fill(0)
+        ti.load(path).columns(x)
+        np.testing.assert_array_equal(x.to_numpy(), want)
 
 
 def test_the_form_is_numbered() -> None:

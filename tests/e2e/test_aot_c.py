@@ -5,6 +5,7 @@ Vulkan's declarations are those of the `vulkan` package where the machine has no
 
 from __future__ import annotations
 
+import math
 import os
 import runpy
 import shutil
@@ -47,6 +48,16 @@ def compiled(folder: Path, source: Path, *more: str) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return program
+
+
+@pytest.fixture(autouse=True)
+def launches_as_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python counts as many workgroups as the header does, whatever `--like-gpu` has the device
+    count, and takes shaders as they are."""
+    monkeypatch.setattr("vkchi.launch.fitting.MOST_IDLE", math.inf)
+    device = current().device
+    count = SMALLEST.workgroup_count
+    monkeypatch.setattr(device, "caps", device.caps._replace(workgroup_count=count))
 
 
 @pytest.fixture(scope="module")

@@ -109,10 +109,8 @@ def test_norm() -> None:
     np.testing.assert_array_equal(x.grad.to_numpy(), slope - slope.mean(1, keepdims=True))
 
 
-def test_saved(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_saved(tmp_path: Path) -> None:
     """A module has room for what is handed on."""
-    if request.config.getoption("--like-gpu"):
-        pytest.skip("modules count on the workgroups that every device has")
     n = 512
     total, v, w = ti.field(ti.f32, n), ti.field(ti.f32, (n, n)), ti.field(ti.f32, (n, n))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from vkchi.errors import ArgumentError, nearest
 from vkchi.target.caps import SMALLEST, Caps
-from vkchi.target.shader import Shader
+from vkchi.target.shader import Grid, Shader
 
 
 class DeviceCapability:
@@ -72,8 +72,16 @@ def portable(caps: Caps) -> Caps:
     return caps._replace(
         integer_extremes=False,
         push_constant_bytes=SMALLEST.push_constant_bytes,
-        workgroup_count=SMALLEST.workgroup_count,
+        workgroup_count=least_count(caps),
     )
+
+
+def least_count(device: Caps) -> tuple[int, int, int]:
+    """The workgroups that every device counts along x, y and z, and this one too: shaders leave out
+    the first iterations of a dispatch (`GridAxis.has_base`) where no more can be needed."""
+    pairs = zip(SMALLEST.workgroup_count, device.workgroup_count, strict=True)
+    x, y, z = [min(pair) for pair in pairs]
+    return x, y, z
 
 
 def caps_of(names: Iterable[str], device: Caps) -> Caps:
@@ -86,7 +94,8 @@ def caps_of(names: Iterable[str], device: Caps) -> Caps:
             raise ArgumentError(f"ti.aot.Module: no capability is called {name!r}{hint}")
         found |= dict.fromkeys(MEANING.get(name, ()), True)
     found["integer_extremes"] = False
-    return SMALLEST._replace(subgroup_size=device.subgroup_size, **found)  # type: ignore[arg-type]
+    facts = {"subgroup_size": device.subgroup_size, "workgroup_count": least_count(device)}
+    return SMALLEST._replace(**facts, **found)  # type: ignore[arg-type]
 
 
 OP_VARIABLE, WORKGROUP, HEADER_WORDS = 59, 4, 5
@@ -118,5 +127,16 @@ def lacks_of(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
     lengths = [axis.block for axis in shader.grid.axes]
     if any(n > most for n, most in zip(lengths, device.workgroup_size, strict=False)):
         found.append(f"workgroups of {' by '.join(map(str, lengths))}")
+    if counts_too_few(shader.grid, made_for, device):
+        found.append(f"{' by '.join(map(str, made_for.workgroup_count))} workgroups")
     found += [f"{name} {n}" for name, n in numbers.items() if getattr(device, name) < n]
     return found
+
+
+def counts_too_few(grid: Grid, made_for: Caps, device: Caps) -> bool:
+    """Whether a device may need several dispatches along an axis where the shader, made for devices
+    that count more workgroups, takes one for granted."""
+    limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
+    return len(grid.axes) > 1 and any(
+        not axis.has_base and here < there for axis, there, here in limits
+    )

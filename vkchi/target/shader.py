@@ -223,12 +223,16 @@ Part = tuple[tuple[int, ...], tuple[int, int, int]]
 
 def dispatches_of(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list[Part]:
     """What a device runs that counts no more workgroups than `limits` along x, y and z: nothing
-    where an axis has no iterations, and several dispatches where it has too many."""
+    where an axis has no iterations, and several dispatches where it has too many. Raises
+    InternalError where the shader does not know of those."""
     if any(n <= 0 for n in counts):
         return []
     groups = [-(-n // axis.block) for n, axis in zip(counts, grid.axes, strict=True)]
     if len(groups) < 2:
         return [((0,) * len(groups), (*(split_groups(groups[0]) if groups else (1, 1)), 1))]
+    pairs = zip(groups, grid.axes, limits, strict=False)
+    if any(n > limit and not axis.has_base for n, axis, limit in pairs):
+        raise InternalError(f"{groups} workgroups on a device that counts {limits}: {grid}")
     found: list[Part] = []
     starts = [range(0, n, limit) for n, limit in zip(groups, limits, strict=False)]
     for first in itertools.product(*starts):
