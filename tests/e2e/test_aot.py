@@ -19,6 +19,7 @@ from vkchi.aot.capabilities import lacks_of
 from vkchi.aot.files import SUMS, read_files, write_folder
 from vkchi.aot.form import FORMAT, METADATA, read
 from vkchi.cache.codec import CLASSES
+from vkchi.cache.store import Store
 from vkchi.errors import ArgumentError, DeviceError, GradientError, ModuleError
 from vkchi.runtime import current
 from vkchi.target.caps import SMALLEST
@@ -455,8 +456,17 @@ print([name for name in compiler if "vkchi." + name in sys.modules])
 """
 
 
+NO_COMPILER = """
+import sys
+for name in ("compiler", "passes", "spirv", "autodiff", "tape", "frontend.lower", "ir.builder"):
+    sys.modules["vkchi." + name] = None  # is not to be imported
+"""
+
+
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_no_compiler_is_loaded(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("cache", ["some", "empty"])
+def test_no_compiler_is_needed(tmp_path: Path, form: str, cache: str, cache_environment) -> None:
+    """Nor is it loaded, but ahead of what a process may compile, which finds nothing in a cache."""
     f = ti.field(ti.i32, 2)
     m = ti.aot.Module(ti.vulkan)
     m.add_field("f", f)
@@ -465,12 +475,14 @@ def test_no_compiler_is_loaded(tmp_path: Path, form: str) -> None:
     m.add_graph("frame", a_graph())
     path = tmp_path / ("m.tcm" if form == "archive" else "m")
     (m.archive if form == "archive" else m.save)(path)
+    if cache == "some":
+        Store(tmp_path / "cache").put("0" * 64, {}, b"")
     done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, path], cwd=Path(ti.__file__).parents[1],
-        capture_output=True, text=True,
+        [sys.executable, "-c", (NO_COMPILER if cache == "empty" else "") + ELSEWHERE, path],
+        env=cache_environment(tmp_path / "cache"), capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "[]\n"
+    assert cache == "empty" or done.stdout == "[]\n"
 
 
 def test_equal_modules_are_equal_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Saved modules, to be run: no compiler is loaded, and none is needed.
+"""Saved modules, to be run: no compiler is needed.
 
 Owns: `load` and what it gives. Must not know: how modules are made, IR.
 
