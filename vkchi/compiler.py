@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from vkchi import env
 from vkchi.analysis.host_numbers import Number, host_length, host_number, most_iterations, wrapped
+from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
 from vkchi.compiling import compiling
 from vkchi.frontend.methods_seen import methods_seen
@@ -131,7 +132,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
         dispatches.append(Dispatch(shader, *memory_access(func)))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
-        reporting_sites(program), limits_of(program),
+        reporting_sites(program), limits_of(program), work=work_of(fn),
     )  # fmt: skip
 
 

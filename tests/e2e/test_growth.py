@@ -34,6 +34,12 @@ def add_first(x: ti.types.ndarray(), n: ti.i32):
 
 
 @ti.kernel
+def shift(x: ti.types.ndarray(), y: ti.types.ndarray()):
+    for i in x:
+        y[i] = x[(i + 1) % x.shape[0]]
+
+
+@ti.kernel
 def read(x: ti.types.ndarray(), k: ti.i32) -> ti.f32:
     return x[k]
 
@@ -97,7 +103,7 @@ def launches() -> dict[str, Callable[[int], object]]:
     x, y = ti.ndarray(ti.f32, N), ti.ndarray(ti.f32, N)
     f = ti.field(ti.f32, N, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
-    host = np.zeros(N, np.float32)
+    host, zeros = np.zeros(N, np.float32), np.zeros(2 * LAUNCHES, np.float32)
 
     def differentiate(_: int) -> None:
         with ti.ad.Tape(loss):
@@ -110,6 +116,7 @@ def launches() -> dict[str, Callable[[int], object]]:
         "host arrays": lambda k: add(host, 1.0),
         "new host arrays": lambda k: add(np.zeros(N, np.float32), 1.0),
         "new arrays": lambda k: add(ti.ndarray(ti.f32, N), 1.0),
+        "new shapes": lambda k: shift(zeros[: k + 1], zeros[-k - 1 :]),
         "elements": lambda k: x.__setitem__(k % N, x[(k + 1) % N]),
         "reports": tell,
         "gradients": differentiate,
@@ -122,7 +129,7 @@ SLOW = {"results": 2, "reports": 2, "new host arrays": 2, "new arrays": 2, "grad
 @pytest.mark.parametrize(
     "kind",
     ["arrays in turn", "lengths", "results", "host arrays", "new host arrays", "new arrays",
-     "elements", "reports", "gradients"],
+     "new shapes", "elements", "reports", "gradients"],
 )  # fmt: skip
 def test_launches_leave_nothing(kind: str) -> None:
     check(launches()[kind], LAUNCHES // SLOW.get(kind, 1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.cache.store import Store
-from vkchi.errors import DeviceError
+from vkchi.errors import DeviceError, Unsupported
 from vkchi.graph import Arg, ArgKind, GraphBuilder
 from vkchi.launch import shapes
 from vkchi.launch.executable import Executable
@@ -93,6 +95,13 @@ def check(x: Any, y: Any) -> None:
     np.testing.assert_array_equal(y.to_numpy(), by_numpy(x.to_numpy()))
 
 
+@pytest.fixture(autouse=True)
+def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What fails would leave the code for any extents, and be told."""
+    yield
+    assert caplog.messages == []
+
+
 @pytest.fixture
 def first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents have code of their own from their first launch on."""
@@ -104,7 +113,7 @@ def first(monkeypatch: pytest.MonkeyPatch) -> None:
 def third(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents have code of their own from their third launch on."""
     monkeypatch.delenv("VKCHI_SHAPES", raising=False)
-    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, key: 3)
+    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, *launch: 3)
     ti.init(arch=ti.vulkan)
 
 
@@ -139,8 +148,36 @@ def test_a_long_launch_is_worth_it_at_once_and_a_short_one_never(monkeypatch):
     for _ in range(300):
         stencil(x, y)
     assert made(stencil, x, y) == 0
-    assert not executable(stencil, x, y).shapes._launches((4, 4, 4, 4))
-    assert 1 <= executable(stencil, x, y).shapes._launches((1 << 14,) * 4) <= 4
+    flat = [0] * len(executable(stencil, x, y).places)
+    assert not executable(stencil, x, y).shapes._launches((4, 4, 4, 4), flat)
+    assert 1 <= executable(stencil, x, y).shapes._launches((1 << 14,) * 4, flat) <= 4
+
+
+def test_much_work_on_few_numbers_is_worth_it_soon(monkeypatch):
+    """A product of matrices; rounds that a number tells count too."""
+    monkeypatch.delenv("VKCHI_SHAPES", raising=False)
+    ti.init(arch=ti.vulkan)
+
+    @ti.kernel
+    def product(a: A, b: A, c: A, times: ti.i32):
+        for i, j in c:
+            for _ in range(times):
+                for k in range(a.shape[1]):
+                    c[i, j] += a[i, k] * b[k, j]
+
+    asked = []
+    count = shapes.Shapes._launches
+    monkeypatch.setattr(
+        shapes.Shapes,
+        "_launches",
+        lambda self, key, flat: asked.append((count(self, key, flat), self._ops(flat))) or 0,
+    )
+    for n, times in [(15, 1), (32, 1), (16, 12)]:
+        x = array(integers(n, n))
+        product(x, x, array(integers(n, n)), times)
+    (short, _), (once, few), (often, many) = asked
+    assert short == 0 and few < 15 * 32**3 and few < many < 2 * few
+    assert 0 < often < once < 25_000_000 // (3 * 32 * 32)
 
 
 @pytest.mark.usefixtures("first")
@@ -227,18 +264,58 @@ def test_kernels_that_ask_for_no_extents():
 
 
 @pytest.mark.usefixtures("first")
-def test_what_is_refused_of_such_code_alone(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [(DeviceError("not here"), 0), (Unsupported("not yet"), 0), (KeyError("a bug"), 1)],
+)
+def test_what_fails_of_such_code_alone(error, lines, monkeypatch, caplog):
+    """It is tried once, bugs of ours are told, and what runs is the code for any extents."""
     x, y = array(integers(8, 8)), array(integers(8, 8))
     tries = []
 
     def refuse(*args: Any) -> None:
         tries.append(args)
-        raise DeviceError("not here")
+        raise error
 
     monkeypatch.setattr(shapes.shaped, "make", refuse)
     for _ in range(3):
         check(x, y)
     assert len(tries) == 1
+    assert len(caplog.messages) == lines
+    assert all(text.startswith("stencil(): there is no code") for text in caplog.messages)
+    caplog.clear()
+
+
+@pytest.mark.usefixtures("first")
+def test_what_a_signal_handler_raises_is_for_the_user(monkeypatch):
+    x, y = array(integers(8, 8)), array(integers(8, 8))
+
+    def late(*args: Any) -> None:
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shapes.shaped, "make", late)
+        with pytest.raises(TimeoutError):
+            stencil(x, y)
+    check(x, y)
+    assert made(stencil, x, y) == 1
+
+
+@pytest.mark.usefixtures("first")
+def test_code_that_works_on_other_arrays_is_left(monkeypatch):
+    """A launch copies, and guards, the arrays that the code for any extents reads and writes."""
+    make = shapes.shaped.make
+
+    def with_more(*args: Any) -> Any:
+        artifact = make(*args)
+        dispatches = [d._replace(writes=d.writes | {"x"}) for d in artifact.dispatches]
+        return artifact._replace(dispatches=tuple(dispatches))
+
+    monkeypatch.setattr(shapes.shaped, "make", with_more)
+    x, y = array(integers(8, 8)), array(integers(8, 8))
+    check(x, y)
+    found = executable(stencil, x, y)
+    assert [met.form for met in found.shapes.made.values()] == [found.form]
 
 
 @pytest.mark.usefixtures("third")
@@ -277,6 +354,80 @@ def test_arrays_of_numpy():
     y = np.zeros_like(part)
     stencil(part, y)
     np.testing.assert_array_equal(y, by_numpy(part))
+
+
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+def test_arrays_of_numpy_that_begin_anywhere(dtype):
+    """A constant shape says nothing of where memory begins."""
+
+    @ti.kernel
+    def scale(x: ti.types.ndarray(ndim=1), y: ti.types.ndarray(ndim=1)):
+        for i in x:
+            y[i] = (ti.cast(x[i], ti.i32) * 3) >> 2
+
+    values = integers(1200).astype(dtype)
+    for at in (0, 1, 2, 3, 4, 5, 7, 16):
+        for n in (256, 333, 1000):
+            x, memory = values[at : at + n], np.full(n + 40, 7, dtype)
+            scale(x, memory[at + 1 : at + 1 + n])
+            want = np.full(n + 40, 7, dtype)
+            want[at + 1 : at + 1 + n] = (x.astype(np.int32) * 3) >> 2
+            np.testing.assert_array_equal(memory, want)
+
+
+@pytest.mark.usefixtures("third")
+def test_arrays_of_numpy_that_get_another_shape():
+    @ti.kernel
+    def number(x: A):
+        for i, j in x:
+            x[i, j] = 100 * i + j
+
+    x = np.zeros((6, 8), np.int32)
+    for shape in [(6, 8), (8, 6), (3, 16), (6, 8)]:
+        x.shape = shape
+        for _ in range(4):
+            x[...] = 0
+            number(x)
+            want = np.add.outer(100 * np.arange(shape[0]), np.arange(shape[1]))
+            np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.usefixtures("first")
+def test_a_new_array_where_another_one_was():
+    """Of the same `id`, and another shape."""
+    seen, again = set(), 0
+    for k in range(60):
+        x, y = array(integers(5 + k % 3, 9)), array(integers(5 + k % 3, 9))
+        again += id(x) in seen
+        seen.add(id(x))
+        for _ in range(2):
+            check(x, y)
+        del x, y
+    assert again
+
+
+@pytest.mark.usefixtures("third")
+def test_threads_that_launch_while_it_is_made():
+    wrong = []
+
+    def work(k: int) -> None:
+        for turn in range(10):
+            for shape in [(20, 30), (30, 20), (7, 9)]:
+                a = integers(*shape) + k + turn
+                x, y, b = array(a), array(a), np.zeros_like(a)
+                stencil(x, y)
+                stencil(a, b)
+                wrong.extend(got for got in (y.to_numpy(), b) if (got != by_numpy(a)).any())
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    x, y = array(integers(20, 30)), array(integers(20, 30))
+    assert made(stencil, x, y) == 3
 
 
 @pytest.mark.usefixtures("first")
@@ -393,7 +544,7 @@ def test_recorded_calls():
 
 def test_a_recorded_launch_counts_for_many(monkeypatch):
     monkeypatch.delenv("VKCHI_SHAPES", raising=False)
-    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, key: 100)
+    monkeypatch.setattr(shapes.Shapes, "_launches", lambda self, *launch: 100)
     ti.init(arch=ti.vulkan)
     x, y = array(integers(9, 14)), array(integers(9, 14))
     with ti.record() as g:

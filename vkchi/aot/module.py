@@ -181,7 +181,9 @@ class Module:
         for name, field in made.fields.items():
             path = made.interface.bindings[name][-1]
             fields[name] = self._name_of(field, path)
-        artifact, interface = without_files((made.artifact._replace(ir=None), made.interface))
+        artifact, interface = without_files(
+            (made.artifact._replace(ir=None, work=()), made.interface)
+        )
         return SavedKernel(tuple(save(p, s) for p, s in bound), fields, artifact, interface)
 
     # --- graphs ----------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ proved, rows are aligned, divisions multiply. The first MOST_SHAPES extents of a
 all others the code for any extents, so nothing is compiled for ever. What one process has made, the
 next one finds at its first launch (`cache.shaped`).
 
-Both forms do the same: they take the same numbers from the same places; what goes from dispatch to
-dispatch, each keeps for itself. What is refused of the second form alone (memory for that) leaves
-one form; and there is one where launches tell or draw something (`Plan.may_have_shapes`). Floats
-that several iterations add to one place may be added in another order, as in any two launches.
+Both forms do the same: they take the same numbers from the same places, and work on the same
+arrays; what goes from dispatch to dispatch, each keeps for itself. What is refused of the second
+form alone (memory for that), or fails there, leaves one form; and there is one where launches tell
+or draw something (`Plan.may_have_shapes`). Floats that several iterations add to one place may be
+added in another order, as in any two launches.
 
 Owns: which extents are met, when code for them is worth it. Must not know: how it is built.
 
@@ -24,6 +25,7 @@ what was not counted or built is at the next launch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -31,11 +33,14 @@ from typing import TYPE_CHECKING, Any
 from vkchi import env
 from vkchi.cache import shaped
 from vkchi.compiling import compiling
-from vkchi.errors import CompilationError, DeviceError
+from vkchi.errors import CompilationError, DeviceError, Unsupported, VkchiError
 from vkchi.interrupts.bounded import remember
+from vkchi.launch.executable import count_reader
+from vkchi.logs import logger
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
+from vkchi.target.shader import compile_counts
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -49,12 +54,20 @@ Shape = tuple[int, ...]
 MOST_SHAPES = 4  # that an executable has code of their own for
 MOST_MET = 64  # that are counted at a time
 # Nanoseconds: what compiling for extents takes, Mesa's lavapipe its larger part; what a launch
-# takes, for each number of its arrays. Measured on the programs of `benchmarks/shapes.py`, but for
-# graphics cards, whose memory gives a number in about that time.
+# takes, for each number of its arrays, or so many ops. Measured on the programs of
+# `benchmarks/shapes.py`, but for graphics cards, whose memory gives a number in about that time.
 COMPILING = 5e7
 NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
+OPS = 50
 WIDEST_PROCESSOR = 16  # lanes of a processor's subgroup, as in `passes.cost_model`
-FEWEST_NUMBERS = 2048  # of all arrays: to begin and end a launch takes longer than so few
+FEWEST_NUMBERS = 2048  # to begin and end a launch takes longer than so few
+# What bugs raise.
+BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
+        RecursionError, TypeError, ValueError)  # fmt: skip
+TOLD = (
+    "%s(): there is no code for the extents of its arrays (%s: %s), and that for any extents goes "
+    "on. This is a bug in vkchi, please report it; VKCHI_SHAPES=0 tries none"
+)
 
 
 class Origin(NamedTuple):
@@ -88,6 +101,7 @@ class Shapes:
         self._arrays = [(name, len(places), types[name].scalars_per_element)
                         for name, places in arrays.items()]  # fmt: skip
         self._places = [place for places in arrays.values() for place in places]
+        self._work, self._numbers = executable.artifact.work, executable.places
         self.made: dict[Shape, Met] = {}
         self._counted: dict[Shape, Met] = {}
         self._looks = MOST_MET
@@ -102,7 +116,7 @@ class Shapes:
     def meet(self, flat: list[Any]) -> Met:
         """What is known of the extents of a launch with these numbers."""
         key = tuple([flat[k] for k in self._places])
-        return self.made.get(key) or self._counted.get(key) or self._begin(key)
+        return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
 
     def count(self, met: Met, launches: int) -> None:
         """So many launches more of these extents: they get code of their own where that is worth
@@ -117,14 +131,14 @@ class Shapes:
         met.form = other.form if other is not None else self._plain
         met.left = 0
 
-    def _begin(self, key: Shape) -> Met:
+    def _begin(self, key: Shape, flat: list[Any]) -> Met:
         """Extents that were not met yet, or long ago."""
         if len(self.made) >= MOST_SHAPES or not self.shapes_of(key):
             return Met(key, self._plain, 0)
         found = self._look_for(key)
         if found is not None:
             return self.made.setdefault(key, Met(key, found, 0))
-        met = Met(key, self._plain, self._launches(key))
+        met = Met(key, self._plain, self._launches(key, flat))
         remember(self._counted, key, met, MOST_MET)
         return met
 
@@ -138,16 +152,28 @@ class Shapes:
             at += axes
         return found
 
-    def _launches(self, key: Shape) -> int:
-        """How many launches of these extents work for as long as compiling takes; 0 where that is
-        not worth it ever."""
+    def _launches(self, key: Shape, flat: list[Any]) -> int:
+        """How many launches of these extents work for as long as compiling takes, if all are like
+        this one; 0 where that is not worth it ever."""
         if env.flag("VKCHI_SHAPES") == "first":
             return 1
         shapes = self.shapes_of(key)
         sizes = [prod(shapes[name]) * n for name, _, n in self._arrays if name in shapes]
+        numbers = max(sum(sizes), self._ops(flat) // OPS)
         is_processor = self._runtime.device.caps.subgroup_size <= WIDEST_PROCESSOR
-        each = sum(sizes) * (NUMBER_PROCESSOR if is_processor else NUMBER_CARD)
-        return 0 if sum(sizes) < FEWEST_NUMBERS else max(1, int(COMPILING / each))
+        each = numbers * (NUMBER_PROCESSOR if is_processor else NUMBER_CARD)
+        return 0 if numbers < FEWEST_NUMBERS else max(1, int(COMPILING / each))
+
+    def _ops(self, flat: list[Any]) -> int:
+        """About how many a launch of these numbers does."""
+        each = zip(self._work, self._rounds(flat), strict=True)
+        return sum([ops * max(0, n) for (ops, _), n in each])
+
+    @cached_property
+    def _rounds(self) -> Callable[[list[Any]], tuple[int, ...]]:
+        """How often each part of the work is done, for the numbers of a launch."""
+        counts = [count for _, count in self._work]
+        return compile_counts(counts, count_reader(self._numbers))
 
     def _look_for(self, key: Shape) -> Form | None:
         """The code that another process has made. Not for ever: some programs repeat no shape."""
@@ -155,25 +181,36 @@ class Shapes:
             return None
         self._looks -= 1
         found = shaped.find(self._origin.home, self._origin.what, self.shapes_of(key))
-        return None if found is None else self._form_of(found)
+        return None if found is None else self._or_plain(lambda: self._form_of(found))
 
     def _make(self, key: Shape) -> Form:
         """The code for these extents; that for any, where there is none."""
+        return self._or_plain(lambda: self._form_of(self._compile(self.shapes_of(key))))
+
+    def _compile(self, shapes: dict[str, Shape]) -> Artifact:
         began, title = perf_counter(), self._plain.artifact.name
-        try:
-            with compiling(title):
-                made = self._build(self.shapes_of(key))
-        except (CompilationError, DeviceError):  # what is refused of this form alone
-            return self._plain
+        with compiling(title):
+            made = self._build(shapes)
         self._runtime.compiled.append((title, perf_counter() - began))
-        return self._form_of(made)
+        return made
 
     def _form_of(self, artifact: Artifact) -> Form:
-        """An artifact as what runs; the code for any extents, where there is no memory for what
-        dispatches of this one hand on."""
+        """An artifact as what runs; the code for any extents, where this one works on memory that
+        its launches are not told of, or tells something. Raises DeviceError where there is no
+        memory for what dispatches hand on."""
+        plain, own = self._plain.artifact, artifact.temps.keys()
+        is_known = artifact.reads - own <= plain.reads and artifact.writes - own <= plain.writes
+        return self._make_form(artifact) if is_known and not artifact.sites else self._plain
+
+    def _or_plain(self, make: Callable[[], Form]) -> Form:
+        """What is made; the code for any extents, which is as right, where that fails. A bug of
+        ours is told; what a signal handler of the user's raises is for the user."""
         try:
-            return self._make_form(artifact)
-        except DeviceError:
+            return make()
+        except (CompilationError, DeviceError, Unsupported):  # what is refused of this form alone
+            return self._plain
+        except BUGS as e:
+            logger().warning(TOLD, self._plain.artifact.name, type(e).__name__, e)
             return self._plain
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:

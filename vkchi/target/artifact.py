@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.reports.sites import Site
 from vkchi.span import Span
-from vkchi.target.shader import Check, Shader
+from vkchi.target.shader import Check, Count, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
 
@@ -45,7 +45,7 @@ class Artifact(NamedTuple):
     arrays: types of the array parameters, by name; temps: of arrays that a launch must provide
     besides; sites: numbers of the reports that are left, and the dispatch each stands in; limits:
     what launches must check of the lengths of loops; ir: the Func that it was made of, where it was
-    asked for.
+    asked for; work: how many ops a launch does, how often (`analysis.work`).
     """
 
     name: str
@@ -55,6 +55,7 @@ class Artifact(NamedTuple):
     sites: dict[int, int]
     limits: tuple[Check, ...]
     ir: IrText | None = None
+    work: tuple[tuple[int, Count], ...] = ()
 
     @property
     def used(self) -> frozenset[str]:
