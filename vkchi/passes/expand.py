@@ -51,7 +51,7 @@ from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.attributes import MOST_ALIGNED, Attributes
 
-MOST_BYTES = 1 << 27  # of an array that hands on a value
+MOST_BYTES = 1 << 27  # of the arrays that hand on what a loop computes
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # values that are handed on, and their arrays
 
@@ -159,13 +159,16 @@ def cost_of(ops: Collection[Op], rounds: int) -> float:
 def is_worth_it(
     cut: Cut, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
-    """Whether what sums cost less is worth the numbers that are handed on."""
+    """Whether what sums cost less is worth the numbers that are handed on, which the device can
+    keep in memory."""
     types = [slot_type(cut, v) for v in cut.handed]
+    if not all(caps.can_store(t.stored.name) for t in types):
+        return False
     numbers = [prod(t.shape or ()) * t.scalars_per_element for t in types]
     sizes = [n * t.stored.size_bytes for n, t in zip(numbers, types, strict=True)]
     alone = {op: ATOMIC * volume(cut.shifts, op) for op in cut.sums}
     old, new = (sum(known.get(op, alone[op]) for op in cut.sums) for known in (before, after))
-    return max(sizes) <= MOST_BYTES and is_worth_expanding(old, new, sum(numbers), caps)
+    return sum(sizes) <= MOST_BYTES and is_worth_expanding(old, new, sum(numbers), caps)
 
 
 def slots_for(cut: Cut, first: int) -> dict[Value, Param]:

@@ -166,11 +166,6 @@ def matcher(node: Node) -> Matcher:
     return lambda v, env: (not kinds or kind_of(v.type) in kinds) and bind(env, letter, v)
 
 
-def match_power(v: Value) -> bool:
-    """Whether a value is a constant power of two."""
-    return ir.is_constant(v) and is_power_of_two(constant(v))
-
-
 def bind(env: Env, letter: str, v: Value) -> bool:
     """Let the letter stand for v, or compare with what it stands for already."""
     return is_same(env.setdefault(letter, v), v)
