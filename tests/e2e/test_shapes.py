@@ -99,7 +99,7 @@ def check(x: Any, y: Any) -> None:
 def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What fails would leave the code for any extents, and be told."""
     yield
-    assert caplog.messages == []
+    assert [one for one in caplog.get_records("call") if one.levelname == "WARNING"] == []
 
 
 @pytest.fixture
@@ -358,8 +358,9 @@ def test_arrays_of_numpy():
 
 @pytest.mark.usefixtures("first")
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32])
-def test_arrays_of_numpy_that_begin_anywhere(dtype):
+def test_arrays_of_numpy_that_begin_anywhere(dtype, need):
     """A constant shape says nothing of where memory begins."""
+    need("u8" if dtype is np.uint8 else "i32")
 
     @ti.kernel
     def scale(x: ti.types.ndarray(ndim=1), y: ti.types.ndarray(ndim=1)):

@@ -174,7 +174,7 @@ def at_first() -> Iterator[None]:
 @pytest.mark.device
 @pytest.mark.usefixtures("at_first")
 @pytest.mark.parametrize("seed", range(max(1, PROGRAMS // 4)))
-def test_kernels(seed: int) -> None:
+def test_kernels(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     source = Source(seed)
     kernel = compiled(source, seed)
     for k, shape in enumerate(random.Random(seed).sample(SHAPES, LAUNCHES)):
@@ -185,3 +185,4 @@ def test_kernels(seed: int) -> None:
         for name in want:
             note = f"{name} of {shape}, launch {k}: {source.text}"
             np.testing.assert_array_equal(found[name], want[name], note)
+    assert [one for one in caplog.records if one.levelname == "WARNING"] == []  # none has failed
