@@ -249,6 +249,28 @@ def test_kernels_that_have_one_form(how, monkeypatch):
     assert made(kernel, x, y) == -1
 
 
+@pytest.mark.usefixtures("third")
+@pytest.mark.parametrize("demand", [None, 64])
+def test_iterations_that_see_their_workgroup(demand):
+    """Of a size that nobody demanded, constant extents would make another one."""
+
+    @ti.kernel
+    def places(x: ti.types.ndarray(ti.i32, 1)):
+        if ti.static(demand is not None):
+            ti.loop_config(block_dim=64)
+        for i in x:
+            x[i] = ti.simt.block.thread_idx()
+
+    found = []
+    for _ in range(5):
+        x = array(np.zeros(1000, np.int32))
+        places(x)
+        found.append(x.to_numpy().tolist())
+    assert all(one == found[0] for one in found)
+    (met,) = executable(places, x).shapes.made.values()
+    assert (met.form is executable(places, x).form) == (demand is None)
+
+
 @pytest.mark.usefixtures("first")
 def test_kernels_that_ask_for_no_extents():
     x = ti.field(ti.i32, 8)

@@ -12,7 +12,7 @@ Owns: these questions, for all that moves iterations about. Must not know: who a
 
 from __future__ import annotations
 
-from vkchi.ir.core import Op, Region, has_kind
+from vkchi.ir.core import Func, Op, Region, has_kind, walk
 from vkchi.ir.ops import GROUPED, ORDERED, SYNCS, TIED, Trait, kinds_with
 
 _NUMBERED = GROUPED | {"thread_index"}
@@ -48,3 +48,10 @@ def minds_neighbours(loop: Op) -> bool:
 def is_tied(loop: Op) -> bool:
     """Whether it matters which invocation runs an iteration, and what else that runs."""
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
+
+
+def minds_tiling(fn: Func) -> bool:
+    """Whether what a Func does depends on which iterations are one workgroup where the compiler
+    decides that: no loop demands a size."""
+    loops = [op for op in walk(fn.body) if op.kind == "parallel"]
+    return any(loop.attr is None and minds_neighbours(loop) for loop in loops)

@@ -10,8 +10,9 @@ next one finds at its first launch (`cache.shaped`).
 Both forms do the same: they take the same numbers from the same places, and work on the same
 arrays; what goes from dispatch to dispatch, each keeps for itself. What is refused of the second
 form alone (memory for that), or fails there, leaves one form; and there is one where launches tell
-or draw something (`Plan.may_have_shapes`). Floats that several iterations add to one place may be
-added in another order, as in any two launches.
+or draw something (`Plan.may_have_shapes`), or iterations see workgroups whose size nobody demanded.
+Floats that several iterations add to one place may be added in another order, as in any two
+launches; floats made of extents may differ in their last bits, as the compiler computes constants.
 
 Owns: which extents are met, when code for them is worth it. Must not know: how it is built.
 
@@ -214,13 +215,17 @@ class Shapes:
             return self._plain
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
-        from vkchi.compiler import build  # not in a process that finds all
+        from vkchi.analysis.mixing import minds_tiling  # not in a process that finds all
+        from vkchi.compiler import build
         from vkchi.ir.shaped import with_shapes
 
         home, what, read, make = self._origin
+        given = read()
+        if minds_tiling(given):
+            raise Unsupported("iterations see their workgroup, and another form has others")
         options = self._runtime.options
         if home is not None:
             options = options._replace(cache=None)  # it is kept at the kernel's home
         make, caps = make or build, self._runtime.device.caps
-        fn = with_shapes(read(), shapes)
+        fn = with_shapes(given, shapes)
         return shaped.make(home, what, shapes, fn, lambda fn: make(fn, options, caps))
