@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi import compiler
+from vkchi.errors import DeviceError
 from vkchi.graph import Arg, ArgKind, Graph, GraphBuilder
 from vkchi.interop.in_place import HostNdarray
 from vkchi.launch import replay
@@ -184,4 +186,21 @@ def test_left_out(executed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKCHI_PASSES", "-fusion")
     g, x, y = graph((scale, A, X, Y), (shift, B, Y)), array(), array()
     g.run({"a": 1.0, "b": 2.0, "x": x, "y": y})
+    assert executed == [2]
+
+
+def test_one_dispatch_that_is_refused(executed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch goes on having its own."""
+    x, y = array(), array()
+    numbers = {"a": 2.0, "b": 3.0, "x": x, "y": y}
+    made = graph((scale, A, X, Y), (shift, B, Y))
+
+    def refuse(*_: Any) -> None:
+        raise DeviceError("not here")
+
+    scale(1.0, x, y)
+    shift(0.0, y)
+    monkeypatch.setattr(compiler, "build", refuse)
+    made.run(numbers)
+    np.testing.assert_array_equal(y.to_numpy(), 2 * np.arange(8) + 3)
     assert executed == [2]

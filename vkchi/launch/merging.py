@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.launch.executable import Place, Step, keys_of
 from vkchi.ndarray import Ndarray
@@ -95,11 +96,14 @@ class Joined:
         self.launches, self.fn, self.names = launches, fn, names
 
     def build(self) -> Merged | None:
-        """The dispatch; None where it is not one."""
+        """The dispatch; None where it is not one, or is refused: each launch has its own."""
         from vkchi.compiler import build
 
         runtime = self.launches[0].plan.runtime
-        artifact = build(self.fn, runtime.options, runtime.device.caps)
+        try:
+            artifact = build(self.fn, runtime.options, runtime.device.caps)
+        except (CompilationError, DeviceError, Unsupported):
+            return None
         if len(artifact.dispatches) != 1 or artifact.temps:
             return None
         return Merged(self.launches, artifact, self.names)
