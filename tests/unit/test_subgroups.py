@@ -22,8 +22,10 @@ from vkchi.ir.verify import verify
 from vkchi.passes.legalize import legalize
 from vkchi.passes.workgroup import pad_to_workgroup
 from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.shader import Shader, row_grid
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
 from vkchi.vk.physical import choose_subgroup
+from vkchi.vk.pipeline import fills, required_subgroup
 
 REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]
 BITWISE = ("and", "or", "xor")
@@ -211,3 +213,32 @@ def test_warps_are_of_32_where_a_device_can(
     in13 = SimpleNamespace(requiredSubgroupSizeStages=bit * can_ask, minSubgroupSize=least)
     assert choose_subgroup(vk, ["subgroupSizeControl"], in11, in13) == chosen
     assert choose_subgroup(vk, [], in11, in13) == default
+
+
+@pytest.mark.parametrize(
+    ("can", "size", "block", "asked", "full"),
+    [
+        (True, 32, 64, 32, True),
+        (True, 32, 16, 32, False),
+        (True, 32, 48, 32, False),
+        (True, 64, 64, 64, True),
+        (True, 16, 64, 0, False),
+        (True, 128, 128, 0, False),
+        (False, 32, 64, 0, False),
+    ],
+)
+def test_sizes_are_asked_for_where_a_device_has_them(
+    can: bool, size: int, block: int, asked: int, full: bool
+) -> None:
+    """Of 32 or 64; of a shader that does not depend on it, none is."""
+    features = {"computeFullSubgroups"}
+    own = FULL._replace(subgroup_least=32, subgroup_most=64)
+    device: Any = SimpleNamespace(features=features, caps=own, can_require_subgroup_size=can)
+    grid = row_grid(("const", 1000), block, guard=True)
+    shader = Shader("f", b"", (), 0, False, grid, ("subgroup_size",))
+    caps = FULL._replace(subgroup_size=size)
+    assert required_subgroup(shader, caps, device) == asked
+    assert fills(shader, asked, device) is full
+    assert required_subgroup(shader._replace(needs=()), caps, device) == 0
+    features.clear()
+    assert not fills(shader, asked, device)

@@ -175,7 +175,8 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
         allocation_limit_bytes=min(in11.maxMemoryAllocationSize, in13.maxBufferSize),
         buffer_limit_bytes=in13.maxBufferSize,
         host_pointer_alignment=host.minImportedHostPointerAlignment if imports else 0,
-        can_require_subgroup_size=bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
+        can_require_subgroup_size="subgroupSizeControl" in features
+        and bool(stages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT),
         caps=_read_caps(vk, features, limits, in11, in12, in13)._replace(
             subgroup_size=choose_subgroup(vk, features, in11, in13)
         ),

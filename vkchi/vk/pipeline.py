@@ -88,7 +88,7 @@ class Pipelines:
             sizes = vk.new(required, requiredSubgroupSize=subgroup_size)
         stage = vk.new(
             "VkPipelineShaderStageCreateInfo", pNext=sizes, module=module[0],
-            flags=FULL_SUBGROUPS if self._fills(shader, subgroup_size) else 0,
+            flags=FULL_SUBGROUPS if fills(shader, subgroup_size, logical.physical) else 0,
             stage=vk.const.VK_SHADER_STAGE_COMPUTE_BIT, pName=entry,
         )  # fmt: skip
         info = vk.new(
@@ -99,13 +99,6 @@ class Pipelines:
         result = make(logical.handle, cache, 1, info, vk.NULL, cell)
         vk.take(result, cell, f"compiling {name} in the driver")
         return cell, layout
-
-    def _fills(self, shader: Shader, subgroup_size: int) -> bool:
-        """Whether all subgroups of a shader that depends on their size are to be full: where the
-        device promises it, of rows that are whole subgroups."""
-        can = "computeFullSubgroups" in self._logical.physical.features
-        row = shader.grid.axes[0].block if shader.grid.axes else 1
-        return can and subgroup_size > 0 and row % subgroup_size == 0
 
     def _make_module(self, words: bytes, name: str) -> Any:
         logical, vk = self._logical, self._logical.vk
@@ -148,10 +141,20 @@ def count_push_bytes(shader: Shader) -> int:
 
 
 def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
-    """The subgroup size that a shader was made for; 0 where it does not depend on it, or no size
-    can be asked for."""
-    is_fixed = "subgroup_size" in shader.needs and physical.can_require_subgroup_size
-    return caps.subgroup_size if is_fixed else 0
+    """The subgroup size that a shader was made for; 0 where it does not depend on it, or that size
+    cannot be asked for."""
+    own, size = physical.caps, caps.subgroup_size
+    is_possible = own.subgroup_least <= size <= own.subgroup_most
+    is_asked = "subgroup_size" in shader.needs and physical.can_require_subgroup_size
+    return size if is_asked and is_possible else 0
+
+
+def fills(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
+    """Whether all subgroups of a shader that asks for their size (else 0) are to be full: where the
+    device promises it, of rows that are whole subgroups."""
+    can = "computeFullSubgroups" in physical.features
+    row = shader.grid.axes[0].block if shader.grid.axes else 1
+    return can and subgroup_size > 0 and row % subgroup_size == 0
 
 
 def find_entry(words: bytes) -> bytes:
