@@ -98,3 +98,54 @@ def test_graphs_send_what_belongs_to_extents() -> None:
     g.run(2)
     p = np.arange(33)
     np.testing.assert_array_equal(y.to_numpy(), 2 * (101 * (p // 11) + 2 * (p % 11)))
+
+
+def test_graphs_take_arrays_of_other_shapes() -> None:
+    """What belongs to their extents is sent for each run."""
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(ti.i32, ndim=2), y: ti.types.ndarray(ti.i32, ndim=1)):
+        for p in y:
+            y[p] = 1000 * ((p - 40) // x.shape[1]) + p % x.shape[0]
+
+    builder = ti.graph.GraphBuilder()
+    array = ti.graph.ArgKind.NDARRAY
+    args = [ti.graph.Arg(array, name, ti.i32, ndim=n) for name, n in (("x", 2), ("y", 1))]
+    builder.dispatch(run, *args)
+    graph = builder.compile()
+    p = np.arange(100)
+    for n, m in [(5, 7), (7, 5), (1, 64), (64, 1), (1000, 33), (5, 7)]:
+        x, y = ti.ndarray(ti.i32, (n, m)), ti.ndarray(ti.i32, 100)
+        graph.run({"x": x, "y": y})
+        np.testing.assert_array_equal(y.to_numpy(), 1000 * ((p - 40) // m) + p % n)
+
+
+def test_numbers_of_divisors_that_are_too_many_to_be_pushed() -> None:
+    """More than 256 bytes of arguments: they stand in memory."""
+
+    @ti.kernel
+    def run(
+        a: ti.types.ndarray(ti.i32, ndim=4), b: ti.types.ndarray(ti.i32, ndim=4),
+        c: ti.types.ndarray(ti.i32, ndim=4), d: ti.types.ndarray(ti.i32, ndim=4),
+        e: ti.types.ndarray(ti.i32, ndim=4), y: ti.types.ndarray(ti.i32, ndim=1),
+    ):  # fmt: skip
+        for p in y:
+            s = 0
+            for x in ti.static((a, b, c, d, e)):
+                q = p
+                for k in ti.static(range(4)):
+                    s = 7 * s + q % x.shape[3 - k]
+                    q //= x.shape[3 - k]
+            y[p] = s
+
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        shapes = rng.integers(1, 12, (5, 4))
+        y = ti.ndarray(ti.i32, 500)
+        run(*(ti.ndarray(ti.i32, tuple(map(int, shape))) for shape in shapes), y)
+        want = np.zeros(500, np.int64)
+        for shape in shapes:
+            q = np.arange(500)
+            for n in shape[::-1]:
+                want, q = 7 * want + q % n, q // n
+        np.testing.assert_array_equal(y.to_numpy(), want.astype(np.int32))
