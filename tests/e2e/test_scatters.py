@@ -8,7 +8,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
-from vkchi.ir.core import Func
+from vkchi.ir.core import Func, walk
 from vkchi.ir.text import parse_func
 from vkchi.passes.combine import combine_lanes
 from vkchi.runtime import current
@@ -71,6 +71,46 @@ def test_sums_at_places(card: None, places: str) -> None:
     np.testing.assert_array_equal(v.to_numpy()[:, 1], np.bincount(p, LANES % 3 * (LANES % 4), N))
 
 
+def test_places_that_lanes_share(card: None) -> None:
+    """Of rows, and of a serial loop that not all lanes go through as often."""
+    x, rows, steps = (ti.ndarray(ti.f32, shape) for shape in ((40, 75), 40, 9))
+    x.from_numpy(np.arange(N, dtype=np.float32).reshape(40, 75) % 7)
+    rows.fill(0)
+    steps.fill(0)
+
+    @ti.kernel
+    def run(
+        x: ti.types.ndarray(ti.f32, 2),
+        rows: ti.types.ndarray(ti.f32, 1),
+        steps: ti.types.ndarray(ti.f32, 1),
+    ):
+        for i, j in x:
+            if x[i, j] != 3.0:
+                rows[i] += x[i, j]
+            for k in range((i + j) % 9):
+                steps[k] += 1.0
+
+    run(x, rows, steps)
+    data = x.to_numpy()
+    np.testing.assert_array_equal(rows.to_numpy(), (data * (data != 3)).sum(axis=1))
+    ends = np.add.outer(np.arange(40), np.arange(75)) % 9
+    np.testing.assert_array_equal(steps.to_numpy(), [(ends > k).sum() for k in range(9)])
+
+
+def test_a_lane_finds_its_own_sum(card: None) -> None:
+    """So what is read as well is left alone."""
+    x, found = ti.field(ti.f32, 3), ti.field(ti.i32, N)
+
+    @ti.kernel
+    def run():
+        for i in range(N):
+            x[i * i % 3] += 1.0
+            found[i] = x[i * i % 3] >= 1.0
+
+    run()
+    assert found.to_numpy().all()
+
+
 @pytest.mark.parametrize("kind", ["mul", "add"])
 def test_products_and_sums(card: None, kind: str) -> None:
     x = ti.field(ti.f32, 4)
@@ -92,7 +132,8 @@ def test_products_and_sums(card: None, kind: str) -> None:
         assert x[k] == want
 
 
-TEXT = """func @f(%p: array<i32[8]>, %y: array<f32[16]>, %v: array<f32<2>[16]>, %w: f32<2>) {
+APART = "%p: array<i32[8]> apart, %y: array<f32[16]> apart, %v: array<f32<2>[16]> apart"
+TEXT = """func @f(APART, %n: array<f32[16]>, %w: f32<2>) {
   %c0 = const 0 : i32
   %c8 = const 8 : i32
   %one = const 1.5 : f32
@@ -111,7 +152,7 @@ ONE = "%old = atomic_add %e, %one : f32"
 
 
 def body(text: str) -> Func:
-    return parse_func(TEXT.replace("BODY", text))
+    return parse_func(TEXT.replace("APART", APART).replace("BODY", text))
 
 
 def test_where_lanes_are_asked() -> None:
@@ -136,9 +177,40 @@ def test_where_lanes_are_asked() -> None:
         + "\n".join(f"%o{k} = atomic_add %m, %w : f32<2>" for k in range(3)),
         "%old = atomic_add %e, %one : f32\n %b = elem %y, %i : ptr<f32 global>\n store %b, %old",
         "%b = elem %y, %i : ptr<f32 global>\n %old = atomic_add %b, %one : f32",
+        "%j = add %c8, %i : i32\n %b = elem %y, %j : ptr<f32 global>\n"
+        "%old = atomic_add %b, %one : f32",
+        f"{ONE}\n %r = load %e : f32\n store %e, %r",
+        f"store %e, %one\n {ONE}",
+        f"{ONE}\n %m = atomic_mul %e, %one : f32",
+        f"%b = elem %n, %k : ptr<f32 global>\n %r = load %b : f32\n {ONE}",
+        f"for %c0, %c8 {{\n ^(%s: i32)\n {ONE}\n barrier\n %r = load %e : f32\n yield\n }}",
     ],
-    ids=["elected", "many", "used", "own"],
+    ids=[
+        "elected",
+        "many",
+        "used",
+        "own",
+        "own behind others",
+        "read",
+        "stored to",
+        "another kind",
+        "read by another name",
+        "read by the next round",
+    ],
 )
 def test_what_stays(text: str) -> None:
     fn = body(text)
     assert combine_lanes(fn, LACKS) is fn
+
+
+def test_barriers_part_what_touches_a_place() -> None:
+    fn = body(f"store %e, %one\n barrier\n {ONE}\n barrier\n %r = load %e : f32")
+    assert combine_lanes(fn, LACKS) is not fn
+
+
+def test_what_lanes_share_is_asked_without_a_loop() -> None:
+    """Only what data tell, as p[i] does, is asked in rounds."""
+    shared = body("%b = elem %y, %c8 : ptr<f32 global>\n %old = atomic_add %b, %one : f32")
+    kinds = [[op.kind for op in walk(combine_lanes(fn, LACKS).body)] for fn in (shared, body(ONE))]
+    assert [found.count("while") for found in kinds] == [0, 2]
+    assert all(found.count("subgroup_add") == 1 for found in kinds)
