@@ -281,7 +281,8 @@ def test_numbers_of_divisors(driver: Path, tmp_path: Path, shape: tuple[int, int
     x, y = ti.ndarray(ti.f32, shape), ti.ndarray(ti.f32, 100)
     compare(driver, tmp_path, apart, (x, y), is_empty=False)
     text = (tmp_path / "module.txt").read_text()
-    assert text.count("slot magic_factor x") == text.count("slot magic_shift x") == 2
+    count = 2 if current().device.caps.int64 else 0  # it takes a product of 64 bits
+    assert text.count("slot magic_factor x") == text.count("slot magic_shift x") == count
 
 
 def compare(

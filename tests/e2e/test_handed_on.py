@@ -4,7 +4,6 @@ for small whole numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from vkchi.passes import expand
 N, M = 37, 41
 
 
-@pytest.fixture(autouse=True)
-def handed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything is worth it, and something is handed on in each test."""
-    found = []
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is handed on, as if everything were worth it."""
+    found: list[Any] = []
     slots_for = expand.slots_for
 
     def noting(cut: Any, first: int) -> Any:
@@ -30,8 +29,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(expand, "costs_in", lambda *_: {})
     monkeypatch.setattr(expand, "costs_behind", lambda cut, _: dict.fromkeys(cut.sums, 0.0))
     monkeypatch.setattr(expand, "slots_for", noting)
-    yield
-    assert found
+    return found
 
 
 def numbers(*shape: int, seed: int = 1) -> np.ndarray[Any, Any]:
@@ -44,7 +42,7 @@ def field(values: np.ndarray[Any, Any], dtype: Any = ti.f32) -> Any:
     return found
 
 
-def test_branches_on_sums() -> None:
+def test_branches_on_sums(handed: list[Any]) -> None:
     given, ways = numbers(N, M), numbers(N, M, seed=2)
     v, w, x, y = field(given), field(ways), field(np.zeros(M)), field(np.zeros(N))
 
@@ -65,6 +63,7 @@ def test_branches_on_sums() -> None:
                     x[j] += y[i]
 
     branch()
+    assert handed
     s = np.where(given > 0, given, -1).sum(1)[:, None]
     first = ((s > 0) & (ways > 0)) | (s > 5)
     want = np.where(first, s * ways, np.where(ways < -1, s, 0)).sum(0)
@@ -72,7 +71,7 @@ def test_branches_on_sums() -> None:
     np.testing.assert_array_equal(y.to_numpy(), s[:, 0])
 
 
-def test_overwritten_memory_and_loops_without_rounds() -> None:
+def test_overwritten_memory_and_loops_without_rounds(handed: list[Any]) -> None:
     given, others = numbers(N, M), numbers(N, M, seed=2)
     v, y, x = field(given), field(others), field(np.zeros(M))
 
@@ -92,13 +91,14 @@ def test_overwritten_memory_and_loops_without_rounds() -> None:
                 x[(j + 3) % M] += y[i, j + 2] + a
 
     overwrite(0)
+    assert handed
     want = (given * 3 + others * 5 + 1).sum(0) + np.roll(given.sum(0), 1)
     np.testing.assert_array_equal(x.to_numpy(), want)
     np.testing.assert_array_equal(v.to_numpy(), others)
     np.testing.assert_array_equal(y.to_numpy(), 0)
 
 
-def test_vectors() -> None:
+def test_vectors(handed: list[Any]) -> None:
     rng = np.random.default_rng(1)
     given = rng.integers(-2, 3, (N, M, 3, 3)).astype(np.float32)
     a, x = ti.Matrix.field(3, 3, ti.f32, (N, M)), ti.Vector.field(3, ti.f32, M)
@@ -115,6 +115,7 @@ def test_vectors() -> None:
                 x[j][1] += s.dot(s)
 
     turn()
+    assert handed
     s = np.float32([1, 2, 0]) + given[..., [0, 2]].sum((1, 3))
     want = np.einsum("ijab,ib->ja", given, s)
     want[:, 1] += (s * s).sum()
@@ -122,7 +123,7 @@ def test_vectors() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f64", "i64"])
-def test_types(dtype: str, need: Any) -> None:
+def test_types(dtype: str, need: Any, handed: list[Any]) -> None:
     """Of what is handed on, and of what is added up."""
     need(dtype)
     wide = getattr(ti, dtype)
@@ -142,12 +143,13 @@ def test_types(dtype: str, need: Any) -> None:
                     x[j] += ti.cast(s, total) * v[i, j]
 
     convert()
+    assert handed
     s = given.sum(1)
     want = ((s % 2 != 0) * s) @ given
     np.testing.assert_array_equal(x.to_numpy(), want)
 
 
-def test_two_loops_and_sums_that_are_asked_for() -> None:
+def test_two_loops_and_sums_that_are_asked_for(handed: list[Any]) -> None:
     """A count that somebody asks for stays; two loops of one kernel have arrays of their own."""
     given = numbers(N, M)
     v, x, count = field(given), field(np.zeros(M)), field(np.zeros(M), ti.i32)
@@ -170,6 +172,7 @@ def test_two_loops_and_sums_that_are_asked_for() -> None:
                 x[j] += 2 * s * v[i, j]
 
     twice()
+    assert handed
     s = given.sum(1)
     np.testing.assert_array_equal(x.to_numpy(), 3 * (s @ given) - s.sum())
     np.testing.assert_array_equal(count.to_numpy(), N)
