@@ -49,9 +49,8 @@ def test_numbers_between_kernels(waits):
 
 
 @pytest.mark.parametrize("dtype", [ti.i32, ti.u32, ti.f32, ti.i64, ti.f64, ti.u8, ti.f16, ti.i16])
-def test_numbers_of_all_kinds(dtype, need):
+def test_numbers_of_all_kinds(dtype, need, waits):
     need(dtype.name)
-    ti.init(arch=ti.vulkan)
     x, y = ti.field(dtype, 16), ti.field(dtype, 16)
     for k in range(3):
         x[2], x[3] = k, 2 * k

@@ -297,7 +297,7 @@ class Elements:
         tape = self.runtime.tape  # first: it may find that who watches was left
         ledger = tape.ledger if tape is not None and self.runtime.exported else None
         if ledger is not None and access.kind != "read":
-            ledger.note_write(self, access)
+            ledger.look((self,))
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:
@@ -379,7 +379,7 @@ class Elements:
                 if device.guards:
                     device.announce((self.buffer.key,))
                 if device.busy:
-                    if write_later(self, place, value, CODES[self.stored.name]):
+                    if write_later(self, place, value, CODES.get(self.stored.name)):
                         return
                     device.wait()
                 self._numbers[place] = value
@@ -433,10 +433,9 @@ class Elements:
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
             self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
-        if self.device.busy and self.buffer.view is not None:
-            code = CODES.get(self.stored.name)
-            if code is not None and write_later(self, index, values, code):
-                return
+        is_mapped_and_busy = self.device.busy and self.buffer.view is not None
+        if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
+            return
         self.ready_to_write()
         if len(index) == self._rank and type(values) in PLAIN[self.dtype][0]:
             self._numbers[index] = values

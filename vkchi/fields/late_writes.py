@@ -47,10 +47,10 @@ def note_write(array: Elements, before: int) -> None:
     array.device.python_writes = array.device.position, before + 1
 
 
-def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str) -> bool:
+def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str | None) -> bool:
     """Record putting numbers at a place, an element or a component; whether it was. `code`: what
-    `struct` calls the array's numbers."""
-    found = bytes_of(array, index, values, code)
+    `struct` calls the array's numbers, if it has a name for them."""
+    found = bytes_of(array, index, values, code) if code is not None else None
     before = writes_before(array) if found is not None else None
     if found is None or before is None:
         return False

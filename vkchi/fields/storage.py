@@ -75,6 +75,17 @@ class Storage(Elements):
             self.tell(Access("read"))
         return made
 
+    def write(self, index: tuple[int, ...], value: Any) -> None:
+        super().write(index, value)
+        self.tell_written()
+
+    def tell_written(self) -> None:
+        """Say that Python has written to the contents: nobody else has."""
+        tape = self.runtime.tape if self.runtime.exported else None
+        ledger = tape.ledger if tape is not None else None
+        if ledger is not None:
+            ledger.show_again((self,))
+
     # --- what tapes ask ------------------------------------------------------------------------
 
     def companion(self, kind: str) -> Storage | None:
@@ -261,6 +272,7 @@ class Storage(Elements):
         if self.runtime.tape is not None:
             self.runtime.tape.filled(self, values)
         self.put_unnoticed(values)
+        self.tell_written()
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
@@ -285,12 +297,17 @@ class Storage(Elements):
         `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         if self._fills_plainly(value):
             self.tell(Access("fill"))
-            if self.device.busy and fill_later(self, value, CODES[self.stored.name]):
-                return
-            self.ready_to_write()
-            return self._fill_memory(value)
-        values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
-        self.tell(Access("fill"))
+            if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):
+                self.ready_to_write()
+                self._fill_memory(value)
+        else:
+            values = np.asarray(self._cooked(value, shape_of(self.elem)), self.dtype.dtype)
+            self.tell(Access("fill"))
+            self._fill_elements(values)
+        self.tell_written()
+
+    def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
+        """Set all elements to one, or all numbers."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
@@ -349,5 +366,6 @@ class Storage(Elements):
             other.tell(Access("read"))
             self.tell(Access("write"))
             self.device.copy(other.buffer, self.buffer, self.size_bytes)
+            self.tell_written()
         else:
             Storage.from_numpy(self, Storage.to_numpy(other))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_ALIKE = 16  # kinds of calls that are kept of a plan
 MOST_CASES = 4096  # calls with different integers of one kind
+Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
+NO_GRADIENT: tuple[Adjoints, None] = [], None
 
 
 class Alike:
@@ -42,8 +44,7 @@ class Alike:
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
         self.scalars = [(names[number.argument][0], number.argument) for number in again.numbers]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
-        self._gradient: GradientPlan | None = None
-        self._adjoints: list[tuple[str, weakref.ref[Storage]]] = []
+        self._gradient: tuple[Adjoints, GradientPlan] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """The arrays of a call, by parameter name."""
@@ -67,17 +68,18 @@ class Alike:
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
         """The gradient by these arrays, if that is the one of a call before."""
-        if len(adjoints) != len(self._adjoints):
+        known, made = self._gradient or NO_GRADIENT
+        if len(adjoints) != len(known):
             return None
-        for (name, found), (given, adjoint) in zip(self._adjoints, adjoints.items()):
+        for (name, found), (given, adjoint) in zip(known, adjoints.items()):
             if name != given or found() is not adjoint:
                 return None
-        return self._gradient
+        return made
 
     def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
         """Keep the gradient by these arrays."""
-        self._adjoints = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
-        self._gradient = made
+        known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
+        self._gradient = known, made  # at once: an exception in between would mix two of them
 
 
 def find_alike(plan: Plan, args: tuple[Any, ...]) -> Alike | None:
@@ -97,6 +99,8 @@ def note_alike(plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage])
     if again is None:
         return None
     derived.notes_left -= 1
+    if not again.takes(args):  # numbers that are bound otherwise than they are: 2.0 ** 200 as f32
+        return None
     made = Alike(plan, again, arrays)
     remember(derived.alike, objects_among(plan, args), made, MOST_ALIKE)
     return made

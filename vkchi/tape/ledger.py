@@ -235,7 +235,9 @@ class HostAccount(Holding):
     def is_known(self) -> bool:
         """Whether that is there still."""
         known, now = self.contents, self.memory
-        if known is None or self.seen != self.version or known.shape != now.shape:
+        if known is None or self.seen != self.version:
+            return False
+        if (known.shape, known.dtype) != (now.shape, now.dtype):
             return False
         return not host.changes(known, now).any()
 
@@ -379,15 +381,14 @@ class Ledger:
         for one in {id(one): one for array in arrays for one in self.exports(array)}.values():
             self.expect(one, one.contents())
 
+    def show_again(self, arrays: Iterable[Storage]) -> None:
+        """The same of those of which it was known what they held."""
+        for one in self.find_shown(arrays):
+            self.expect(one.array, one.array.contents())
+
     def expect(self, array: Storage, contents: Values) -> None:
         """Remember what an exported array will hold when Python is done with it."""
         self.open(array).shown[id(array)] = Shown(array, contents)
-
-    def note_write(self, array: Storage, access: Access) -> None:
-        """Python is about to write to an array."""
-        self.look([array])
-        for one in self.find_shown([array]):
-            one.note(array, access)
 
     def close(self) -> None:
         """Be told nothing any more."""

@@ -4,6 +4,7 @@ same gradients."""
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 
 import numpy as np
@@ -94,6 +95,24 @@ def test_numbers_that_need_more_than_binding_are_refused_as_at_first():
             add_power(*wrong)
     assert slopes(x, True, np.int64(1), loss) == [2, 8]
     assert slopes(x, 2.0, 1, loss) == [4, 16]
+
+
+@pytest.mark.parametrize("k", [2**32 + 1, np.int64(1), True])
+def test_numbers_that_are_bound_otherwise_in_first_calls(k):
+    ti.init(arch=ti.vulkan)
+
+    @ti.kernel
+    def add(x: ti.types.ndarray(), a: ti.f32, k: ti.i32, loss: ti.types.ndarray()):
+        for i in x:
+            loss[None] += a * x[i] ** 2 * (i + k)
+
+    loss, x = number(), numbers(1, 2)
+    for given in (k, 1, k):
+        with warnings.catch_warnings():  # that the first wraps
+            warnings.simplefilter("ignore")
+            with ti.ad.Tape(loss):
+                add(x, 1.0, given, loss)
+        assert x.grad.to_numpy().tolist() == [2, 8]
 
 
 def test_an_array_that_gets_a_gradient_has_one_from_then_on():

@@ -842,7 +842,18 @@ def put_by_python(y: Any, view: Any) -> None:
 
 def fill_by_python(y: Any, view: Any) -> None:
     y.fill(1)
-    view[1] = 5
+
+
+def put_after_python(y: Any, view: Any) -> None:
+    before = view[1] + 0
+    y.fill(1)
+    view[1] = before
+
+
+def put_where_python_put(y: Any, view: Any) -> None:
+    before = view[0] + 0
+    y[0] = 5
+    view[0] = before
 
 
 @pytest.mark.parametrize("find", MODES)
@@ -850,7 +861,8 @@ def fill_by_python(y: Any, view: Any) -> None:
 @pytest.mark.parametrize(
     ("write", "third"),
     [(put, None), (double, None), (put_beside_python, None), (put_where_python_added, None),
-     (put_by_python, 36), (fill_by_python, 0)],
+     (put_after_python, None), (put_where_python_put, None), (put_by_python, 36),
+     (fill_by_python, 0)],
 )  # fmt: skip
 def test_a_derivative_through_what_others_wrote(
     write: Any, third: float | None, is_late: bool, find: Any
