@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from vkchi.compat.unsupported import refuse_members
 from vkchi.errors import ArgumentError, nearest
@@ -22,6 +22,9 @@ from vkchi.ndarray import Ndarray, ndarray
 from vkchi.types import Tensor, scalar_of, shape_of
 from vkchi.types.lazy_numpy import is_number_of_numpy
 from vkchi.types.structs import StructType
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class StructHook:
