@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import vkchi as ti
-from vkchi.devices import list_devices
+from vkchi.device import list_devices
 
 DT, SOFTENING = 1e-3, 0.05
 

@@ -16,7 +16,7 @@ from vkchi.vk.allocator import Span
 from vkchi.vk.heap import Memory
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.vk.memory import Block
 
 

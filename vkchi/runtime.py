@@ -30,7 +30,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.fields.builder import GlobalRoot
     from vkchi.launch.executable import Executable
     from vkchi.reports.delivery import Reports
@@ -396,7 +396,7 @@ def _arch(arch: Any) -> Arch | Arches:
 
 def _open_first(kinds: list[str], device: str | int | None, fallback: bool) -> Device:
     """A device of the first kind that there is; otherwise, with fallback, the best one."""
-    from vkchi.devices import open_device  # not before it is needed: Vulkan's bindings are slow
+    from vkchi.device import open_device  # not before it is needed: Vulkan's bindings are slow
 
     for kind in kinds[:-1]:
         try:

@@ -28,7 +28,7 @@ from vkchi.types.formats import Format, rw_texture, texel_of, texture
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.fields.field import Field
     from vkchi.types.hints import Shape
 

@@ -5,6 +5,7 @@ order, with which flags; and that numbers are right. The real thing: `test_cuda_
 import ctypes
 import gc
 import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +14,7 @@ import pytest
 import vkchi as ti
 from tests import cuda_stand_in
 from tests.cuda_stand_in import StandIn
-from vkchi import devices
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.errors import DeviceError
 from vkchi.interop.cuda import driver as driver_module
 from vkchi.interop.cuda import link as link_module
@@ -66,7 +66,7 @@ def cu(monkeypatch, own_runtime):
     def plain(logical, value=0, kind=0):
         return external.make_timeline(logical, value)
 
-    monkeypatch.setattr(devices, "choose_exporter", find)
+    monkeypatch.setattr(sys.modules["vkchi.device"], "choose_exporter", find)
     monkeypatch.setattr(recorder, "find_exporter", find)
     monkeypatch.setattr(recorder, "make_timeline", plain)
     monkeypatch.setattr(queue, "make_timeline", plain)

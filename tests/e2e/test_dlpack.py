@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 
@@ -406,7 +406,9 @@ def test_what_is_no_array_is_still_refused():
 
 
 def test_memory_that_the_host_does_not_reach(monkeypatch):
-    monkeypatch.setattr("vkchi.devices.choose_exporter", lambda logical: None)  # nor CUDA
+    monkeypatch.setattr(
+        sys.modules["vkchi.device"], "choose_exporter", lambda logical: None
+    )  # nor CUDA
     install(Runtime(open_device(staged=True), Options()))
     x = ti.ndarray(ti.f32, 3)
     x.fill(2)

@@ -2,13 +2,14 @@
 is in `test_cuda.py`, with a stand-in for CUDA's driver.
 """
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import Runtime, current, install
@@ -23,7 +24,7 @@ def column(request, own_runtime, monkeypatch):
     """A device whose memory the host reaches and which takes the host's; one that is a card without
     CUDA; the first in debug mode."""
     if request.param == "other":
-        monkeypatch.setattr("vkchi.devices.choose_exporter", lambda logical: None)
+        monkeypatch.setattr(sys.modules["vkchi.device"], "choose_exporter", lambda logical: None)
         install(Runtime(open_device(staged=True), Options()))
     else:
         ti.init(debug=request.param == "debug")

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vkchi import devices
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.errors import DeviceError
 from vkchi.target.handles import DMA_BUF, OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.vk import external, queue
@@ -28,7 +27,7 @@ FDS = "/proc/self/fd"
 @pytest.fixture
 def exporting(monkeypatch):
     """Devices opened here make all memory exportable, where the driver can."""
-    monkeypatch.setattr(devices, "choose_exporter", find_exporter)
+    monkeypatch.setattr(sys.modules["vkchi.device"], "choose_exporter", find_exporter)
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ def test_another_process_sees_the_memory(device):
     payload, block, offset = export(x)
     code = f"""
         import numpy as np
-        from vkchi.devices import open_device
+        from vkchi.device import open_device
         from vkchi.target.handles import Payload
         device = open_device()
         whole = device.import_payload(Payload{tuple(payload)!r}, {block.size_bytes})

@@ -15,7 +15,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.conftest import start
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.fields.cells import Window
 from vkchi.passes.layouts import has_spare
 from vkchi.runtime import Runtime, current, install

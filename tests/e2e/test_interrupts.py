@@ -15,7 +15,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.torture import Alarm, Torture, Trace, add
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import vkchi as ti
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.reports.sites import FAILURE_SLOTS, LINES_AT
 from vkchi.runtime import Runtime, current, install
 from vkchi.target.options import Options

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import vkchi as ti
-from vkchi.devices import close_abandoned, open_device
+from vkchi.device import close_abandoned, open_device
 from vkchi.runtime import current
 
 OURS = os.path.dirname(ti.__file__) + os.sep

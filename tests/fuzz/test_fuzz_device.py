@@ -15,7 +15,7 @@ import pytest
 
 from tests.fuzz.programs import ALL, EXACT, Case, Profile, generate
 from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
-from vkchi.devices import Device, open_device
+from vkchi.device import Device, open_device
 from vkchi.errors import Unsupported
 from vkchi.ir.interp import run
 from vkchi.passes.pipeline import optimise

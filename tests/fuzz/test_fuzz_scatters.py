@@ -17,7 +17,7 @@ import pytest
 
 from tests.devices import like_gpu
 from tests.ops.launch import launch_program
-from vkchi.devices import Device, open_device
+from vkchi.device import Device, open_device
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func
 from vkchi.passes import combine

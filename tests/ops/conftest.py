@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vkchi.devices import Device, open_device
+from vkchi.device import Device, open_device
 
 
 @pytest.fixture(scope="session")

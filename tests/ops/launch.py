@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.counts import read_mapping
-from vkchi.devices import Device
+from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
 from vkchi.passes.legalize import legalize
 from vkchi.passes.map_grid import plan_grid

@@ -25,7 +25,7 @@ from tests.ops.cases import (
 from tests.ops.launch import lacks_of, launch, store_truths_as_words
 from tests.ops.precision import is_near
 from tests.unit.test_spirv_rows import EXPANDED
-from vkchi.devices import Device
+from vkchi.device import Device
 from vkchi.ir.evaluate import evaluate
 from vkchi.passes import quotient
 from vkchi.passes.legalize import legalize

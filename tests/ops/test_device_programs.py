@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.ops.launch import BLOCK, lacks_of, launch, store_truths_as_words
-from vkchi.devices import Device
+from vkchi.device import Device
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run
 from vkchi.ir.text import parse_func

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.torture import Trace
 from tests.unit.test_device_processes import WORK, check_output, run_python
-from vkchi.devices import ABANDONED, Device, close_abandoned, open_device
+from vkchi.device import ABANDONED, Device, close_abandoned, open_device
 from vkchi.interrupts.callbacks import handing_over, interrupt_again, once, when_all_gone
 from vkchi.vk.instance import Instance
 from vkchi.vk.raw import load_vulkan
@@ -127,7 +127,7 @@ def lines_of(act: Callable[[], None]) -> list[int]:
     """When the lines that end devices, memory and drivers are first come to."""
     trace = Trace(0, opcodes=False)
     trace.run(act)
-    names = tuple(f"{name}.py" for name in ("devices", "heap", "logical", "instance", "callbacks"))
+    names = tuple(f"{name}.py" for name in ("device", "heap", "logical", "instance", "callbacks"))
     return [at for (name, _), at in trace.first.items() if name.endswith(names)]
 
 
@@ -269,7 +269,9 @@ def test_an_interrupt_on_the_threshold_of_the_end_leaves_a_closed_device() -> No
     """Python swallows what comes at the first bytecode of a function that it calls at the end: the
     device is closed all the same."""
     source = WORK.format(staged=False) + (
-        "import atexit, sys, vkchi.devices as d\n"
+        "import atexit, sys\n"
+        "import vkchi.device\n"
+        "d = sys.modules['vkchi.device']\n"
         "def trace(frame, event, arg):\n"
         "    if frame.f_code is d.end_all.__code__:\n"
         "        sys.settrace(None)\n"

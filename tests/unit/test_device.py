@@ -19,7 +19,7 @@ import pytest
 
 import vkchi.vk.heap
 from vkchi.buffer import Buffer
-from vkchi.devices import (
+from vkchi.device import (
     ABANDONED,
     Device,
     choose_device,

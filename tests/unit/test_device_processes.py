@@ -40,7 +40,7 @@ def check_output(source: str, *path: str, **variables: str) -> str:
 
 
 OPEN = """
-from vkchi.devices import list_devices, open_device
+from vkchi.device import list_devices, open_device
 from vkchi.errors import DeviceError
 for call in (open_device, list_devices):
     try:
@@ -139,7 +139,7 @@ def test_no_loader(tmp_path: Path) -> None:
 
 
 def test_importing_does_not_load_vulkan() -> None:
-    source = "import sys, vkchi.devices; print('vulkan' in sys.modules)"
+    source = "import sys, vkchi.device; print('vulkan' in sys.modules)"
     assert check_output(source) == "False"
 
 
@@ -346,9 +346,9 @@ def double():
     for i in x:
         x[i] = 2 * x[i] + 1
 double()
-import vkchi.devices as held
-load = held.Device.load
-held.Device.load = lambda *args: load(*args)
+from vkchi.device import Device
+load = Device.load
+Device.load = lambda *args: load(*args)
 print(x[0])
 """
 

@@ -32,7 +32,7 @@ L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
 L3 = ("passes", "autodiff", "spirv")
-DEVICE = ("devices buffer vk runtime reports",)
+DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
@@ -52,7 +52,7 @@ TABLE = (
     Row(ANALYSIS, UP_TO_2),
     Row(L3, (*UP_TO_2, *ANALYSIS)),
     Row(DEVICE, UP_TO_1),
-    Row(L4, (*UP_TO_1, "devices buffer runtime")),
+    Row(L4, (*UP_TO_1, "device buffer runtime")),
     Row(LANGUAGE, UP_TO_2),
     Row(L5, UP_TO_4),
     Row(L6, UP_TO_5),
@@ -237,8 +237,8 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         ("autodiff.reverse", "vkchi.tape.tape", False),
         ("autodiff.tape", "vkchi.autodiff.reverse", True),
         ("vk.memory", "vulkan", True),
-        ("devices", "vkchi.ir.core", False),
-        ("frontend.lower", "vkchi.devices", False),
+        ("device", "vkchi.ir.core", False),
+        ("frontend.lower", "vkchi.device", False),
         ("frontend.lower", "vulkan", False),
         ("kernel", "vkchi.compiler", True),
         ("kernel", "vkchi", False),

@@ -26,7 +26,6 @@ PAIRS = {
     "construct": "vectors and matrices made by calls: in kernels, in Python",
     "control": "control ops by their rows, and as blocks",
     "core": "what a package is made of",
-    "devices": "the device that runs, and what devices are called",
     "elementwise": "functions as objects, and as ops",
     "handles": "handles of memory as data, and of Vulkan's objects",
     "image": "pictures as pixels of a window, and as files",

@@ -21,7 +21,7 @@ import pytest
 from tests.unit.test_device import make_shader
 from vkchi.cache import radv
 from vkchi.cache.store import Store
-from vkchi.devices import Device, open_device
+from vkchi.device import Device, open_device
 from vkchi.errors import CacheWarning
 from vkchi.target.shader import Shader
 from vkchi.vk import pipeline_cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vkchi as ti
-from vkchi import compiler, devices, env, runtime
+from vkchi import compiler, env, runtime
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func, Region
 from vkchi.target.config import Config, read_options
@@ -30,7 +31,7 @@ def test_archs_are_asked_for_in_order(
         asked.append((kind, fallback))
         raise DeviceError(f"no {kind} here")
 
-    monkeypatch.setattr(devices, "open_device", open_device)
+    monkeypatch.setattr(sys.modules["vkchi.device"], "open_device", open_device)
     with pytest.raises(DeviceError):
         ti.init(arch=arch)
     assert asked == [(kind, kind == kinds[-1]) for kind in kinds]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_device import make_shader
-from vkchi.devices import Device, open_device
+from vkchi.device import Device, open_device
 from vkchi.vk.statistics import CAPTURE_STATISTICS, CAPTURE_TEXTS, EXTENSION, FEATURE, Executable
 
 EXECUTABLES = [(b"SIMD8", 8), (b"SIMD16", 16)]

@@ -211,7 +211,7 @@ def physical_devices() -> list[Physical]:
 
 def chosen_index() -> int:
     """The device that `ti.init()` opens. Raises DeviceError where it opens none."""
-    from vkchi.devices import open_device
+    from vkchi.device import open_device
 
     device = open_device()
     try:

@@ -11,12 +11,12 @@ device that is here, fills and copies included. Must not know: what becomes of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vkchi import devices
-from vkchi.devices import Device
+from vkchi.device import Device
 from vkchi.target.described import Described
 from vkchi.target.devices import DeviceInfo
 from vkchi.target.shader import Shader
@@ -84,13 +84,14 @@ def noting(described: Described | None, select: str) -> Iterator[Noted]:
     described, or those of the device here that `select` names."""
     noted = Noted(described)
     own = type("NotingDevice", (NotingDevice,), {"noted": noted})
-    before = devices.open_device
+    names = vars(sys.modules["vkchi.device"])  # of the module: `vkchi.device` is what users call
+    before: Callable[..., Device] = names["open_device"]
 
     def open_noting(*_: Any, **others: Any) -> Device:
         return before("any", select or None, staged=bool(others.get("staged")), opened_as=own)
 
-    devices.open_device = open_noting
+    names["open_device"] = open_noting
     try:
         yield noted
     finally:
-        devices.open_device = before
+        names["open_device"] = before

@@ -27,7 +27,7 @@ VENDORS = {"cuda": ("nvidia",), "amdgpu": ("amd",)}
 def has_arch(name: str) -> bool:
     """Whether there is a device of an arch: for `vulkan` any that works, for `cuda` and `amdgpu` a
     GPU of that vendor; the others are other interfaces, which are not used."""
-    from vkchi.devices import list_devices  # slow to load
+    from vkchi.device import list_devices  # slow to load
 
     try:
         infos = list_devices()

@@ -50,7 +50,7 @@ from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
-    from vkchi.devices import Device
+    from vkchi.device import Device
 
 
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats

@@ -18,7 +18,7 @@ from vkchi.vk.ring import STEP_BYTES
 from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.vk.pipeline import Pipeline
 
 

@@ -177,7 +177,7 @@ def interpret(case: Case, before: Contents, writers: Writers) -> Outcome:
 def runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
     """The runtime, and one for each other device; only those of devices with such names. Each but
     the first is closed by who takes it. Raises ArgumentError where there is none."""
-    from vkchi.devices import list_devices, open_device
+    from vkchi.device import list_devices, open_device
 
     infos = list_devices()
     wanted = [i for i in infos if not names or any(n.lower() in i.name.lower() for n in names)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.devices import open_device
+from vkchi.device import open_device
 from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import restoring

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from vkchi.target.shader import Grid, GridAxis, Shader
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.vk.pipeline import Pipeline
 
 MOST_IDLE = 2.0  # invocations per iteration

@@ -38,7 +38,7 @@ from vkchi.reports.sites import (
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.span import Span
 
 WORD_BYTES = 4

@@ -13,7 +13,7 @@ from vkchi.logs import logger
 from vkchi.vk.timing import Timed, Timer
 
 if TYPE_CHECKING:
-    from vkchi.devices import Device
+    from vkchi.device import Device
 
 MOST_TRACED = 100_000  # dispatches whose own times are kept; sums are of all
 

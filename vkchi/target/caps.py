@@ -1,6 +1,6 @@
 """What a device can do: one flat record, hashable, so that it can be part of a cache key.
 
-Owns: the record. Must not know: Vulkan calls, ops. Filled by `vkchi.devices`, read by passes,
+Owns: the record. Must not know: Vulkan calls, ops. Filled by `vkchi.device`, read by passes,
 the emitter and the launch path.
 
     >>> SMALLEST.int64

@@ -1,7 +1,7 @@
 """The one path that commands take to the device: recorded, ordered, submitted, waited for.
 
 Owns: the command buffer being recorded, barriers, batches, the lock, profiling. Must not know:
-where memory comes from, what a kernel is. `vkchi.devices.Device` is a Recorder with memory.
+where memory comes from, what a kernel is. `vkchi.device.Device` is a Recorder with memory.
 
 A command says which buffers it reads and writes (sets of keys). A barrier is recorded before it
 only where it reads or writes what was written, or writes what was read, since the last barrier;

@@ -11,7 +11,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, make
-from vkchi.devices import Device
+from vkchi.device import Device
 from vkchi.errors import DeviceError
 from vkchi.tape import plan, questions
 

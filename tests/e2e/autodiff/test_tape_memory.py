@@ -9,7 +9,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, slope
-from vkchi.devices import Device
+from vkchi.device import Device
 
 N, STEPS = 8, 25
 

@@ -33,7 +33,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
-    from vkchi.devices import Device
+    from vkchi.device import Device
     from vkchi.runtime import Runtime
 
 NOT_SHARED = (
