@@ -40,7 +40,7 @@ from vkchi.analysis.sums import (
     symbols_in,
 )
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control import Axis, bodies_of, deciding_values, first_values, is_loop
+from vkchi.ir.control import Axis, axes_of, bodies_of, deciding_values, first_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value, base_of, walk
 from vkchi.ir.intervals import Interval
 from vkchi.ir.ops import READS, TABLE, WRITES, Effect
@@ -295,7 +295,11 @@ class Shifts:
 
     def loops_of(self, indices: Collection[object], write: Write) -> tuple[Op, ...] | None:
         """The same, by the indices."""
-        known = [k for k, op in enumerate(write.loops) if op.regions[-1].params[0] in indices]
+        known = [
+            k
+            for k, op in enumerate(write.loops)
+            if any(axis.param in indices for axis in axes_of(op))
+        ]
         loops = write.loops[: max(known, default=-1) + 1]
         is_free = all(
             op.kind == "for" and len(op.args) == 2 and all(map(self.survey.is_steady, op.args))
