@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -165,6 +165,12 @@ def count_down(left: ti.template(), x: ti.template()):
         x[i] += 1
 
 
+@ti.kernel
+def scale(v: ti.template()):
+    for i in v:
+        v[i] *= 2
+
+
 @ti.ad.no_grad
 def clear(x):
     x.fill(0)
@@ -183,6 +189,8 @@ class Arrays:
         self.q = ti.field(ti.f32, (), needs_dual=True)
         self.left = ti.field(ti.i32, ())
         self.placed: Any = None
+        self.shaped: Any = None
+        self.pairs = ti.Vector.field(2, ti.f32, SMALL)
         builder, (array, number) = ti.graph.GraphBuilder(), symbols()
         for _ in range(2):
             builder.dispatch(add_array, array, number)
@@ -195,6 +203,19 @@ def symbols() -> tuple[Any, Any]:
     """Arguments of the graph: an array, a number."""
     kind = ti.graph.ArgKind
     return ti.graph.Arg(kind.NDARRAY, "x", ti.f32, ndim=1), ti.graph.Arg(kind.SCALAR, "by", ti.f32)
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """A flag is set, and then as it was."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 class Worker(threading.Thread):
@@ -252,7 +273,7 @@ class Torture:
             "hessian": self.multiply, "again": self.tape_again,
             "threads": self.launch_beside, "devices": self.open_devices,
             "graph": self.run_graph, "record": self.record, "loop": self.go_round,
-            "sort": self.sort,
+            "sort": self.sort, "late": self.write_late, "shapes": self.meet_shapes,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -372,6 +393,41 @@ class Torture:
         ti.algorithms.parallel_sort(keys)
         assert keys[0] == 1 and keys[39] == 40, "not sorted"
 
+    def write_late(self) -> None:
+        """Python writes to arrays that kernels are at work on: a few times in a row, then more."""
+        v = self.arrays
+        for k in range(12):
+            scale(v.pairs)
+            v.pairs[k % SMALL] = [k, 1]
+            v.pairs[3][1] = 2
+            add(v.x)
+            v.x[k] = k
+        v.x.fill(1)
+        for k in range(12):
+            v.x[k] = k
+
+    def meet_shapes(self) -> None:
+        """A kernel that gets code for the extents of its arrays at their first launch: one of a
+        thousand, so that the cache has it at times only."""
+        by = time.time_ns() // 1000 % 1000
+
+        @ti.kernel
+        def fresh(a: ti.types.ndarray(ndim=2), b: ti.types.ndarray(ndim=2)):
+            for i, j in b:
+                b[i, j] = a[i, ti.min(j + 1, a.shape[1] - 1)] + i + by
+
+        self.arrays.shaped = fresh, by
+        with environment("VKCHI_SHAPES", "first"):
+            for rows in (3, 5):
+                self.use_shapes(rows)
+
+    def use_shapes(self, rows: int) -> None:
+        (kernel, by), (a, b) = self.arrays.shaped, (ti.ndarray(ti.f32, (rows, 4)) for _ in "ab")
+        a.fill(2)
+        for _ in range(2):
+            kernel(a, b)
+        assert (b.to_numpy() == np.arange(rows)[:, None] + 2 + by).all(), "wrong code for extents"
+
     def open_devices(self) -> None:
         """One that nobody closes, one that is closed while its memory is looked at."""
         abandoned = open_device()
@@ -408,6 +464,11 @@ class Torture:
         assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
         self.check_modes()
         self.check_graphs()
+        self.check_writes()
+        if v.shaped is not None:
+            self.use_shapes(3)
+            self.use_shapes(4)
+            v.shaped = None
         made = ti.ndarray(ti.f32, 50)
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
 
@@ -437,6 +498,22 @@ class Torture:
         assert self.go_round() == 5 and v.left[None] == 0, "wrong loop"
         self.record()
         assert (v.x.to_numpy() == 8).all(), "wrong recording"
+
+    def check_writes(self) -> None:
+        """The same for what Python writes while the device is at work."""
+        v = self.arrays
+        v.x.fill(0)
+        v.pairs.fill(0)
+        for k in range(12):
+            add(v.x)
+            v.x[k] = 20
+            v.pairs[k] = [1, k]
+            scale(v.pairs)
+        found = v.x.to_numpy()
+        assert found[:12].tolist() == [31 - k for k in range(12)], "wrong late writes"
+        assert (found[12:] == 12).all(), "wrong sums beside late writes"
+        expected = [[2 ** (12 - k), k * 2 ** (12 - k)] for k in range(12)]
+        assert v.pairs.to_numpy()[:12].tolist() == expected, "wrong late writes of vectors"
 
     def check_soon(self) -> None:
         """Whether the next launches are right. Raises AssertionError."""
