@@ -321,6 +321,20 @@ def test_torch_shares_the_memory():
             ti.from_dlpack(bad)
 
 
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_torchs_tensors_whose_memory_holds_other_numbers_are_refused(copy):
+    """Torch exports them as if memory held theirs."""
+    torch = pytest.importorskip("torch")
+    opposite = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+    assert opposite.tolist() == [-2, -4]
+    short = torch.ones(1000)
+    short.untyped_storage().resize_(16)
+    for bad, why in ((opposite, "resolve_neg"), (short, "was resized")):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=why):
+            ti.from_dlpack(bad, copy=copy)
+    assert ti.from_dlpack(opposite.resolve_neg()).to_numpy().tolist() == [-2, -4]
+
+
 EXIT = """
 import vkchi as ti
 try:

@@ -90,6 +90,27 @@ def test_the_way_through_what_a_kernel_wrote() -> None:
     assert "test_torch_writes.py" in str(e.value)
 
 
+def test_torchs_backward_and_then_grad() -> None:
+    """A leaf that a kernel writes hands its slope on by hand: the kernel is called where torch
+    records nothing."""
+
+    @ti.kernel
+    def double(a: ti.types.ndarray(), b: ti.types.ndarray()):
+        for i in a:
+            b[i] = 2 * a[i]
+
+    a, b = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.zeros(3, requires_grad=True)
+    double(a, b)
+    with pytest.raises(ti.ad.GradientError, match=r"or grad\(\) is called after backward\(\)"):
+        (b**2).sum().backward()
+    a.grad, b = None, torch.zeros(3, requires_grad=True)
+    with torch.no_grad():
+        double(a, b)
+    (b**2).sum().backward()
+    double.grad(a, b)
+    assert a.grad.tolist() == [8, 16, 24]
+
+
 def test_leaves() -> None:
     for a in (leaf(), torch.nn.Parameter(torch.ones(3))):
         c = a * a

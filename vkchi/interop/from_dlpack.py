@@ -22,11 +22,13 @@ def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndar
     can use that (docs/interop.md) and `copy` is not True; else a copy.
 
     Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
-    neither in host memory nor in CUDA's that the device shares, and for dtypes that kernels have no
-    type for.
+    neither in host memory nor in CUDA's that the device shares, for those of torch whose memory
+    holds other numbers, and for dtypes that kernels have no type for.
     """
     if not isinstance(source, dlpack.Exporter):
         raise ArgumentError(f"{type(source).__name__} has no __dlpack__()")
+    if host.is_torch(source):
+        host.check_export(source)
     if host.lies_in_cuda(source):
         from vkchi.interop.cuda.arrays import cuda_arrays  # few programs have any
 

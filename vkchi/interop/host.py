@@ -138,6 +138,18 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     return view
 
 
+def check_export(tensor: Any) -> None:
+    """Raises ArgumentError for a torch tensor of which DLPack would give other numbers: those in
+    memory are the opposite ones, or beyond its storage."""
+    if tensor.is_neg():
+        raise ArgumentError(
+            "a tensor that torch negates as it is read: pass tensor.resolve_neg(), for memory "
+            "holds the opposite numbers"
+        )
+    if tensor.layout is sys.modules["torch"].strided:
+        check_storage(tensor)
+
+
 def check_storage(tensor: Any) -> None:
     """Raises ArgumentError for a tensor that reaches beyond its storage, which was made smaller
     since; RuntimeError and TypeError for one that has none."""

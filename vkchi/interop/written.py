@@ -114,7 +114,8 @@ def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
     return TensorGradientError(
         f"torch needs the derivative of what {who} wrote into a tensor, and does not know it", span,
         help="call the kernel in the forward() of a torch.autograd.Function, whose backward() "
-        "calls its grad(); or inside torch.no_grad(), if there is to be none",
+        "calls its grad(); or inside torch.no_grad(), if there is to be none, or grad() is called "
+        "after backward()",
     )  # fmt: skip
 
 
