@@ -111,12 +111,14 @@ class Point:
                    if k in FLOATS)  # fmt: skip
 
     def slope(self, fn: Func, names: dict[str, str]) -> float | None:
-        """The derivative along the direction by differences; None near a kink."""
+        """The derivative along the direction by differences; None near a kink, and where a step
+        changes so much that sines of it turn around several times."""
         found = [
             (self.value(fn, names, h) - self.value(fn, names, -h)) / (2 * h)
             for h in (STEP, STEP / 3)
         ]
-        return found[1] if np.isclose(*found, rtol=1e-5, atol=1e-6) else None
+        is_told = np.isclose(*found, rtol=1e-5, atol=1e-6) and abs(found[1]) * STEP < 1
+        return found[1] if is_told else None
 
 
 def interpret(made: Gradient, point: Point, names: dict[str, str]) -> Arrays:

@@ -22,19 +22,26 @@ TABLE = names.read_names()
 
 
 def names_for_type_checkers() -> dict[str, tuple[str, str]]:
-    """What the block of `vkchi/__init__` imports, by public name."""
-    tree = ast.parse((ROOT / "vkchi" / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    assert ast.unparse(block.test) == "TYPE_CHECKING"
-    return {
-        alias.asname or alias.name: (
-            (node.module or "").removeprefix("vkchi").lstrip("."),
-            alias.name,
-        )
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    """Where `vkchi/__init__.pyi` has each public name from; what it says itself counts as right."""
+    found: dict[str, tuple[str, str]] = {}
+    imported: dict[str, tuple[str, str]] = {}
+    for node in ast.parse((ROOT / "vkchi" / "__init__.pyi").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vkchi"):
+            module = (node.module or "").removeprefix("vkchi").lstrip(".")
+            for alias in node.names:
+                assert alias.asname in (None, alias.name), "no checker takes this for public"
+                imported[alias.name] = (module, alias.name)
+                if alias.asname:  # protocols stand for what they are protocols of
+                    place = TABLE[alias.name] if module == "protocols" else (module, alias.name)
+                    found[alias.name] = place
+        elif isinstance(node, ast.Assign):
+            value, name = ast.unparse(node.value), ast.unparse(node.targets[0])
+            module, _, inner = value.rpartition(".")
+            found[name] = imported.get(value, (module, inner))
+        elif isinstance(node, ast.AnnAssign):  # number types, as checkers are to see them
+            name = ast.unparse(node.target)
+            found |= {name: TABLE[name]} if name in TABLE else {}
+    return found
 
 
 # --- lists that follow from where functions stand -------------------------------------------------
@@ -55,10 +62,10 @@ def filled(words: Iterable[str], width: int, indent: str) -> str:
     )  # fmt: skip
 
 
-def import_of(module: str, found: Iterable[str], indent: str) -> str:
+def import_of(module: str, found: Iterable[str], *, gives_out: bool = False) -> str:
     """An import of several names, as the formatter writes it."""
-    lines = "".join(f"{indent}    {name},\n" for name in sorted(found))
-    return f"{indent}from vkchi.{module} import (\n{lines}{indent})\n"
+    names = [f"{name} as {name}" if gives_out else name for name in sorted(found)]
+    return f"from vkchi.{module} import (\n{''.join(f'    {name},' + chr(10) for name in names)})\n"
 
 
 def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
@@ -71,8 +78,8 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
         at = listed("vkchi/names.py", rf'    "{module}": """\n.*?\n    """,\n')
         text = f'    "{module}": """\n{filled(sorted(words), 100, " " * 8)}\n    """,\n'
         yield "vkchi/names.py", at, text
-        at = listed("vkchi/__init__.py", rf"    from vkchi\.{module} import \(\n.*?\n    \)\n")
-        yield "vkchi/__init__.py", at, import_of(module, words, "    ")
+        at = listed("vkchi/__init__.pyi", rf"from vkchi\.{module} import \(\n.*?\n\)\n")
+        yield "vkchi/__init__.pyi", at, import_of(module, words, gives_out=True)
     words = elementwise.PUBLIC["ti.math"].split()
     at = listed("vkchi/lang/math.py", r'(?<="mat4",\n)    ".*?,\n(?=    "clamp")')
     text = filled([f'"{word}",' for word in words], 100, " " * 4) + "\n"
@@ -80,7 +87,7 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
     yield "vkchi/lang/math.py", at, text
     at = listed("vkchi/lang/math.py", r"from vkchi\.lang\.elementwise import \(\n.*?\n\)\n")
     inside = set(re.findall(r"^    (\w+),$", at[0], re.MULTILINE)) - used
-    yield "vkchi/lang/math.py", at, import_of("lang.elementwise", {*words, *inside}, "")
+    yield "vkchi/lang/math.py", at, import_of("lang.elementwise", {*words, *inside})
 
 
 def test_functions_stand_where_their_module_says(bless: bool):

@@ -10,24 +10,10 @@ once for both scopes. Must not know: how a kernel computes the elementwise ones.
 from __future__ import annotations
 
 from math import e, inf, nan, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.lang import linear
 from vkchi.lang.complex import cconj, cdiv, cexp, cinv, clog, cmul, cpow, csqrt
-from vkchi.lang.construct import (
-    ivec2,
-    ivec3,
-    ivec4,
-    mat2,
-    mat3,
-    mat4,
-    uvec2,
-    uvec3,
-    uvec4,
-    vec2,
-    vec3,
-    vec4,
-)
 from vkchi.lang.elementwise import (
     acos,
     asin,
@@ -70,6 +56,35 @@ from vkchi.lang.transforms import (
     translate,
     vdir,
 )
+
+if TYPE_CHECKING:  # as types of arguments, and as what makes vectors
+    from vkchi.protocols import MatrixType as mat2
+    from vkchi.protocols import MatrixType as mat3
+    from vkchi.protocols import MatrixType as mat4
+    from vkchi.protocols import VectorType as ivec2
+    from vkchi.protocols import VectorType as ivec3
+    from vkchi.protocols import VectorType as ivec4
+    from vkchi.protocols import VectorType as uvec2
+    from vkchi.protocols import VectorType as uvec3
+    from vkchi.protocols import VectorType as uvec4
+    from vkchi.protocols import VectorType as vec2
+    from vkchi.protocols import VectorType as vec3
+    from vkchi.protocols import VectorType as vec4
+else:
+    from vkchi.lang.construct import (
+        ivec2,
+        ivec3,
+        ivec4,
+        mat2,
+        mat3,
+        mat4,
+        uvec2,
+        uvec3,
+        uvec4,
+        vec2,
+        vec3,
+        vec4,
+    )
 
 __all__ = [
     "e", "inf", "nan", "pi",

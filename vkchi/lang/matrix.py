@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
     from vkchi.fields.field import MatrixField
     from vkchi.ndarray import MatrixNdarray, VectorNdarray
+    from vkchi.protocols import Arithmetic
     from vkchi.types.hints import Index, Number, Numbers, ScalarDType, Shape
+else:
+    Arithmetic = object
 
 
 class Factories:
@@ -76,7 +79,7 @@ def scalar_type(dt: Any) -> Scalar | None:
     return t
 
 
-class Matrix(Algebra):
+class Matrix(Algebra, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators take another one of the same shape, a list, a numpy array or a number; `@`

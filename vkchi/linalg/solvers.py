@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import GradientError, KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
@@ -27,7 +27,9 @@ from vkchi.types import cook, f32
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.types.hints import ScalarDType
+    from numpy.typing import NDArray
+
+    from vkchi.types.hints import Column, ScalarDType
 
 
 MOST_DENSE = 4000
@@ -92,7 +94,7 @@ class Solution:
         return s, by_entry
 
 
-def check_right_side(who: str, b: Any, n: int) -> None:
+def check_right_side(who: str, b: Column, n: int) -> None:
     """Raises KernelRuntimeError unless b is a field, ndarray or numpy array of n numbers."""
     if not isinstance(b, Field | Ndarray | np.ndarray):
         raise KernelRuntimeError(f"{who}: a field, ndarray or numpy array is needed, not {type(b)}")
@@ -141,7 +143,11 @@ class SparseSolver:
         self.analyze_pattern(sparse_matrix)
         self._solution = Solution(sparse_matrix, self.solver_type)
 
-    def solve(self, b: Any) -> Any:
+    @overload
+    def solve(self, b: Ndarray) -> Ndarray: ...
+    @overload
+    def solve(self, b: Field | NDArray[np.number]) -> NDArray[np.number]: ...
+    def solve(self, b: Column) -> Ndarray | NDArray[np.number]:
         """x with A @ x = b: of an ndarray an ndarray, else a numpy array.
 
         Raises KernelRuntimeError before `compute`, and for a matrix that could not be factorised.
@@ -153,9 +159,11 @@ class SparseSolver:
             raise KernelRuntimeError("SparseSolver: the matrix could not be factorised")
         assert self._solution is not None
         inputs = (b, self._solution.numbers)
-        if isinstance(b, Ndarray):
-            return compute(self._solution, inputs, self.matrix.dtype)
-        return compute(self._solution, inputs, is_shown=True)
+        is_shown = not isinstance(b, Ndarray)
+        found: Ndarray | NDArray[np.number] = compute(
+            self._solution, inputs, None if is_shown else self.matrix.dtype, is_shown=is_shown
+        )
+        return found
 
     def info(self) -> bool:
         """Whether the last `factorize` succeeded."""
@@ -211,24 +219,31 @@ class SparseCG:
     """
 
     def __init__(
-        self, A: SparseMatrix, b: Any, x0: Any = None, max_iter: int = 50, atol: float = 1e-6
+        self,
+        A: SparseMatrix,
+        b: Column,
+        x0: Column | None = None,
+        max_iter: int = 50,
+        atol: float = 1e-6,
     ) -> None:
         self.A, self.max_iter, self.atol = A, max_iter, atol
         self.b = right_side(b, A.n)
         self.x0 = np.zeros(A.n) if x0 is None else right_side(x0, A.n)
 
-    def solve(self) -> tuple[Any, bool]:
+    def solve(self) -> tuple[NDArray[np.number], bool]:
         """x in numpy, and whether it converged."""
         search = Search(self)
         x = compute(search, (self.b, self.A.entries[2], self.x0), is_shown=True)
         return x, search.is_done
 
 
-def right_side(b: Any, n: int) -> Any:
+def right_side(b: Column, n: int) -> NDArray[np.float64]:
     """A copy of the n numbers of b in numpy."""
     check_right_side("SparseCG", b, n)
     every = np.arange(n)
-    return compute(Weighted("SparseCG", every, 1, every, n, np.float64), (b,), is_shown=True)
+    weighted = Weighted("SparseCG", every, 1, every, n, np.float64)
+    found: NDArray[np.float64] = compute(weighted, (b,), is_shown=True)
+    return found
 
 
 def is_symmetric(matrix: SparseMatrix, numbers: Any) -> bool:

@@ -9,7 +9,7 @@ which tapes differentiate (`autodiff.hosted`). Must not know: kernels, how syste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.field import Field
@@ -24,7 +24,8 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.types.hints import ScalarDType
+    from vkchi.tape.hosted import Input
+    from vkchi.types.hints import Array, Column, ScalarDType
 
 
 Entries = tuple[Any, Any, Any]  # rows, columns, numbers
@@ -38,7 +39,7 @@ class Pattern(NamedTuple):
     where: Any
 
 
-def pattern_of(rows: Any, columns: Any, width: int) -> Pattern:
+def pattern_of(rows: Array, columns: Array, width: int) -> Pattern:
     """The places of numbers at these rows and columns."""
     keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
     places, where = np.unique(keys, return_inverse=True)
@@ -108,12 +109,12 @@ class SparseMatrix:
             np.insert(numbers, at, values),
         )
 
-    def set_triplets(self, rows: Any, columns: Any, numbers: Any) -> None:
+    def set_triplets(self, rows: Array, columns: Array, numbers: Array) -> None:
         """Become the matrix of these numbers, those at one place added up."""
         self.check_inside(rows, columns)
         self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
 
-    def check_inside(self, rows: Any, columns: Any) -> None:
+    def check_inside(self, rows: Array, columns: Array) -> None:
         """Raises KernelRuntimeError for an entry outside the matrix."""
         inside = (rows >= 0) & (rows < self.n) & (columns >= 0) & (columns < self.m)
         if not inside.all():
@@ -123,7 +124,13 @@ class SparseMatrix:
             )
 
     def add_up(
-        self, who: str, given: Sequence[Any], rows: Any, columns: Any, taken: Any, weights: Any = 1
+        self,
+        who: str,
+        given: Sequence[Input],
+        rows: Array,
+        columns: Array,
+        taken: Array,
+        weights: Array | float = 1,
     ) -> SparseMatrix:
         """Become the matrix of the sums, place by place, of numbers taken from those given."""
         places = pattern_of(rows, columns, self.m)
@@ -133,7 +140,13 @@ class SparseMatrix:
         return self
 
     def multiply_out(
-        self, who: str, given: Sequence[Any], rows: Any, columns: Any, first: Any, second: Any
+        self,
+        who: str,
+        given: Sequence[Input],
+        rows: Array,
+        columns: Array,
+        first: Array,
+        second: Array,
     ) -> SparseMatrix:
         """The same of products of numbers of two matrices."""
         places = pattern_of(rows, columns, self.m)
@@ -152,7 +165,7 @@ class SparseMatrix:
 
     # --- entries -----------------------------------------------------------------------------
 
-    def _find(self, indices: Any) -> tuple[int, bool]:
+    def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
         """Where the entry at (i, j) stands or would stand, and whether it is there."""
         i, j = indices
         if not (0 <= i < self.n and 0 <= j < self.m):
@@ -162,7 +175,7 @@ class SparseMatrix:
         k = int(np.searchsorted(self.keys, i * self.m + j))
         return k, bool(k < len(self.keys) and self.keys[k] == i * self.m + j)
 
-    def __getitem__(self, indices: Any) -> float:
+    def __getitem__(self, indices: tuple[int, int]) -> float:
         k, is_there = self._find(indices)
         i, j = indices
         assigned = self._assigned.get((int(i), int(j)))
@@ -170,7 +183,7 @@ class SparseMatrix:
             return assigned
         return float(self._entries[2][k]) if is_there else 0.0
 
-    def __setitem__(self, indices: Any, value: Any) -> None:
+    def __setitem__(self, indices: tuple[int, int], value: float) -> None:
         if current_tape() is None:  # put among the entries when these are asked for
             self._find(indices)
             i, j = map(int, indices)
@@ -178,7 +191,7 @@ class SparseMatrix:
         else:
             self._set_in_tape(indices, value)
 
-    def _set_in_tape(self, indices: Any, value: Any) -> None:
+    def _set_in_tape(self, indices: tuple[int, int], value: float) -> None:
         (i, j), (rows, columns, numbers) = indices, self.entries
         k, is_there = self._find(indices)
         if not is_there:
@@ -188,7 +201,7 @@ class SparseMatrix:
         taken = np.insert(taken, k, count) if not is_there else np.where(taken == k, count, taken)
         self.add_up("A[i, j] = x", (numbers, np.array([value])), rows, columns, taken)
 
-    def build_from_ndarray(self, triplets: Any) -> None:
+    def build_from_ndarray(self, triplets: Ndarray) -> None:
         """Become the matrix of the numbers row, column, value, row, ... of an ndarray."""
         flat = triplets.contents().reshape(-1)
         if len(flat) % 3:
@@ -198,7 +211,7 @@ class SparseMatrix:
         taken = 3 * np.arange(len(rows)) + 2
         self.add_up("build_from_ndarray()", (triplets,), rows, columns, taken)
 
-    def to_numpy(self) -> NDArray[Any]:
+    def to_numpy(self) -> NDArray[np.number]:
         """The matrix with its zeros."""
         dense = np.zeros(self.shape, self.dtype.dtype)
         rows, columns, numbers = self.entries
@@ -207,14 +220,14 @@ class SparseMatrix:
 
     # --- arithmetic --------------------------------------------------------------------------
 
-    def _combine(self, other: Any, sign: float) -> SparseMatrix:
+    def _combine(self, other: SparseMatrix, sign: float) -> SparseMatrix:
         self._check_same(other)
         rows, columns, numbers = (np.concatenate(pair) for pair in zip(self.entries, other.entries))
         signs = np.repeat([1.0, sign], [len(self.entries[2]), len(other.entries[2])])
         given, taken = (self.entries[2], other.entries[2]), np.arange(len(numbers))
         return self._like().add_up("A + B", given, rows, columns, taken, signs)
 
-    def _check_same(self, other: Any) -> None:
+    def _check_same(self, other: object) -> None:
         if not isinstance(other, SparseMatrix):
             raise KernelRuntimeError(f"a SparseMatrix is needed, not {other!r}")
         if self.shape != other.shape:
@@ -222,21 +235,21 @@ class SparseMatrix:
                 f"sparse matrices have different shapes: {self.shape} and {other.shape}"
             )
 
-    def __add__(self, other: Any) -> SparseMatrix:
+    def __add__(self, other: SparseMatrix) -> SparseMatrix:
         return self._combine(other, 1.0)
 
-    def __sub__(self, other: Any) -> SparseMatrix:
+    def __sub__(self, other: SparseMatrix) -> SparseMatrix:
         return self._combine(other, -1.0)
 
-    def __iadd__(self, other: Any) -> SparseMatrix:
+    def __iadd__(self, other: SparseMatrix) -> SparseMatrix:
         self._keep(self._combine(other, 1.0).entries)
         return self
 
-    def __isub__(self, other: Any) -> SparseMatrix:
+    def __isub__(self, other: SparseMatrix) -> SparseMatrix:
         self._keep(self._combine(other, -1.0).entries)
         return self
 
-    def __mul__(self, other: Any) -> SparseMatrix:
+    def __mul__(self, other: SparseMatrix | float) -> SparseMatrix:
         rows, columns, numbers = self.entries
         if isinstance(other, int | float | np.number):
             taken = np.arange(len(numbers))
@@ -256,7 +269,13 @@ class SparseMatrix:
         made = self._like(self.m, self.n)
         return made.add_up("A.transpose()", (numbers,), columns, rows, taken)
 
-    def __matmul__(self, other: Any) -> Any:
+    @overload
+    def __matmul__(self, other: SparseMatrix) -> SparseMatrix: ...
+    @overload
+    def __matmul__(self, other: Ndarray) -> Ndarray: ...
+    @overload
+    def __matmul__(self, other: Field | NDArray[np.number]) -> NDArray[np.number]: ...
+    def __matmul__(self, other: SparseMatrix | Column) -> Any:
         if isinstance(other, SparseMatrix):
             return self._multiply(other)
         if not isinstance(other, Field | Ndarray | np.ndarray):
@@ -266,7 +285,7 @@ class SparseMatrix:
             )
         return self.apply(other)
 
-    def apply(self, x: Any) -> Any:
+    def apply(self, x: Column) -> Ndarray | NDArray[np.number]:
         """The product with a vector: of an ndarray an ndarray, else in numpy."""
         if x.shape != (self.m,):
             raise KernelRuntimeError(f"a vector of {self.m} is needed, not of shape {x.shape}")
@@ -275,9 +294,11 @@ class SparseMatrix:
         rows, columns, numbers = self.entries
         entries = np.arange(len(numbers))
         product = Products("A @ x", entries, columns, rows, self.n, self.dtype.dtype)
-        if isinstance(x, Ndarray):
-            return compute(product, (numbers, x), self.dtype)
-        return compute(product, (numbers, x), is_shown=True)
+        is_shown = not isinstance(x, Ndarray)
+        found: Ndarray | NDArray[np.number] = compute(
+            product, (numbers, x), None if is_shown else self.dtype, is_shown=is_shown
+        )
+        return found
 
     def _multiply(self, other: SparseMatrix) -> SparseMatrix:
         if self.m != other.n:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
 from vkchi.interop.torch_library import look_first, stack, torch_library
@@ -37,17 +37,34 @@ from vkchi.operators.running import run, run_gradient
 
 if TYPE_CHECKING:
     import torch
+    from torch.library import CustomOpDef
 
 _numbers = itertools.count()
 
 
+@overload
+def torch_op(
+    kernel: AnyKernel,
+    *,
+    outputs: Mapping[str, Rule],
+    gradient: AnyKernel | None = None,
+    name: str | None = None,
+) -> CustomOpDef: ...
+@overload
+def torch_op(
+    kernel: None = None,
+    *,
+    outputs: Mapping[str, Rule],
+    gradient: AnyKernel | None = None,
+    name: str | None = None,
+) -> Callable[[AnyKernel], CustomOpDef]: ...
 def torch_op(
     kernel: AnyKernel | None = None,
     *,
     outputs: Mapping[str, Rule],
     gradient: AnyKernel | None = None,
     name: str | None = None,
-) -> Any:
+) -> CustomOpDef | Callable[[AnyKernel], CustomOpDef]:
     """An operator of torch (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
     decorator for one.
 

@@ -147,7 +147,8 @@ def struct_parameter(name: str, note: StructType | ndarray) -> Parameter:
     """The handler of an argument annotated with a struct type, or an ndarray of structs."""
     if isinstance(note, StructType):
         return StructParameter(name, note, _each(name, note.members))
-    t: StructType = note.dtype
+    t = note.dtype
+    assert isinstance(t, StructType)
     notes = {
         key: ndarray(m, note.ndim, needs_grad=note.needs_grad, boundary=note.boundary)
         for key, m in t.members.items()

@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.types.hints import Numbers
+    from vkchi.types.hints import Array, Numbers
 
 # What Pillow needs to know to write a file, by the format's name: colours as they are.
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95, "subsampling": 0}}
@@ -184,12 +184,21 @@ def has_screen() -> bool:
 # --- colours -------------------------------------------------------------------------------------
 
 
-def rgb_to_hex(c: Iterable[Numbers]) -> Any:
+@overload
+def rgb_to_hex(c: Iterable[float]) -> int: ...
+@overload
+def rgb_to_hex(c: Iterable[Numbers]) -> Array: ...
+def rgb_to_hex(c: Iterable[Numbers]) -> int | Array:
     """`0xRRGGBB` of three numbers (or arrays) from 0 to 1, which are clipped to that."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
 
 
-def hex_to_rgb(color: Any) -> tuple[Any, Any, Any]:
+@overload
+def hex_to_rgb(color: int) -> tuple[float, float, float]: ...
+@overload
+def hex_to_rgb(color: Array) -> tuple[Array, Array, Array]: ...
+def hex_to_rgb(color: int | Array) -> tuple[float, float, float] | tuple[Array, Array, Array]:
     """Red, green and blue from 0 to 1 of `0xRRGGBB` (or an array of such)."""
-    return (color >> 16 & 0xFF) / 255, (color >> 8 & 0xFF) / 255, (color & 0xFF) / 255
+    whole: Any = color
+    return (whole >> 16 & 0xFF) / 255, (whole >> 8 & 0xFF) / 255, (whole & 0xFF) / 255

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ToolError, warn_user
 from vkchi.interop import host
 from vkchi.logs import logger
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import Numbers
 
 log = logger()
 
@@ -63,38 +66,38 @@ class PLYWriter:
 
     # --- vertices --------------------------------------------------------------------------------
 
-    def add_vertex_channel(self, key: str, data_type: str, data: Any) -> None:
+    def add_vertex_channel(self, key: str, data_type: str, data: Numbers) -> None:
         """A property of each vertex; of a table, one per column: `key_1`, `key_2`, ...
 
         data_type: char, uchar, short, ushort, int, uint, float or double.
         """
         self.vertices += make_channels(self.vertices, key, data_type, data, self.num_vertices)
 
-    def _add_floats(self, keys: str, *data: Any) -> None:
+    def _add_floats(self, keys: str, *data: Numbers) -> None:
         for key, values in zip(keys.split(), data, strict=True):
             self.add_vertex_channel(key, "float", values)
 
-    def add_vertex_pos(self, x: Any, y: Any, z: Any) -> None:
+    def add_vertex_pos(self, x: Numbers, y: Numbers, z: Numbers) -> None:
         """The positions."""
         self._add_floats("x y z", x, y, z)
 
-    def add_vertex_normal(self, nx: Any, ny: Any, nz: Any) -> None:
+    def add_vertex_normal(self, nx: Numbers, ny: Numbers, nz: Numbers) -> None:
         """The normals."""
         self._add_floats("nx ny nz", nx, ny, nz)
 
-    def add_vertex_vel(self, vx: Any, vy: Any, vz: Any) -> None:
+    def add_vertex_vel(self, vx: Numbers, vy: Numbers, vz: Numbers) -> None:
         """The velocities."""
         self._add_floats("vx vy vz", vx, vy, vz)
 
-    def add_vertex_color(self, r: Any, g: Any, b: Any) -> None:
+    def add_vertex_color(self, r: Numbers, g: Numbers, b: Numbers) -> None:
         """The colours, from 0 to 1."""
         self._add_floats("red green blue", r, g, b)
 
-    def add_vertex_alpha(self, alpha: Any) -> None:
+    def add_vertex_alpha(self, alpha: Numbers) -> None:
         """The opacities, from 0 to 1."""
         self._add_floats("Alpha", alpha)
 
-    def add_vertex_rgba(self, r: Any, g: Any, b: Any, a: Any) -> None:
+    def add_vertex_rgba(self, r: Numbers, g: Numbers, b: Numbers, a: Numbers) -> None:
         """The colours and opacities, from 0 to 1."""
         self._add_floats("red green blue Alpha", r, g, b, a)
 
@@ -102,13 +105,13 @@ class PLYWriter:
         """The vertices' numbers, from 0."""
         self.add_vertex_channel("id", "int", np.arange(self.num_vertices))
 
-    def add_vertex_piece(self, piece: Any) -> None:
+    def add_vertex_piece(self, piece: Numbers) -> None:
         """The number of the piece that each vertex belongs to."""
         self.add_vertex_channel("piece", "int", piece)
 
     # --- faces -----------------------------------------------------------------------------------
 
-    def add_faces(self, indices: Any) -> None:
+    def add_faces(self, indices: Numbers) -> None:
         """The corners of the faces, one face after the other, as numbers of vertices."""
         values = host.numbers_of(indices)
         shape = self.face_indices.shape
@@ -116,7 +119,7 @@ class PLYWriter:
             raise ToolError(f"add_faces: {shape[0]} times {shape[1]} corners, not {values.size}")
         self.face_indices = values.reshape(shape).astype(np.int32)
 
-    def add_face_channel(self, key: str, data_type: str, data: Any) -> None:
+    def add_face_channel(self, key: str, data_type: str, data: Numbers) -> None:
         """A property of each face, as `add_vertex_channel`."""
         self.faces += make_channels(self.faces, key, data_type, data, self.num_faces)
 
@@ -124,7 +127,7 @@ class PLYWriter:
         """The faces' numbers, from 0."""
         self.add_face_channel("id", "int", np.arange(self.num_faces))
 
-    def add_face_piece(self, piece: Any) -> None:
+    def add_face_piece(self, piece: Numbers) -> None:
         """The number of the piece that each face belongs to."""
         self.add_face_channel("piece", "int", piece)
 
@@ -152,12 +155,12 @@ class PLYWriter:
             lines += [f"property {channel.data_type} {channel.key}" for channel in self.faces]
         return "\n".join([*lines, "end_header", ""])
 
-    def print_header(self, path: Any, _format: str) -> None:
+    def print_header(self, path: str | os.PathLike[str], _format: str) -> None:
         """Write the header alone."""
         with open(path, "w", encoding="utf-8", newline="\n") as out:
             out.write(self.header(_format))
 
-    def export(self, path: Any) -> None:
+    def export(self, path: str | os.PathLike[str]) -> None:
         """Write a binary file. Raises ToolError where positions or corners are wrong."""
         self.sanity_check()
         with open(path, "wb") as out:
@@ -165,7 +168,7 @@ class PLYWriter:
             for table in self._tables():
                 out.write(table.tobytes())
 
-    def export_ascii(self, path: Any) -> None:
+    def export_ascii(self, path: str | os.PathLike[str]) -> None:
         """Write a text file. Raises ToolError where positions or corners are wrong."""
         self.sanity_check()
         with open(path, "w", encoding="utf-8", newline="\n") as out:
@@ -175,11 +178,11 @@ class PLYWriter:
                 words = np.concatenate([column.astype(str) for column in columns], axis=1)
                 out.writelines(" ".join(row) + "\n" for row in words.tolist())
 
-    def export_frame(self, series_num: int, path: Any) -> None:
+    def export_frame(self, series_num: int, path: str | os.PathLike[str]) -> None:
         """Write the binary file of one frame: `a.ply` becomes `a_000007.ply`."""
         self.export(frame_path(series_num, path))
 
-    def export_frame_ascii(self, series_num: int, path: Any) -> None:
+    def export_frame_ascii(self, series_num: int, path: str | os.PathLike[str]) -> None:
         """Write the text file of one frame: `a.ply` becomes `a_000007.ply`."""
         self.export_ascii(frame_path(series_num, path))
 
@@ -225,6 +228,6 @@ def make_channels(
     return [Channel(name, data_type, column.astype(dtype)) for name, column in columns.items()]
 
 
-def frame_path(series_num: int, path: Any) -> str:
+def frame_path(series_num: int, path: str | os.PathLike[str]) -> str:
     """The file of one frame of a series."""
     return f"{os.fspath(path).removesuffix('.ply')}_{series_num:06d}.ply"

@@ -9,7 +9,7 @@ names of `core` and of `layout` too. Must not know: ops, devices, values.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vkchi.hooks import open_names
 from vkchi.types.core import SCALARS as SCALARS
@@ -63,22 +63,25 @@ from vkchi.types.layout import needs_wide as needs_wide
 from vkchi.types.layout import row_major as row_major
 from vkchi.types.structs import ArgPackType, StructType
 
+if TYPE_CHECKING:
+    from vkchi.types.hints import DType, ScalarDType, TensorDType
 
-def vector(n: int | None = None, dtype: Any = None) -> Tensor:
+
+def vector(n: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
     """The type of vectors of `n` numbers. Source: Taichi's `ti.types.vector`."""
     if not isinstance(n, int) or n < 1:
         raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
     return Tensor.of(_number(dtype, "vector"), (n,))
 
 
-def matrix(n: int | None = None, m: int | None = None, dtype: Any = None) -> Tensor:
+def matrix(n: int | None = None, m: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
     """The type of `n` by `m` matrices of numbers. Source: Taichi's `ti.types.matrix`."""
     if not isinstance(n, int) or not isinstance(m, int) or n < 1 or m < 1:
         raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
     return Tensor.of(_number(dtype, "matrix"), (n, m))
 
 
-def _number(dtype: Any, who: str) -> Scalar:
+def _number(dtype: object, who: str) -> Scalar:
     t = cook(float if dtype is None else dtype)
     if not isinstance(t, Scalar):
         raise TypeError(
@@ -87,12 +90,12 @@ def _number(dtype: Any, who: str) -> Scalar:
     return t
 
 
-def struct(**members: Any) -> StructType:
+def struct(**members: object) -> StructType:
     """The type of structs with these members. Source: Taichi's `ti.types.struct`."""
     return StructType(members)
 
 
-def argpack(**members: Any) -> ArgPackType:
+def argpack(**members: object) -> ArgPackType:
     """The type of packs of kernel arguments with these members, by annotation."""
     return ArgPackType(members)
 
@@ -103,7 +106,7 @@ class template:
     Source: Taichi's `ti.template()`. Use the class or an instance.
     """
 
-    def __init__(self, tensor: Any = None, dim: Any = None) -> None:
+    def __init__(self, tensor: object = None, dim: int | None = None) -> None:
         self.dim = dim
 
 
@@ -113,7 +116,7 @@ class ref:
     tp: its type, which the variable given for it must have. Source: Taichi's `ti.ref`.
     """
 
-    def __init__(self, tp: Any) -> None:
+    def __init__(self, tp: ScalarDType | TensorDType) -> None:
         self.tp = tp
 
 
@@ -130,7 +133,7 @@ class ndarray:
 
     def __init__(
         self,
-        dtype: Any = None,
+        dtype: DType | StructType | None = None,
         ndim: int | None = None,
         element_dim: int | None = None,
         element_shape: tuple[int, ...] | None = None,
@@ -148,34 +151,34 @@ class ndarray:
             raise TypeError(f"ti.types.ndarray: dtype is a type such as ti.f32, not {dtype!r}")
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> Scalar | Tensor | StructType | None:
         """The type of an element, under the present defaults; None for any."""
-        t = cook(self._dtype)
+        t: Scalar | Tensor | StructType | None = cook(self._dtype)
         return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
 
-    def __class_getitem__(cls, items: Any) -> ndarray:
+    def __class_getitem__(cls, items: DType | tuple[DType, int]) -> ndarray:
         return cls(*items) if isinstance(items, tuple) else cls(items)
 
     def __repr__(self) -> str:
         return f"ti.types.ndarray(dtype={self.dtype}, ndim={self.ndim})"
 
 
-def is_tensor(t: Any) -> bool:
+def is_tensor(t: object) -> bool:
     """Whether t is a vector or matrix type."""
     return isinstance(t, Tensor | Following)
 
 
-def is_signed(t: Any) -> bool:
+def is_signed(t: object) -> bool:
     """Whether t is a scalar type with a sign."""
     return isinstance(t, Scalar) and t.kind in "if"
 
 
-def is_integral(t: Any) -> bool:
+def is_integral(t: object) -> bool:
     """Whether t is an integer scalar type."""
     return isinstance(t, Scalar) and t.kind in "iub"
 
 
-def is_real(t: Any) -> bool:
+def is_real(t: object) -> bool:
     """Whether t is a floating-point scalar type."""
     return isinstance(t, Scalar) and t.kind == "f"
 
