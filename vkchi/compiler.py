@@ -21,8 +21,8 @@ from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
 from vkchi.compiling import compiling
 from vkchi.frontend.methods_seen import methods_seen
-from vkchi.ir.core import Func, Op, Param, Program, Value, base_of, walk
-from vkchi.ir.ops import PLACES, READS, WRITES
+from vkchi.ir.core import Func, Op, Param, Program, base_of, walk
+from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, Interface
@@ -202,21 +202,18 @@ def reporting_sites(program: Program) -> dict[int, int]:
 
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
     """Names of the arrays that are read, and of those that are written."""
-    origin: dict[Value, str] = {p: p.name for p in fn.params if isinstance(p.type, Array)}
     reads: set[str] = set()
     writes: set[str] = set()
     for op in walk(fn.body):
         if op.kind in REPORTS:
             writes.add(REPORT_ARRAY)
-        source = origin.get(op.args[0]) if op.args else None
-        if source is None:
+        array = base_of(op.args[0]) if op.args else None
+        if not isinstance(array, Param) or not isinstance(array.type, Array):
             continue
-        if op.kind in PLACES:
-            origin[op] = source
         if op.kind in READS:
-            reads.add(source)
+            reads.add(array.name)
         if op.kind in WRITES:
-            writes.add(source)
+            writes.add(array.name)
     return frozenset(reads), frozenset(writes)
 
 

@@ -351,3 +351,19 @@ def test_extremes_leave_nan_where_nothing_is_written(op):
     by_loops()
     assert number.to_numpy().tolist() == pytest.approx([2, nan, nan], nan_ok=True)
     assert vector.to_numpy().ravel().tolist() == pytest.approx([2, 3, *4 * [nan]], nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["u8", "i16", "f16", "i32"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_sums_in_arrays_that_are_copied_come_back(name, step):
+    """Narrow numbers are changed in their words, which are the array's too."""
+    dtype = getattr(ti, name).dtype
+    x, y = np.ones(10, dtype), np.zeros(3 * step, dtype)[::step]
+
+    @ti.kernel
+    def scatter(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i % 3] += x[i]
+
+    scatter(x, y)
+    assert y.tolist() == [4, 3, 3]

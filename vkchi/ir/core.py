@@ -208,7 +208,7 @@ def shape_name(array: Value) -> str:
 
 def base_of(ptr: Value) -> Value:
     """The array or private place that a pointer (or array) leads to."""
-    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address"):
+    while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address", "word"):
         ptr = ptr.args[0]
     return ptr
 
