@@ -196,7 +196,7 @@ def measure(name: str, count: int) -> None:
     """CPU seconds of each part, as JSON on stdout; each line replaces the ones before."""
     import vkchi as ti
     from vkchi import compiler
-    from vkchi.vk.pipeline import Pipelines
+    from vkchi.vk.pipelines import Pipelines
 
     seconds: dict[str, float] = {}
 

@@ -20,7 +20,7 @@ OUTSIDE = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Chapters: title, and modules whose public names stand there, as in the table of names.
 CHAPTERS = {
     "Beginning": ("runtime", "launch.elsewhere"),
-    "Kernels": ("kernel", "lang.static", "lang.ndrange", "lang.argpack", "lang.indices"),
+    "Kernels": ("kernel", "lang.static", "lang.ndrange", "lang.argpack", "lang.rescale"),
     "Fields": ("fields.make", "fields.field", "fields.structs", "fields.builder", "fields.axes",
                "fields.snode"),
     "Arrays": ("ndarray", "texture", "interop.cuda.pool"),

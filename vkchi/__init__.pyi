@@ -139,7 +139,7 @@ from vkchi.lang.elementwise import (
     tanh as tanh,
     zero as zero,
 )
-from vkchi.lang.indices import rescale_index as rescale_index
+from vkchi.lang.rescale import rescale_index as rescale_index
 from vkchi.lang.matrix import Matrix as Matrix, Vector as Vector
 from vkchi.lang.ndrange import grouped as grouped, ndrange as ndrange
 from vkchi.lang.random import randn as randn, random as random

@@ -46,7 +46,7 @@ from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.memory import LOCAL, SHARED, Block, export_block, find_type
 from vkchi.vk.physical import Physical, read_all
-from vkchi.vk.pipeline import Pipeline, Pipelines, count_push_bytes, required_subgroup
+from vkchi.vk.pipelines import Pipeline, Pipelines, count_push_bytes, required_subgroup
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import Recorder
 from vkchi.vk.ring import Piece, Ring

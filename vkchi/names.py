@@ -52,7 +52,7 @@ PUBLIC = {
         logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
         zero
     """,
-    "lang.indices": "rescale_index",
+    "lang.rescale": "rescale_index",
     "lang.matrix": "Matrix Vector",
     "lang.ndrange": "grouped ndrange",
     "lang.random": "randn random",

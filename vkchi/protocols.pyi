@@ -1,8 +1,8 @@
 """What type checkers know of kernels, functions and vectors: nothing here is used while a program
 runs.
 
-Owns: decorators and the signatures that they keep, operators that `lang.matrix` fills in, the vector
-types of `ti.math` as classes. Must not know: how anything runs.
+Owns: decorators and the signatures that they keep, operators that `lang.matrix` fills in, the
+vector types of `ti.math` as classes. Must not know: how anything runs.
 
     @ti.kernel
     def scale(x: ti.template(), factor: ti.f32) -> ti.f32: ...

@@ -102,7 +102,7 @@ def dump(folder, caps, names):
     capabilities given."""
     import vkchi.compiler
     from vkchi.target.caps import Caps
-    from vkchi.vk.pipeline import count_push_bytes
+    from vkchi.vk.pipelines import count_push_bytes
 
     own, seen, rows, program = vkchi.compiler.build, set(), [], [""]
     given = json.loads(caps)

@@ -29,7 +29,7 @@ from vkchi.device import (
 from vkchi.errors import DeviceError, InternalError
 from vkchi.target.devices import DeviceInfo
 from vkchi.target.shader import Shader, row_grid
-from vkchi.vk.pipeline import Pipeline, find_entry
+from vkchi.vk.pipelines import Pipeline, find_entry
 from vkchi.vk.raw import OutOfMemory, load_vulkan, name_structure_type
 
 pytestmark = pytest.mark.device

@@ -13,7 +13,7 @@ from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
 from vkchi.analysis.host_numbers import COUNTS, LEAVES, Number, host_number, limits
 from vkchi.errors import CompilationError
-from vkchi.frontend.bounds import GIVEN, ROOTS
+from vkchi.frontend.loop_limits import GIVEN, ROOTS
 from vkchi.ir.meaning import trip_count
 from vkchi.ir.ops import TABLE
 from vkchi.target.magic import MAGIC

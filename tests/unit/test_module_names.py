@@ -48,13 +48,6 @@ PAIRS = {
     "widgets": "widgets over a picture: of `ti.GUI`, of `ti.ui`",
     "window": "a window: by pygame-ce, by the renderer",
 }
-# Two things under one name, by accident: to be renamed by who works there next, and never more.
-HOMONYMS = {
-    "arrays": "arrays as arguments of our kernels, their methods in kernels, arrays of CUDA's",
-    "bounds": "of loops (frontend), and indices that are proved inside (passes)",
-    "indices": "functions of indices (lang), and indices in one form (passes)",
-    "pipeline": "the order of passes, and Vulkan's compute pipelines",
-}
 
 
 def names_of_several() -> set[str]:
@@ -63,9 +56,8 @@ def names_of_several() -> set[str]:
 
 
 def test_modules_of_one_name_are_pairs() -> None:
-    assert names_of_several() <= PAIRS.keys() | HOMONYMS.keys()
+    assert names_of_several() <= PAIRS.keys()
 
 
 def test_what_is_named_here_is_there() -> None:
-    assert PAIRS.keys() | HOMONYMS.keys() <= names_of_several()
-    assert PAIRS.keys().isdisjoint(HOMONYMS)
+    assert PAIRS.keys() <= names_of_several()

@@ -348,7 +348,7 @@ from vkchi.cache.store import Store
 from vkchi.vk.instance import open_instance
 from vkchi.vk.logical import open_logical
 from vkchi.vk.physical import read_all
-from vkchi.vk.pipeline import Pipelines
+from vkchi.vk.pipelines import Pipelines
 from vkchi.vk.raw import load_vulkan
 instance = open_instance(load_vulkan())
 physical = read_all(instance.vk, instance.list_handles())[0]

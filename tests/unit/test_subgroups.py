@@ -25,7 +25,7 @@ from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import Shader, row_grid
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
 from vkchi.vk.physical import choose_subgroup
-from vkchi.vk.pipeline import fills, required_subgroup
+from vkchi.vk.pipelines import fills, required_subgroup
 
 REDUCTIONS = [f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC]
 BITWISE = ("and", "or", "xor")

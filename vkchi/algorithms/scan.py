@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.algorithms.arrays import check_array, on_arrays
+from vkchi.algorithms.array_kernels import check_array, on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray

@@ -121,7 +121,7 @@ def main() -> Iterator[str]:
     from vkchi.vk.instance import open_instance
     from vkchi.vk.logical import open_logical
     from vkchi.vk.physical import read_all
-    from vkchi.vk.pipeline import Pipelines
+    from vkchi.vk.pipelines import Pipelines
     from vkchi.vk.raw import load_vulkan
 
     work = json.load(sys.stdin)

@@ -56,7 +56,7 @@ def ask(store: Store, key: str, header: dict[str, Any], made: Artifact, device: 
 def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> Told:
     """What the driver of a device here tells. Raises DeviceError."""
     from vkchi.device import open_device  # not before it is asked
-    from vkchi.vk.pipeline import required_subgroup
+    from vkchi.vk.pipelines import required_subgroup
 
     opened = open_device(select=device or None)
     try:

@@ -29,7 +29,7 @@ from vkchi.runtime import init
 from vkchi.signature import SelfParameter, read_parameters
 from vkchi.target.described import Described, find_described, known_names
 from vkchi.target.shader import Shader
-from vkchi.vk.pipeline import required_subgroup
+from vkchi.vk.pipelines import required_subgroup
 
 OK, REFUSED, WRONG = 0, 1, 2
 

@@ -23,7 +23,7 @@ from vkchi.target.shader import Shader
 from vkchi.vk.instance import Instance
 from vkchi.vk.logical import Logical
 from vkchi.vk.physical import Physical
-from vkchi.vk.pipeline import Pipeline, Pipelines
+from vkchi.vk.pipelines import Pipeline, Pipelines
 from vkchi.vk.sequence import Command, Sequence
 
 

@@ -16,7 +16,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
-from vkchi.frontend import arith, arrays
+from vkchi.frontend import arith, array_methods
 from vkchi.frontend.activity import ListRef
 from vkchi.frontend.activity_calls import LIST_METHODS
 from vkchi.frontend.assign import assign_to, parts_of
@@ -43,9 +43,9 @@ from vkchi.frontend.trees import Record, is_container, leaves, records_in
 from vkchi.frontend.values import ArrayRef, Reference
 from vkchi.ir.core import Value
 from vkchi.lang.function import Function
-from vkchi.lang.indices import rescale_index
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
+from vkchi.lang.rescale import rescale_index
 from vkchi.lang.static import static
 from vkchi.types import Following, Tensor, Type
 from vkchi.types.structs import StructType
@@ -178,17 +178,20 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
-    if hasattr(type(base), "__vkchi_name__") and f.attr in (*arrays.METHODS, *arrays.REFUSED):
+    if hasattr(type(base), "__vkchi_name__") and f.attr in (
+        *array_methods.METHODS,
+        *array_methods.REFUSED,
+    ):
         raise cx.fail(
             f"`{f.attr}` cannot be called on {name_of(base)}",
             help="pass it to the kernel, or call it outside",
         )
     if is_array(base):
-        if f.attr in arrays.METHODS:
+        if f.attr in array_methods.METHODS:
             args, kwargs = lower_arguments(cx, n)
-            cx.tables.call(cx, arrays.METHODS[f.attr], (base, *args), kwargs)
+            cx.tables.call(cx, array_methods.METHODS[f.attr], (base, *args), kwargs)
             return None
-        if f.attr in arrays.REFUSED:
+        if f.attr in array_methods.REFUSED:
             raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
     if is_container(base):
         return call_list_method(cx, n, f, base)

@@ -33,7 +33,7 @@ from vkchi.frontend.trace import traced
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
-from vkchi.lang import atomics, complex, indices, math, matrix, static, transforms
+from vkchi.lang import atomics, complex, math, matrix, rescale, static, transforms
 from vkchi.lang.construct import FOLLOWING
 from vkchi.lang.function import Function
 from vkchi.lang.ndrange import grouped, ndrange
@@ -173,7 +173,7 @@ def _type_call(t: Any) -> Handler:
 
 
 def _composites() -> list[Function]:
-    modules = (math, complex, transforms, indices)
+    modules = (math, complex, transforms, rescale)
     found = [x for module in modules for x in vars(module).values() if isinstance(x, Function)]
     return [fn for fn in found if fn.is_composite]
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
-from vkchi.frontend.bounds import index_type, is_given, materialise
 from vkchi.frontend.carry import (
     carried_variables,
     check_carried,
@@ -28,6 +27,7 @@ from vkchi.frontend.carry import (
 )
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.flow import lower_block, run_region, truth, unless
+from vkchi.frontend.loop_limits import index_type, is_given, materialise
 from vkchi.frontend.lower_expr import bind_static
 from vkchi.frontend.order import assigned_names, is_ordered, own_variables
 from vkchi.frontend.peek import is_static_call

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.frontend.activity import Guard, guard_of
-from vkchi.frontend.bounds import (
+from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.loop_limits import (
     INT32,
     INT64,
     Bound,
@@ -27,7 +28,6 @@ from vkchi.frontend.bounds import (
     static_bound,
     unsigned,
 )
-from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.operands import describe, name_of
 from vkchi.frontend.records import first_array, is_struct_array
 from vkchi.ir.constants import constant_int

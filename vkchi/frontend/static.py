@@ -16,9 +16,9 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend import arith
 from vkchi.frontend.activity_calls import ACTIVITY_FORMS
-from vkchi.frontend.bounds import check_step
 from vkchi.frontend.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering, is_field, plain_number
+from vkchi.frontend.loop_limits import check_step
 from vkchi.frontend.operands import describe, is_static, name_of
 from vkchi.frontend.reports import lower_print
 from vkchi.frontend.spaces import RangeOf

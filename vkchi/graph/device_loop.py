@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from vkchi.algorithms.arrays import on_arrays
+from vkchi.algorithms.array_kernels import on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.lang.static import loop_config, static

@@ -19,7 +19,7 @@ from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.pipeline import Pipeline
+    from vkchi.vk.pipelines import Pipeline
 
 
 class ArgumentMemory:

@@ -20,7 +20,7 @@ from vkchi.target.shader import Grid, GridAxis, Shader
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.pipeline import Pipeline
+    from vkchi.vk.pipelines import Pipeline
 
 MOST_IDLE = 2.0  # invocations per iteration
 

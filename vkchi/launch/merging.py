@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vkchi.launch.replay import Launch
     from vkchi.target.artifact import Artifact
     from vkchi.types.attributes import Attributes
-    from vkchi.vk.pipeline import Pipeline
+    from vkchi.vk.pipelines import Pipeline
 
 MOST_LAUNCHES = 16  # in one dispatch
 

@@ -30,7 +30,7 @@ from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
-    from vkchi.vk.pipeline import Pipeline
+    from vkchi.vk.pipelines import Pipeline
 
 
 MOST_AT_ONCE = 256  # dispatches that are one command

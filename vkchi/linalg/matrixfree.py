@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.algorithms.arrays import ArrayKernel, check_array, make_like, on_arrays
+from vkchi.algorithms.array_kernels import ArrayKernel, check_array, make_like, on_arrays
 from vkchi.errors import GradientError, KernelRuntimeError, KernelTypeError
 from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel

@@ -32,7 +32,7 @@ from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.vk.external import find_exporter, make_timeline
 from vkchi.vk.logical import Logical
-from vkchi.vk.pipeline import Pipeline
+from vkchi.vk.pipelines import Pipeline
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring

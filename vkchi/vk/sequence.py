@@ -20,7 +20,7 @@ from typing import Any
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory import HOST, Block, make_block
-from vkchi.vk.pipeline import Pipeline
+from vkchi.vk.pipelines import Pipeline
 from vkchi.vk.ring import STEP_BYTES
 
 COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE

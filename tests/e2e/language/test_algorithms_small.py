@@ -1,10 +1,10 @@
 """Small algorithms: sorting, primes, stencils, histograms, scans, sums across loops."""
 
 import numpy as np
-from vkchi.math import mat2, vec2
 
 import vkchi as ti
 from tests.e2e.language.compare import check
+from vkchi.math import mat2, vec2
 
 
 def test_loop_carried_vec() -> None:

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from vkchi.math import mat2, vec2, vec3
 
 import vkchi as ti
 from tests.e2e.language.compare import check
+from vkchi.math import mat2, vec2, vec3
 
 
 def test_docs_recycle() -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import vkchi.math as tm
 
 import vkchi as ti
+import vkchi.math as tm
 from tests.e2e.language.compare import check
 
 
