@@ -34,3 +34,4 @@ def copy_from(array: Any, other: Any) -> None:
 METHODS = {"fill": fill, "copy_from": copy_from}
 # They wait for the device and copy; run while compiling, they would run once.
 REFUSED = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
+NAMES = (*METHODS, *REFUSED)

@@ -178,10 +178,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
-    if hasattr(type(base), "__vkchi_name__") and f.attr in (
-        *array_methods.METHODS,
-        *array_methods.REFUSED,
-    ):
+    if hasattr(type(base), "__vkchi_name__") and f.attr in array_methods.NAMES:
         raise cx.fail(
             f"`{f.attr}` cannot be called on {name_of(base)}",
             help="pass it to the kernel, or call it outside",
