@@ -139,10 +139,10 @@ from vkchi.lang.elementwise import (
     tanh as tanh,
     zero as zero,
 )
-from vkchi.lang.rescale import rescale_index as rescale_index
 from vkchi.lang.matrix import Matrix as Matrix, Vector as Vector
 from vkchi.lang.ndrange import grouped as grouped, ndrange as ndrange
 from vkchi.lang.random import randn as randn, random as random
+from vkchi.lang.rescale import rescale_index as rescale_index
 from vkchi.lang.simt.block import global_thread_idx as global_thread_idx
 from vkchi.lang.static import (
     assume_in_range as assume_in_range,
