@@ -1,4 +1,4 @@
-"""Loops whose rows are shared out among a processor's subgroups go through every iteration once."""
+"""Loops whose rows a processor's subgroups partition go through every iteration once."""
 
 import numpy as np
 import pytest

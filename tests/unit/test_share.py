@@ -15,7 +15,7 @@ from vkchi.ir.verify import verify
 from vkchi.passes import share
 from vkchi.passes.map_grid import map_grid
 from vkchi.passes.rows import copy_body
-from vkchi.passes.share import Crowd, share_out
+from vkchi.passes.share import Crowd, partition
 from vkchi.target.caps import Caps
 from vkchi.types import Array, i32
 
@@ -64,14 +64,14 @@ def loop_over(
 
 
 def shared(fn: Func, crowd: Crowd) -> Func:
-    """The Func with its loop shared out."""
+    """The Func with its loop partitioned."""
     ops = [op for op in fn.body.ops if op.kind != "parallel"][:-1]
     (loop,) = (op for op in fn.body.ops if op.kind == "parallel")
     b, t = Builder(), Param(i32, "t")
     with b.region() as body:
         for op in ops:
             b.insert(op)
-        found = share_out(b, loop, loop.args, crowd)
+        found = partition(b, loop, loop.args, crowd)
         with b.region(t) as inner:
             found.emit(b, t, lambda indices, number: copy_body(b, loop, indices, number))
             b.emit("yield")

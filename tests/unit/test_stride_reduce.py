@@ -85,7 +85,7 @@ func @f(%n: array<i32[?]>, %seen: array<i32[?]>) {
 
 @pytest.mark.parametrize("length", [1, 5, 8191, 8192, 8193, 100_000, 2**31 - 1])
 def test_pieces_of_a_range(length: int) -> None:
-    """Only how a range is shared out: the invocations' pieces are the range."""
+    """Only how a range is partitioned: the invocations' pieces are the range."""
     b, begin, end, t = Builder(), *(Param(i32, name) for name in ("begin", "end", "t"))
     out = Param(Array.of(i32, 1), "out")
     with b.region() as body:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.alias import Place, may_share, place_of
-from vkchi.analysis.equations import told
+from vkchi.analysis.equations import determine
 from vkchi.analysis.footprint import element_under
 from vkchi.analysis.intervals import Intervals
 from vkchi.analysis.iterations import INDEX_BITS, Iterations, Loops
@@ -74,7 +74,7 @@ class Survey(Iterations):
             return False
         axes = list(zip(*(e.args[1:] for e in known)))
         common = [axis[0] for axis in axes if self.are_alike(axis)]
-        if self.are_told(self.same_places(base, common, common)):
+        if self.is_one_iteration(self.same_places(base, common, common)):
             return True
         if len(common) == len(axes):
             return False
@@ -90,7 +90,7 @@ class Survey(Iterations):
 
     def never_meet(self, base: Value, a: Op, b: Op) -> bool:
         """Whether two iterations never come to one element of an array, one by each of these."""
-        if self.are_told(self.same_places(base, a.args[1:], b.args[1:])):
+        if self.is_one_iteration(self.same_places(base, a.args[1:], b.args[1:])):
             return True
         pairs = list(zip(a.args[1:], b.args[1:], strict=True))
         return any(self.lies_beside(v, w) or self.lies_beside(w, v) for v, w in pairs)
@@ -121,12 +121,12 @@ class Survey(Iterations):
     ) -> set[Symbol] | None:
         """The symbols that are equal in two executions that come to one element of an array by
         these indices; None if there are no such executions."""
-        return told(self, some, others, bits_of_indices(base), extents_of(base))
+        return determine(self, some, others, bits_of_indices(base), extents_of(base))
 
-    def are_told(self, told: set[Symbol] | None) -> bool:
+    def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
         """Whether these, equal in two executions, say that one iteration did both; None says that
         there are no such."""
-        return told is None or all(index in told for index in self.indices)
+        return determined is None or all(index in determined for index in self.indices)
 
     def is_fixed(self, write: Write) -> bool:
         """Whether the innermost serial loop around a write always comes to the same place."""

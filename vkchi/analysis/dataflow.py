@@ -5,9 +5,9 @@ node is followed once); `largest`, the greatest set whose nodes have what they n
 the closure of values and memory under what ops hand on. Memory is a node, too: an array parameter,
 or the op that makes a private place. A subclass of `Flow` says what an op hands on:
 
-- `take`, an op that has a value as an operand: its results; of a loop what it carries in that slot;
-  of a `yield` that slot of its op. A region's ops are followed as all others;
-- `give`, an op that reads or writes memory which is in: by default its results.
+- `transfer`, an op that has a value as an operand: its results; of a loop what it carries in that
+  slot; of a `yield` that slot of its op. A region's ops are followed as all others;
+- `transfer_memory`, an op that reads or writes memory which is in: by default its results.
 
 Must not know: what is followed, and what for.
 
@@ -85,20 +85,20 @@ class Flow:
         """What follows from a value, or from memory."""
         if is_memory(v):
             for op in self.accesses.get(v, ()):
-                yield from self.give(op)
+                yield from self.transfer_memory(op)
             return
         for op in self.uses.get(v, ()):
-            yield from self.take(op, v)
+            yield from self.transfer(op, v)
         for op in self.deciding.get(v, ()):
             yield from self.decide(op)
 
-    def take(self, op: Op, v: Value) -> Iterable[Value]:
+    def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """What an op hands on of an operand."""
         if op.kind == "yield" or op.regions:
             return self.carry(op, v)
         return op.results
 
-    def give(self, op: Op) -> Iterable[Value]:
+    def transfer_memory(self, op: Op) -> Iterable[Value]:
         """What an op hands on that finds memory."""
         return op.results
 
@@ -133,11 +133,11 @@ class Dependence(Flow):
         self.decided: set[Op] = set()
         super().__init__(body, seeds)
 
-    def take(self, op: Op, v: Value) -> Iterable[Value]:
+    def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """Results, and what sees a write."""
         if op.kind in WRITES:
             return (*self.seen(op), *op.results)
-        return super().take(op, v)
+        return super().transfer(op, v)
 
     def decide(self, op: Op) -> Iterator[Value]:
         """All that is made inside."""

@@ -2,21 +2,21 @@
 
 Polynomials (`forms`) of a loop's indices, of others that differ between iterations or within one
 (serial loops, what was read), and of what is the same all through a launch, are equal modulo
-2**bits, each in an execution of its own. `Solver` finds what that tells:
-- what does not differ between iterations, and what is told already, cancels;
-- a term `c * s` that both have is told if c is more than all else can make up for, and the numbers
-  can not wrap around to the same: of `n * i + j` with j in [0, n) so is i, and then j. Wrapping is
-  ruled out by ranges, or because what there is of iterations is counted in i32: launches of more
-  are errors where the host counts them;
-- a conversion that loses nothing tells its operand, a quotient and its remainder the dividend, a
-  remainder one that takes no more values in a row than the divisor;
+2**bits, each in an execution of its own. `Solver` finds what that determines:
+- what does not differ between iterations, and what is determined already, cancels;
+- a term `c * s` that both have is determined if c is more than all else can make up for, and the
+  numbers can not wrap around to the same: of `n * i + j` with j in [0, n) so is i, and then j.
+  Wrapping is ruled out by ranges, or because what there is of iterations is counted in i32:
+  launches of more are errors where the host counts them;
+- a conversion that loses nothing determines its operand, a quotient and its remainder the
+  dividend, a remainder one that takes no more values in a row than the divisor;
 - constants that no multiples of all coefficients make up for are a contradiction: `2 * i` is never
   `2 * j + 1`.
 Divisions by 0 have no meaning, and none is ruled out.
 
-Owns: `told`, `Solver`. Must not know: memory.
+Owns: `determine`, `Solver`. Must not know: memory.
 
-    >>> told(Iterations(ops, loop), [i_times_2], [i_times_2], bits=32)
+    >>> determine(Iterations(ops, loop), [i_times_2], [i_times_2], bits=32)
     {i}
 """
 
@@ -65,7 +65,7 @@ class Equation(NamedTuple):
     bits: int
 
 
-def told(
+def determine(
     loop: Iterations,
     some: Sequence[Value],
     others: Sequence[Value],
@@ -104,7 +104,7 @@ class Solver:
     ) -> None:
         self.loop, self.forms = loop, loop.forms
         self.equations = list(equations)
-        self.told: set[Symbol] = set()
+        self.determined: set[Symbol] = set()
         self.done: set[tuple[object, int]] = set()
         self.own = own
         self.bits = max((e.bits for e in equations), default=INDEX_BITS)
@@ -133,18 +133,18 @@ class Solver:
     def solve(self) -> set[Symbol] | None:
         """The symbols that are equal; None for a contradiction."""
         count = -1
-        while count < len(self.told):
-            count = len(self.told)
+        while count < len(self.determined):
+            count = len(self.determined)
             for equation in list(self.equations):
                 new = self.follow(equation)
                 if new is None:
                     return None
-                for s in new - self.told:
-                    self.told.add(s)
-            for s in list(self.told):
-                for equation in self.given_away(s):
+                for s in new - self.determined:
+                    self.determined.add(s)
+            for s in list(self.determined):
+                for equation in self.implied_by(s):
                     self.add(equation)
-        return self.told
+        return self.determined
 
     def add(self, equation: Equation) -> None:
         """One more equation."""
@@ -162,7 +162,7 @@ class Solver:
             return {alone} if self.loop.differs(alone) else set()
         a, b = self.terms(equation.a), self.terms(equation.b)
         rest = minus(a.pop(ONE, {}), b.pop(ONE, {}))
-        for m in [m for m in {**a, **b} if all(s in self.told for s, _ in m)]:
+        for m in [m for m in {**a, **b} if all(s in self.determined for s, _ in m)]:
             rest = plus(rest, self.left(m, minus(a.pop(m, {}), b.pop(m, {}))))
             if any(k != ONE and self.differs_in(k) for k in rest):
                 return set()
@@ -182,7 +182,7 @@ class Solver:
         return high - low < 1 << bits
 
     def left(self, m: Monomial, coefficient: Polynomial) -> Polynomial:
-        """What is left of a term that is told, with this difference of coefficients."""
+        """What is left of a term that is determined, with this difference of coefficients."""
         return times(coefficient, {m: 1})
 
     def differs_in(self, m: Monomial) -> bool:
@@ -344,12 +344,12 @@ class Solver:
             total = plus(total, minus(ends[1], ends[0]))
         return total
 
-    # --- what symbols give away
+    # --- what symbols imply
 
-    def given_away(self, s: Symbol) -> Iterator[Equation]:
-        """Equations that follow from that a symbol, and others that are told, are equal."""
+    def implied_by(self, s: Symbol) -> Iterator[Equation]:
+        """Equations that follow if a symbol, and others that are determined, are equal."""
         if isinstance(s, Digit):
-            if self.is_all_told(s.of):
+            if self.is_all_determined(s.of):
                 yield Equation(dict(s.of), dict(s.of), 128)
         elif isinstance(s, Op) and is_wide_integer(s.type):
             if s.kind in CONVERSIONS and is_wide_integer(s.args[0].type):
@@ -365,8 +365,8 @@ class Solver:
         return Equation(p, p, v.type.bits)
 
     def has_partner(self, op: Op) -> bool:
-        """Whether a quotient and its remainder are both told."""
-        ops = [x for x in self.told if isinstance(x, Op)]
+        """Whether a quotient and its remainder are both determined."""
+        ops = [x for x in self.determined if isinstance(x, Op)]
         return any(self.is_division(op, x) or self.is_division(x, op) for x in ops)
 
     def is_division(self, quotient: Op, remainder: Op) -> bool:
@@ -392,11 +392,11 @@ class Solver:
         widths = [self.width(p, window) for window in (self.window, self.numbers)]
         return any(w is not None and self.is_least(many, w) for w in widths)
 
-    def is_all_told(self, of: object) -> bool:
-        """Whether the digits that are told say what they are digits of: each begins where the one
-        before ends, and behind the last there is nothing."""
+    def is_all_determined(self, of: object) -> bool:
+        """Whether the digits that are determined say what they are digits of: each begins where the
+        one before ends, and behind the last there is nothing."""
         digits = [
-            d for d in self.told
+            d for d in self.determined
             if isinstance(d, Digit) and d.of == of and not any(map(self.varies, d.parts()[1:]))
         ]  # fmt: skip
         reached = number(1)

@@ -10,7 +10,7 @@ A symbol stands for one mathematical integer: a value (as itself), the extent of
 
 The top of the lattice is the range of the type with no `ups`; less is known upward: intervals join
 to their hull, `ups` to the common symbols with the greater c. Whatever may overflow is top: a
-transfer function computes with Python's integers, and `settle` gives up on what leaves the type.
+transfer function computes with Python's integers, and `or_top` gives up on what leaves the type.
 (One bound survives an overflow: a wrapped product of non-negative factors is not above the true
 product, for it is that product minus a multiple of 2**bits.) Dividing by what may be zero is top.
 
@@ -74,7 +74,7 @@ def top(t: Scalar) -> Fact:
     return Fact(*type_range(t))
 
 
-def settle(f: Fact, t: Scalar) -> Fact:
+def or_top(f: Fact, t: Scalar) -> Fact:
     """The fact, or top if the value may have left the range of its type."""
     lo, hi = type_range(t)
     return f if lo <= f.lo and f.hi <= hi else Fact(lo, hi)

@@ -1,4 +1,4 @@
-"""What a loop's iterations mind: their order, their neighbours, the invocation that runs them.
+"""What a loop's iterations depend on: their order, their neighbours, the invocation that runs them.
 
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. But some ops tell which invocation theirs is, wait for others, report to the host, or
@@ -30,7 +30,7 @@ def may_mix(loop: Op) -> bool:
     return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
 
 
-def may_share_out(loop: Op) -> bool:
+def may_partition(loop: Op) -> bool:
     """Whether it does not matter which invocation runs which iteration."""
     return loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)
 
@@ -40,7 +40,7 @@ def is_numbered(loop: Op) -> bool:
     return has_kind(loop.regions[0], TIED)
 
 
-def minds_neighbours(loop: Op) -> bool:
+def depends_on_neighbours(loop: Op) -> bool:
     """Whether it matters which iterations run beside which."""
     return has_kind(loop.regions[0], GROUPED | _WAITING)
 
@@ -50,8 +50,8 @@ def is_tied(loop: Op) -> bool:
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
 
 
-def minds_tiling(fn: Func) -> bool:
+def depends_on_tiling(fn: Func) -> bool:
     """Whether what a Func does depends on which iterations are one workgroup where the compiler
     decides that: no loop demands a size."""
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
-    return any(loop.attr is None and minds_neighbours(loop) for loop in loops)
+    return any(loop.attr is None and depends_on_neighbours(loop) for loop in loops)

@@ -2,7 +2,7 @@
 
 Components of tensors are followed through elementwise ops: a `Key` is a scalar value, or a tensor
 with a component's number. Facts are computed when asked for, from the ops that make a value, with
-Python's integers; what may leave its type's range is given up (`lattice.settle`), and so is
+Python's integers; what may leave its type's range is given up (`lattice.or_top`), and so is
 dividing by what may be zero. Conditions that hold around limit symbols, so that everything made of
 them is known better too.
 
@@ -30,7 +30,7 @@ from vkchi.analysis.lattice import (
     join,
     least_ups,
     meet,
-    settle,
+    or_top,
     shift,
     top,
 )
@@ -108,7 +108,7 @@ class Facts:
             return Fact(n, n)
         if not isinstance(op, Op) or t.kind == "f":
             return top(t)
-        return settle(self._apply(op, operands(key), t), t)
+        return or_top(self._apply(op, operands(key), t), t)
 
     def _apply(self, op: Op, args: list[Key], t: Scalar) -> Fact:
         """What an op gives, from its interval and what else is known of such ops."""
@@ -349,7 +349,7 @@ def _mul(f: Facts, op: Op, args: list[Key], wide: Fact) -> Fact:
     exact = (p, 0) if is_exact(f, args) else None
     if exact and f.cannot_wrap(p):
         return Fact(wide.lo, min(wide.hi, INT_MAX), {p: 0}, exact)
-    if settle(wide, t) is wide:
+    if or_top(wide, t) is wide:
         return Fact(wide.lo, wide.hi, {p: 0}, exact)
     return Fact(*type_range(t), {p: 0})
 

@@ -118,19 +118,19 @@ class Activity(Flow):
     def __contains__(self, v: object) -> bool:
         return v in self.values
 
-    def take(self, op: Op, v: Value) -> Iterable[Value]:
+    def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """What of an active operand goes on."""
         if op.kind == "local":
             return (op,)
         if op.kind not in MEMORY_OPS:
             is_passed = op.kind == "yield" or op.regions or self._may_be_active(op)
-            return super().take(op, v) if is_passed else ()
+            return super().transfer(op, v) if is_passed else ()
         if v not in op.args[1:]:
             return ()
         root = base_of(op.args[0])
         return (root,) if isinstance(root, Op) or root in self.sources else self.readers(op)
 
-    def give(self, op: Op) -> Iterable[Value]:
+    def transfer_memory(self, op: Op) -> Iterable[Value]:
         """What is read of active memory."""
         return op.results if op.results and self._is_kind(op) else ()
 

@@ -215,13 +215,13 @@ class Shapes:
             return self._plain
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
-        from vkchi.analysis.mixing import minds_tiling  # not in a process that finds all
+        from vkchi.analysis.mixing import depends_on_tiling  # not in a process that finds all
         from vkchi.compiler import build
         from vkchi.ir.shaped import with_shapes
 
         home, what, read, make = self._origin
         given = read()
-        if minds_tiling(given):
+        if depends_on_tiling(given):
             raise Unsupported("iterations see their workgroup, and another form has others")
         options = self._runtime.options
         if home is not None:

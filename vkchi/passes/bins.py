@@ -19,7 +19,7 @@ indices are `reduce`'s and `coarsen`'s. There must be many iterations for each e
 a launch knows how many there are, a workgroup goes through as many as are worth its bins, and
 those that get none make none.
 
-Owns: this form. Must not know: how iterations are shared out, when it is worth it.
+Owns: this form. Must not know: how iterations are partitioned, when it is worth it.
 
     >>> bins(fn, caps)
 """
@@ -33,7 +33,7 @@ from math import prod
 from vkchi.analysis.alias import EXITS, kinds_of_accesses
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import host_count
-from vkchi.analysis.mixing import may_share_out
+from vkchi.analysis.mixing import may_partition
 from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, used_in, walk
@@ -94,7 +94,7 @@ def may_have_bins(op: Op) -> bool:
     inner = walk(op.regions[0])
     return (
         all(scalar_of(v.type) is i32 for v in op.args)
-        and may_share_out(op)
+        and may_partition(op)
         and not any(effect_of(x.kind) is Effect.SYNC or x.kind in EXITS for x in inner)
     )
 

@@ -25,7 +25,7 @@ from vkchi.ir.constants import constant_int, is_constant, is_same
 from vkchi.ir.control import carried_params, control_of, first_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value
 from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
-from vkchi.passes.carried import slimmed_op
+from vkchi.passes.carried import pruned_op
 from vkchi.passes.match import kind_of
 from vkchi.types import Tensor, u1, with_shape
 
@@ -148,7 +148,7 @@ def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | Non
     for region in op.regions:
         s.walk.map.update({region.params[index + k]: first[k] for k in same})
     keep = [k for k in range(len(first)) if k not in same]
-    return slimmed_op(s.walk, op, args, keep)
+    return pruned_op(s.walk, op, args, keep)
 
 
 def origin(v: Value) -> Value:

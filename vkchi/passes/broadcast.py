@@ -102,11 +102,11 @@ class Lanes(Flow):
         own = (op for op in walk(body) if op.kind in PER_INVOCATION - SAME)
         super().__init__(body, [axes_of(grid)[-1].param, *own])
 
-    def take(self, op: Op, v: Value) -> Iterable[Value]:
+    def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         """Results, if they move on as the value does."""
         if op.kind in COMPARISONS or (op.kind in ("floordiv", "div") and self.is_long(op, v)):
             return ()
-        return super().take(op, v)
+        return super().transfer(op, v)
 
     def is_long(self, op: Op, v: Value) -> bool:
         """Whether a value is divided by what is not known to be short."""

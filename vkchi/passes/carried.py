@@ -16,12 +16,12 @@ from vkchi.ir.core import Op, Region, Value
 from vkchi.ir.rebuild import Rebuilder
 
 
-def slimmed_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
+def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
     """Append the control op with the kept results only; a value for each of the old results, where
     a dropped one's is itself (an `if`) or its first value (a loop)."""
     fixed, index = control_of(op).fixed, control_of(op).index_params
     bodies = bodies_of(op)
-    regions = [slimmed_region(walk, r, index, keep, r not in bodies) for r in op.regions]
+    regions = [pruned_region(walk, r, index, keep, r not in bodies) for r in op.regions]
     kept_args = (*args[:fixed], *(args[fixed + k] for k in keep if is_loop(op)))
     types = tuple(op.results[k].type for k in keep)
     new = Op(op.kind, kept_args, op.attr, None, op.span, op.name, tuple(regions), types)
@@ -33,7 +33,7 @@ def slimmed_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[in
     return values
 
 
-def slimmed_region(
+def pruned_region(
     walk: Rebuilder, region: Region, index: int, keep: Sequence[int], whole_yield: bool
 ) -> Region:
     """The region with the kept parameters behind the first `index`, and the kept yields or all."""

@@ -34,7 +34,7 @@ put in place once. Every lane either gets through at first, or is in a group tha
 leaves, or adds by itself.
 
 A lane's number may be put in place by another lane, somewhat earlier or later than by itself. So
-nothing else may touch that memory between two barriers (`lonely`): a lane that reads a place
+nothing else may touch that memory between two barriers (`isolated`): a lane that reads a place
 behind its own sum, or stores to it before, sees the two in order; atomics of one kind may be done
 in any order, those of two kinds may not.
 
@@ -88,7 +88,7 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
     if loop is None or is_processor(caps) or not can_ask:
         return fn
     body = loop.regions[0]
-    free = set(lonely(set(swapped(fn, caps)), body))
+    free = set(isolated(set(swapped(fn, caps)), body))
     apart = Flow(body, lane_values(body)).found if free else frozenset[Value]()
     found = {op for op in free if may_meet(op, body.params[-1], apart)}
     if not found or sum(width_of(op) for op in found) > MOST_ATOMICS:
@@ -114,7 +114,7 @@ def lane_values(body: Region) -> Iterator[Value]:
     yield from (op for op in walk(body) if op.kind in PER_INVOCATION)
 
 
-def lonely(ops: Collection[Op], body: Region) -> Iterator[Op]:
+def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
     """Those of some atomics whose memory nothing touches but atomics of the same kind, whose old
     value nobody uses, between two barriers that the loop's body itself comes to."""
     used = {v for op in walk(body) for v in op.args}

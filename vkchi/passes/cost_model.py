@@ -49,7 +49,7 @@ SPARE = 8  # so many times fewer invocations keep a processor busy, if they are 
 GROUPS_HARDWARE = 512
 WIDEST_SOFTWARE = 16  # invocations of a processor's subgroup at most
 WORTH_A_LOOP = 4  # iterations per invocation
-FEWEST_LIGHT = 2048  # iterations that are light, and shared out
+FEWEST_LIGHT = 2048  # iterations that are light, and partitioned
 LIGHT_EACH, GROUPS_LIGHT = 8, 16  # of each invocation, and workgroups that are enough for them
 
 # What running gains, times LAUNCHES, is held against what the driver takes to compile more code. In
@@ -89,7 +89,7 @@ def subgroup_width(caps: Caps) -> int:
     return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
 
 
-# --- loops shared out by few invocations ---------------------------------------------------------
+# --- loops partitioned among few invocations -----------------------------------------------------
 
 
 def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
@@ -103,7 +103,7 @@ def least_threads(caps: Caps) -> int:
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
-    """Whether a loop of so many iterations, at most, is best shared out; of light ones, to begin
+    """Whether a loop of so many iterations, at most, is best partitioned; of light ones, to begin
     an invocation for each costs more than to do what is in it."""
     least = WORTH_A_LOOP * most_threads(caps)
     return is_processor(caps) and most >= (min(least, FEWEST_LIGHT) if is_light else least)

@@ -29,7 +29,7 @@ from vkchi.ir.core import Func, Op, Region, Result, Value, base_of, used_in
 from vkchi.ir.names import HIDDEN
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.carried import slimmed_op
+from vkchi.passes.carried import pruned_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
@@ -146,4 +146,4 @@ class Sweeper(Rebuilder):
         if not op.results or op.type is not None:
             return None
         keep = [k for k, r in enumerate(op.results) if r in self.needs.values]
-        return None if len(keep) == len(op.results) else slimmed_op(self, op, args, keep)
+        return None if len(keep) == len(op.results) else pruned_op(self, op, args, keep)

@@ -83,7 +83,7 @@ class Plan:
         """Find the loops in a region that are shared; whether there are any."""
         found = False
         for op in region.ops:
-            if op.kind == "for" and self.may_share_out(op):
+            if op.kind == "for" and self.may_partition(op):
                 self.shared.add(op)
                 found = True
             elif op.kind in ("for", "if") and any([self.find(r) for r in op.regions]):
@@ -91,7 +91,7 @@ class Plan:
                 found = True
         return found
 
-    def may_share_out(self, loop: Op) -> bool:
+    def may_partition(self, loop: Op) -> bool:
         """Whether lanes may share a loop's iterations, and it is worth it, for as many as there are
         at least, or at most of such as are long."""
         (axis,), body = axes_of(loop), loop.regions[0]

@@ -21,7 +21,7 @@ A body keeps its meaning: `thread_index` is the number of the iteration, the las
 fastest, and with a demanded workgroup size `group_index` the workgroup it would be in.
 
 Owns: these decisions. What comes after sees loops of one to three axes, each with its workgroup.
-Must not know: how iterations are shared out, why the host wants a count.
+Must not know: how iterations are partitioned, why the host wants a count.
 
     >>> map_grid(fn, caps, options)      # parallel 0, load n
 """
@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from vkchi.analysis.host_numbers import axis_length, host_count, host_length
-from vkchi.analysis.mixing import is_tied, minds_neighbours
+from vkchi.analysis.mixing import depends_on_neighbours, is_tied
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.axes import Order, Space, space_of, total_of
 from vkchi.ir.builder import Builder
@@ -53,7 +53,7 @@ from vkchi.passes.cost_model import (
     subgroup_width,
 )
 from vkchi.passes.rows import build_row, copy_body, is_one_row, put_in_rows
-from vkchi.passes.share import Crowd, Shared, share_out
+from vkchi.passes.share import Crowd, Shared, partition
 from vkchi.passes.workgroup import pad_to_workgroup
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
@@ -114,7 +114,7 @@ def can_cut(op: Op) -> bool:
 
 
 def wants_stride(op: Op, caps: Caps) -> bool:
-    """Whether the iterations should be shared out: they must, or it is worth it and nothing hinders
+    """Whether iterations should be partitioned: they must, or it is worth it and nothing hinders
     it."""
     length = host_length(op)
     if length is None:
@@ -135,13 +135,13 @@ def numbers(op: Op) -> int:
     return t.size if isinstance(t, Tensor) else 1
 
 
-# --- shared out ----------------------------------------------------------------------------------
+# --- partitioned ---------------------------------------------------------------------------------
 
 
 def share_iterations(
     b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None
 ) -> None:
-    """Append a `parallel` with these bounds whose iterations are shared out."""
+    """Append a `parallel` with these bounds whose iterations are partitioned."""
     block: int | None = op.attr
     most = most_threads(caps, block or DEFAULT_BLOCK)
     if block is None and demand is None:
@@ -163,7 +163,7 @@ def build_shared(
 ) -> None:
     """Append a `parallel` of a crowd of invocations, of which `run` appends what one with this
     number does; in workgroups of `block`, or the loop's own."""
-    shared = share_out(b, op, args, crowd, find_order(op))
+    shared = partition(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
     with b.region(t) as region:
         run(shared, t)
@@ -178,7 +178,7 @@ def build_shared(
 def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None) -> bool:
     """Append a `parallel` with these bounds along the axes of a grid; whether that is for the
     best."""
-    if len(args) == 2 or minds_neighbours(op):
+    if len(args) == 2 or depends_on_neighbours(op):
         return False
     order, is_square = digits_of(op)
     slow = max(1, len(order) - MOST_AXES + 1)

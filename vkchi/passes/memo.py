@@ -27,14 +27,15 @@ _CONTROL -= {"yield"}
 
 
 class Memo:
-    """Of one build: `verified` ops are valid by themselves, no rule of `simplify` fits `settled`
-    ones; `shifts` tells of the sums of a loop in a body, until another body is asked about."""
+    """Of one build: `verified` ops are valid by themselves, no rule of `simplify` fits those that
+    are `irreducible`; `shifts` tells of the sums of a loop in a body, until another body is asked
+    about."""
 
-    __slots__ = ("_body", "_kinds", "_shifts", "settled", "verified")
+    __slots__ = ("_body", "_kinds", "_shifts", "irreducible", "verified")
 
     def __init__(self) -> None:
         self.verified: set[Value] = set()
-        self.settled: set[Value] = set()
+        self.irreducible: set[Value] = set()
         self._kinds: dict[Region, frozenset[str]] = {}
         self._body: Region | None = None
         self._shifts: dict[Op, Shifts] = {}

@@ -145,18 +145,18 @@ class Questions:
         self.axes = axes_in(body) | {axis.param: axis for axis in axes_of(op)}
         self.own: dict[Value, Interval] = {axis.param: whole_of(axis) for axis in axes_of(op)}
         self.params = [axis.param for axis in axes_of(op)]
-        self.open = [x for x in self.asking if settle(x, self.intervals({})) is None]
+        self.open = [x for x in self.asking if decide(x, self.intervals({})) is None]
 
     def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
         """What values lie in where some indices do."""
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
-        """The middle of an axis: what settles the questions that its edges leave open."""
+        """The middle of an axis: what decides the questions that its edges leave open."""
         most = min(WIDEST, (end - begin) // 4)
         low = high = 0
         for x in self.open:
-            if self.is_settled(x, k, (begin + most, end - most)):
+            if self.is_decided(x, k, (begin + most, end - most)):
                 low = self.least(x, k, (begin, end), low, most, at_begin=True)
                 high = self.least(x, k, (begin, end), high, most, at_begin=False)
         return begin + low, end - high
@@ -168,15 +168,15 @@ class Questions:
         begin, end = ends
         while least < most:
             part = (begin + least, end - most) if at_begin else (begin + most, end - least)
-            if self.is_settled(x, k, part):
+            if self.is_decided(x, k, part):
                 break
             least += 1
         return least
 
-    def is_settled(self, x: Op, k: int, part: Interval) -> bool:
+    def is_decided(self, x: Op, k: int, part: Interval) -> bool:
         """Whether an op comes out alike in a part of an axis."""
         known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
-        return settle(x, known) is not None
+        return decide(x, known) is not None
 
 
 def whole_of(axis: Axis) -> Interval:
@@ -197,20 +197,20 @@ class Answer(NamedTuple):
     less: int = 0
 
 
-def settle(op: Op, known: Intervals) -> Answer | None:
+def decide(op: Op, known: Intervals) -> Answer | None:
     """How an op comes out, if that is alike wherever values lie as is known."""
     a, b = map(known.of, op.args)
     if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
         return None
     if op.kind == "mod":
-        return settle_mod(op, a)
+        return decide_mod(op, a)
     if op.kind in ("min", "max"):
-        return settle_extreme(op, a, b)
+        return decide_extreme(op, a, b)
     is_false, is_true = NEVER[op.kind]
     return Answer(False) if is_false(a, b) else Answer(True) if is_true(a, b) else None
 
 
-def settle_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
+def decide_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
     """The operand that is the greater one, or the smaller."""
     if a[0] < b[1] and b[0] < a[1]:
         return None
@@ -218,7 +218,7 @@ def settle_extreme(op: Op, a: Interval, b: Interval) -> Answer | None:
     return Answer(None, greater if op.kind == "max" else 1 - greater)
 
 
-def settle_mod(op: Op, a: Interval) -> Answer | None:
+def decide_mod(op: Op, a: Interval) -> Answer | None:
     """A remainder whose quotient is known."""
     n = constant_int(op.args[1])
     if n is None or n <= 0 or a[0] // n != a[1] // n:
@@ -260,7 +260,7 @@ def build_middle(b: Builder, op: Op, ask: Questions, spans: Sequence[Span]) -> N
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
     )
-    found = ((x, settle(x, known)) for x in ask.asking)
+    found = ((x, decide(x, known)) for x in ask.asking)
     answers = {x: answer for x, answer in found if answer is not None}
     params = [Param(p.type, p.name) for p in body.params]
     with b.region(*params) as new:

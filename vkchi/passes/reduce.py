@@ -19,7 +19,7 @@ The order of atomics is not specified anyway, so sums and products of floats may
 The private place starts with the identity; that of f16 is an f32, so that long sums are rounded
 once.
 
-Must not know: what suits a device, how iterations are shared out.
+Must not know: what suits a device, how iterations are partitioned.
 
     >>> reduce(fn, caps)
 """
@@ -30,7 +30,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from vkchi.analysis.alias import EXITS, may_share
 from vkchi.analysis.host_numbers import host_count
-from vkchi.analysis.mixing import may_share_out
+from vkchi.analysis.mixing import may_partition
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
@@ -137,9 +137,9 @@ class _Reducer:
         b.if_(condition, then, orelse)
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """A `parallel` with sums, shared out among a fixed number of invocations."""
+        """A `parallel` with sums, partitioned among a fixed number of invocations."""
         threads = summing_threads(host_count(op), self.caps)
-        if threads is None or not may_share_out(op):
+        if threads is None or not may_partition(op):
             return None
         claims = find_claims(op, self.used, self.roots, self.locals)
         if not claims:

@@ -20,13 +20,13 @@ strips of one: what belongs to the row is found once for it, and digits need no 
     for u in units of my subgroup { row, strip of u; for k { column = strip + lane + k * W; ... } }
 
 Where nobody knows before the loop runs that i32 counts all axes together, as many of the fast ones
-as it does count are shared out so, and every invocation goes through the others in loops around:
+as it does count are partitioned so, and every invocation goes through the others in loops around:
 
     for o in 0..outer { for k in 0..n { ... } }
 
 Owns: this form. Must not know: which loops want it, how many invocations.
 
-    >>> shared = share_out(b, op, args, Crowd(8192, 8))
+    >>> shared = partition(b, op, args, Crowd(8192, 8))
     >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
 """
 
@@ -44,7 +44,7 @@ from vkchi.passes.cost_model import SPARE, WIDEST_SOFTWARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
-LONG_ROW = 8  # iterations of each invocation in a row, from which on rows are shared out
+LONG_ROW = 8  # iterations of each invocation in a row, from which on rows are partitioned
 SHORT_STRIP = 4  # and in a strip of one, at least
 
 Body = Callable[[Sequence[Value], Value], None]
@@ -96,8 +96,8 @@ class Share(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A `parallel` that is shared out: one axis where there is no `space`, else its digits. Where
-    there is `cut`, these are what is shared out, and each invocation goes through the extents
+    """A `parallel` that is partitioned: one axis where there is no `space`, else its digits. Where
+    there is `cut`, these are what is partitioned, and each invocation goes through the extents
     `outer` around them."""
 
     share: Share
@@ -139,7 +139,7 @@ class Shared(NamedTuple):
 
     @property
     def inner(self) -> Space:
-        """The digits that are shared out."""
+        """The digits that are partitioned."""
         return self.cut or self.whole
 
     @property
@@ -258,8 +258,8 @@ def emit_rounds(
     b.for_(b.const(0, i32), trips, first, region)
 
 
-def share_out(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:
-    """Share out the iterations of a `parallel` with these bounds, of which there may be too many
+def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:
+    """Partition the iterations of a `parallel` with these bounds, of which there may be too many
     for i32 only where the host does not see it. There is one invocation for each iteration at most
     if the host finds how many there are."""
     if len(args) == 2 and not order:

@@ -111,7 +111,7 @@ class Simplifier:
     """One run over one Func. `known` holds truth values that are certain where we stand."""
 
     def __init__(self, rules: Ruleset, memo: Memo) -> None:
-        self.rules, self.settled = rules, memo.settled
+        self.rules, self.irreducible = rules, memo.irreducible
         self.walk = ScopedRebuilder(self.visit)
         self.b = self.walk.b
         self.known: dict[Value, bool] = {}
@@ -123,18 +123,18 @@ class Simplifier:
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What stands for the op's results, or None to keep it."""
-        kind, settled = op.kind, self.settled
+        kind, irreducible = op.kind, self.irreducible
         if kind in self.rules.kinds:
             if self.known and kind in TRUTH_KINDS:
                 args = tuple(map(self.as_known, args))
                 args = op.args if args == op.args else args
-            if args is not op.args or op not in settled:
+            if args is not op.args or op not in irreducible:
                 self.name = op.name
                 v = self.find(kind, args, op.attr, op.type)
                 if v is not None:
                     return (v,)
                 new = self.walk.merge(op, args)
-                settled.update(new)
+                irreducible.update(new)
                 return new
         if kind in PURE:
             return self.walk.merge(op, args)
@@ -166,7 +166,7 @@ class Simplifier:
         v = self.find(kind, args, attr, t) if kind in self.rules.kinds else None
         if v is None:
             (v,) = self.walk.merge(Op(kind, args, attr, t, self.b.span, self.name), args)
-            self.settled.add(v)
+            self.irreducible.add(v)
         return v
 
     def const(self, attr: Any, t: Type) -> Value:

@@ -177,14 +177,14 @@ class Sites(Survey):
         """Whether an index is the same in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
-    def are_told(self, told: set[Symbol] | None) -> bool:
+    def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
         """The same, of what counters draw, too: a number that is drawn once."""
-        if super().are_told(told):
+        if super().is_one_iteration(determined):
             return True
-        return any(self.is_ticket(v, told or ()) for v in told or ())
+        return any(self.is_ticket(v, determined or ()) for v in determined or ())
 
-    def is_ticket(self, v: Symbol, told: Collection[Symbol]) -> bool:
-        """Whether v is what a counter gave, one that only counts up and that `told` tell."""
+    def is_ticket(self, v: Symbol, determined: Collection[Symbol]) -> bool:
+        """Whether v is what a counter gave, one that only counts up and that `determined` fixes."""
         if not isinstance(v, Op) or v.kind != "atomic_add":
             return False
         root = base_of(v.args[0])
@@ -197,7 +197,7 @@ class Sites(Survey):
         place = place_of(v.args[0])
         if isinstance(place.component, Value) and not self.is_steady(place.component):
             return False
-        return all(i.root in told or self.is_fixed_index(i) for i in place.indices)
+        return all(i.root in determined or self.is_fixed_index(i) for i in place.indices)
 
     def are_tickets(self, i: Index, j: Index) -> bool:
         """Whether two indices are what one counter gave in two places of the loop, never the same,
@@ -216,14 +216,14 @@ class Sites(Survey):
         p, q = (element_under(op.args[0]) for op in (a, b))
         if p is None or q is None or self.forms.key(v) != self.forms.key(w):
             return False
-        told = self.same_places(base_of(p), p.args[1:], q.args[1:])
-        return told is None or self.is_determined(v, told)
+        determined = self.same_places(base_of(p), p.args[1:], q.args[1:])
+        return determined is None or self.is_determined(v, determined)
 
-    def is_determined(self, v: Value, told: set[Symbol]) -> bool:
-        """Whether a value is the same wherever what is told is."""
+    def is_determined(self, v: Value, determined: set[Symbol]) -> bool:
+        """Whether a value is the same wherever what is determined is."""
         todo, seen = [v], {v}
         for x in todo:  # grows
-            if self.is_steady(x) or self.is_integer_determined(x, told):
+            if self.is_steady(x) or self.is_integer_determined(x, determined):
                 continue
             if not (isinstance(x, Op) and self.is_repeatable(x)):
                 return False
@@ -232,10 +232,10 @@ class Sites(Survey):
             seen.update(more)
         return True
 
-    def is_integer_determined(self, v: Value, told: set[Symbol]) -> bool:
-        """Whether all that differs in an integer is told."""
+    def is_integer_determined(self, v: Value, determined: set[Symbol]) -> bool:
+        """Whether all that differs in an integer is determined."""
         symbols = symbols_in(self.forms.of(v)) if is_wide_integer(v.type) else [v]
-        return all(s in told or not self.differs(s) for s in symbols)
+        return all(s in determined or not self.differs(s) for s in symbols)
 
     def is_repeatable(self, op: Op) -> bool:
         """Whether any iteration finds the same for the same operands."""

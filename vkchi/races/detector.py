@@ -4,7 +4,7 @@ Owns: `note`, which adds to a Func, for every group of accesses that may meet, c
 of their array: the least and the greatest iteration that read it, changed it, or stored there, and
 the least and greatest number that was stored. A loop after each parallel loop compares them, sets
 the elements of `raced` of the groups that met to 1, and clears the cells.
-`slimmed` leaves of such a Func what decides which elements it comes to.
+`pruned` leaves of such a Func what decides which elements it comes to.
 
 Two iterations meet in an element if
 - one reads it, and what it reads counts (`influence`), and another one changes what it finds;
@@ -333,7 +333,7 @@ def words_of(b: Builder, v: Value) -> list[Value]:
 # --- what decides --------------------------------------------------------------------------------
 
 
-def slimmed(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
+def pruned(fn: Func, groups: Sequence[Group], style: Style) -> Detector:
     """The Func that finds which of these groups may meet whatever is stored: it only does what
     decides which elements it comes to."""
     needed: set[Value] = set()

@@ -5,7 +5,7 @@ to something else, and gives what stands in an element to everyone who stored th
 Owns: `RaceFinder` of a tape, which looks at calls; the errors. A call is free of races if
 - indices keep its iterations apart (`races.conflicts`), or the ranges of this call do: those are
   questions (`may_race`, `meeting`), and most calls come no further;
-- or a trial says so, of what decides which elements they come to (`races.detector.slimmed`). It is
+- or a trial says so, of what decides which elements they come to (`races.detector.pruned`). It is
   not repeated while that is unchanged: the numbers and shapes given, and arrays that nobody has
   written to since;
 - or a trial of the whole kernel on copies of what it writes does: there values count.

@@ -17,7 +17,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_of, walk
 from vkchi.ir.names import ADJOINT
 from vkchi.ir.ops import WRITES
 from vkchi.races.conflicts import Conflict, Feasible, find_conflicts
-from vkchi.races.detector import Group, Style, grouped, note, slimmed
+from vkchi.races.detector import Group, Style, grouped, note, pruned
 from vkchi.races.race import Doubt, Race, name_of
 from vkchi.races.trials import Observed, Trial
 from vkchi.tape.calls import Call
@@ -181,7 +181,7 @@ class Races:
         """The trials of some conflicts."""
         if near not in self.trials:
             groups = grouped([self.conflicts[k] for k in near], self.strict)
-            places = Trial(call, self, groups, slimmed(self.fn, groups, Style(knows_values=False)))
+            places = Trial(call, self, groups, pruned(self.fn, groups, Style(knows_values=False)))
             self.trials[near] = Trials(groups, places, [])
         return self.trials[near]
 
