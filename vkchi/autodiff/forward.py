@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 
 from vkchi.autodiff.emit import added, components, place_in, places_at, store_if, zero
-from vkchi.autodiff.minmax import can_scout, late_roots, scout
+from vkchi.autodiff.minmax import can_precompute, late_roots, precompute
 from vkchi.autodiff.nonfinite import spread_nonfinite
 from vkchi.autodiff.primal import Activity
 from vkchi.autodiff.reaching import Reach
@@ -57,7 +57,7 @@ class Forward(Cloner):
         }
         self.is_parallel = False
         self.private: set[Value] = set()  # memory of one iteration of a parallel loop
-        self.scouted: frozenset[Value] = frozenset()  # memory that holds the loop's results already
+        self.precomputed: frozenset[Value] = frozenset()  # memory that holds the loop's results
         self.used = used_in(fn.body)
         self.nonfinite = spread_nonfinite(fn)
 
@@ -153,7 +153,7 @@ class Forward(Cloner):
     def write(self, op: Op) -> None:
         """A store or atomic, and what it does to the derivative."""
         place, dual = self.places(op.args[0])
-        if dual is not None and base_of(op.args[0]) in self.scouted:
+        if dual is not None and base_of(op.args[0]) in self.precomputed:
             self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)
             return
         if dual is not None:
@@ -222,9 +222,9 @@ class Forward(Cloner):
     def parallel(self, op: Op) -> None:
         """All iterations."""
         roots = late_roots(op, self.active)
-        if roots and can_scout(op, roots, self.used):
-            self.scouted = roots
-            scout(self.b, op, self.scouted, self.map)
+        if roots and can_precompute(op, roots, self.used):
+            self.precomputed = roots
+            precompute(self.b, op, self.precomputed, self.map)
         self.is_parallel = True
         self.control(op)
-        self.is_parallel, self.scouted = False, frozenset()
+        self.is_parallel, self.precomputed = False, frozenset()

@@ -1,10 +1,10 @@
 """Minima, maxima and products over the iterations of a parallel loop, in forward mode.
 
 Which iteration gave the result is known only when the loop is over. So a loop with minima or maxima
-is done twice: first for these results alone (`scout`), then whole, where the iterations that find
-their value in the result leave its derivative there. What cannot be done twice, since iterations
-read what the loop changes or draw random numbers, and products, are looped over serially
-(`serialise`): any order of iterations is right.
+is done twice: first for these results alone (`precompute`), then whole, where the iterations that
+find their value in the result leave its derivative there. What cannot be done twice, since
+iterations read what the loop changes or draw random numbers, and products, are looped over
+serially (`serialise`): any order of iterations is right.
 
 Owns: which way a loop goes, the first pass. Must not know: derivatives.
 """
@@ -38,7 +38,7 @@ def own_memory(loop: Op) -> set[Value]:
     return {op for op in walk(loop.regions[0]) if op.kind == "local"}
 
 
-def can_scout(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
+def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
     """Whether a loop can be done first for the results at these roots alone."""
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
     changed = {root for op in writes if (root := base_of(op.args[0])) not in inside}
@@ -65,7 +65,7 @@ def serialise(fn: Func, differentiable: frozenset[str]) -> Func:
     def is_serial(loop: Op) -> bool:
         roots = late_roots(loop, active)
         effects = {effect_of(op.kind) for op in walk(loop.regions[0])}
-        return bool(roots) and Effect.SYNC not in effects and not can_scout(loop, roots, used)
+        return bool(roots) and Effect.SYNC not in effects and not can_precompute(loop, roots, used)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if op.kind != "parallel" or not is_serial(op):
@@ -86,8 +86,8 @@ def nested(b: Builder, loop: Op, args: Sequence[Value]) -> Op:
     return b.for_(args[0], args[1], (), Region((loop.regions[0].params[0],), region.ops))
 
 
-def scout(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]) -> None:
-    """Do a loop for the results at these roots alone. `now` leads to what stands for values."""
+def precompute(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, Value]) -> None:
+    """Compute the results at these roots, nothing else. `now` leads to what stands for values."""
     inside = own_memory(loop)
 
     def visit(_: Builder, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...] | None:

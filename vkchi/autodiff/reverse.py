@@ -181,8 +181,8 @@ class Reverse:
         """Places have no adjoints of their own."""
 
     def pure(self, op: Op) -> None:
-        """Give an op's adjoint to its operands by its rule."""
-        g = self.scopes.take(op)
+        """Add what an op's adjoint contributes to those of its operands, by its rule."""
+        g = self.scopes.adjoint_of(op)
         if g is None:
             return
         active = [k for k, v in enumerate(op.args) if v in self.primal.active]
@@ -200,17 +200,17 @@ class Reverse:
             given = rule.vjp(site, Num(self.b, g))
         for v, x in zip(op.args, given, strict=True):
             if x is not None:
-                self.scopes.give(v, x.v)
+                self.scopes.accumulate(v, x.v)
 
     # --- memory
 
     def adjoint_place(self, ptr: Value) -> Value | None:
         """Where the adjoint of what stands at a place is; None if it has none."""
         root = base_of(ptr)
-        array = self.adjoint_of(root) if isinstance(root, Param) else self.local_place(root)
+        array = self.adjoint_array(root) if isinstance(root, Param) else self.local_place(root)
         return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
 
-    def adjoint_of(self, root: Param) -> Param | None:
+    def adjoint_array(self, root: Param) -> Param | None:
         """The array of adjoints, or None for an array without gradient."""
         if root in self.primal.active.sources and root not in self.adjoints:
             self.adjoints[root] = root.companion(root.name + ADJOINT)
@@ -228,7 +228,7 @@ class Reverse:
 
     def load(self, op: Op) -> None:
         """What was read gets the adjoint."""
-        g = self.scopes.take(op)
+        g = self.scopes.adjoint_of(op)
         place = self.adjoint_place(op.args[0]) if g is not None else None
         if g is not None and place is not None:
             self.scopes.add_to(place, g, is_shared=self.is_shared(op.args[0]))
@@ -238,9 +238,9 @@ class Reverse:
         place = self.adjoint_place(op.args[0])
         if place is None:
             return
-        self.scopes.give(op.args[1], self.take_from(place, op.args[0]))
+        self.scopes.accumulate(op.args[1], self.pop_adjoint(place, op.args[0]))
 
-    def take_from(self, place: Value, ptr: Value) -> Value:
+    def pop_adjoint(self, place: Value, ptr: Value) -> Value:
         """The adjoint at a place, which is 0 from now on."""
         b = self.b
         assert isinstance(place.type, Ptr)
@@ -263,7 +263,7 @@ class Reverse:
                 help="loop serially: ti.loop_config(serialize=True), or use ti.stop_grad(...)",
             )  # fmt: skip
         if op.kind == "atomic_add":  # what was added has the adjoint of the sum
-            self.scopes.give(op.args[1], self.b.emit("load", place))
+            self.scopes.accumulate(op.args[1], self.b.emit("load", place))
             return
         self.extreme(op, place)
 
@@ -280,7 +280,9 @@ class Reverse:
         found = zip(components(b, v), components(b, result), places_at(b, place), strict=True)
         parts = [self.claim(*one) for one in found]
         is_one = isinstance(v.type, Scalar)
-        self.scopes.give(op.args[1], parts[0] if is_one else b.emit("pack", *parts, type=v.type))
+        self.scopes.accumulate(
+            op.args[1], parts[0] if is_one else b.emit("pack", *parts, type=v.type)
+        )
 
     def claim(self, v: Value, result: Value, place: Value) -> Value:
         """All that is left of the adjoint at a place if v is the result, else 0."""
@@ -295,13 +297,13 @@ class Reverse:
         """The first value has the adjoint that is left in the place."""
         place = self.scopes.find_place(op)
         if place is not None:
-            self.scopes.give(op.args[0], self.b.emit("load", place))
+            self.scopes.accumulate(op.args[0], self.b.emit("load", place))
 
     # --- control
 
     def if_(self, op: Op) -> None:
         """The arms in reverse, under the same condition."""
-        given = [self.scopes.take(r) if r in self.primal.active else None for r in op.results]
+        given = [self.scopes.adjoint_of(r) if r in self.primal.active else None for r in op.results]
         cond = self.scopes.get(op.args[0])
         arms = []
         for region in op.regions:
@@ -316,7 +318,7 @@ class Reverse:
         """What a region yields has the adjoints of the results."""
         for v, g in zip(region.yielded, given):
             if g is not None:
-                self.scopes.give(v, g)
+                self.scopes.accumulate(v, g)
 
     def for_(self, op: Op) -> None:
         """The iterations from last to first."""
@@ -334,7 +336,7 @@ class Reverse:
         b, active = self.b, self.primal.active
         body = op.regions[-1]
         carried = [k for k, r in enumerate(op.results) if r in active]
-        given = [self.scopes.take(op.results[k]) for k in carried]
+        given = [self.scopes.adjoint_of(op.results[k]) for k in carried]
         starts = [zero(b, op.results[k].type) if g is None else g for k, g in zip(carried, given)]
         base = self.scopes.get(self.primal.base[op]) if op in self.primal.base else None
         t = trips.type
@@ -351,14 +353,14 @@ class Reverse:
                     moved = b.emit("bitcast", step, type=first.type)
                     scope.values[p] = b.emit("add", first, moved)
                 for k, p in zip(carried, params[1:]):
-                    self.scopes.give(body.yielded[k], p)
+                    self.scopes.accumulate(body.yielded[k], p)
                 self.ops(body.ops)
                 slots = [body.params[len(index_params) + k] for k in carried]
-                ends = [self.scopes.take(p) or zero(b, p.type) for p in slots]
+                ends = [self.scopes.adjoint_of(p) or zero(b, p.type) for p in slots]
             b.emit("yield", *ends)
         made = b.for_(b.const(0, t), trips, starts, region)
         for k, g in zip(carried, made.results):
-            self.scopes.give(op.args[skip + k], g)
+            self.scopes.accumulate(op.args[skip + k], g)
 
     def parallel(self, op: Op, done: Memory) -> None:
         """Each iteration again, then in reverse."""

@@ -316,7 +316,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_NONDIFF, NONDIFF),
     **dict.fromkeys(_MEMORY, MEMORY),
     **dict.fromkeys(_CONTROL, CONTROL),
-    "in_gradient": CHOSEN,
+    "with_derivative_of": CHOSEN,
     **{kind: SHARED for kind in TABLE if _is_shared(kind)},
     **{kind: NONDIFF for kind, row in TABLE.items() if row.effect is Effect.REPORT},
 }

@@ -144,14 +144,14 @@ class Scopes:
         """Compute a value again, from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
-        again, span = Again(self, scope.values), self.b.span
-        again.visit(op)
+        recomputation, span = Recomputation(self, scope.values), self.b.span
+        recomputation.visit(op)
         self.b.span = span
-        scope.values.update((r, again.map[r]) for r in op.results)
+        scope.values.update((r, recomputation.map[r]) for r in op.results)
 
     # --- adjoints
 
-    def give(self, v: Value, g: Value) -> None:
+    def accumulate(self, v: Value, g: Value) -> None:
         """Add to the adjoint of a value."""
         if v not in self.primal.active or v not in self.primal.home:
             return
@@ -183,18 +183,18 @@ class Scopes:
         return self.stack[self.depth_of(v)].places.get(v)
 
     def has_adjoint(self, v: Value) -> bool:
-        """Whether something was given to a value of the current scope."""
+        """Whether something was added to the adjoint of a value of the current scope."""
         return v in self.current.sums or v in self.current.places
 
-    def take(self, v: Value) -> Value | None:
-        """All that was given to a value of the current scope; None for nothing."""
+    def adjoint_of(self, v: Value) -> Value | None:
+        """The adjoint of a value of the current scope so far; None for 0."""
         place = self.current.places.get(v)
         stored = self.b.emit("load", place) if place is not None else None
         return added(self.b, self.current.sums.get(v), stored)
 
 
-class Again(Cloner):
-    """Ops once more, where some values are known."""
+class Recomputation(Cloner):
+    """Ops computed again, where some values are known."""
 
     def __init__(self, scopes: Scopes, known: Mapping[Value, Value]) -> None:
         super().__init__(scopes.b, dict(known))

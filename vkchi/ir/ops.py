@@ -139,7 +139,7 @@ _ELEMENTWISE: list[tuple[Any, ...]] = [  # then traits, interval, monotone
     ("stop_first_grad", "T:any -> T", lambda x: x,
      "the same; its first derivative is added elsewhere",
      IDENTITY | CARRIES | ZERO, intervals.first, "+"),
-    ("in_gradient", "T:any, T -> T", lambda x, y: x,
+    ("with_derivative_of", "T:any, T -> T", lambda x, y: x,
      "the first; the second in derivatives", IDENTITY | CARRIES, intervals.first),
 ]
 for _name, _sig, _numpy, _doc, *_more in _ELEMENTWISE:

@@ -2,10 +2,10 @@
 
 A decomposition is iterations, choices and sorted columns: derivatives that follow those are wrong
 where values are equal, as of the unit matrix. So a gradient puts in place of what was computed
-(`in_gradient`) the same, without its first derivative (`stop_first_grad`), plus what is 0 and has
-the right one. Of A = U S V', with P = U' dA V: dU = U (t + d) / 2 and dV = V (t - d) / 2, where
-d_ij = (P_ij - P_ji) / (s_i + s_j) and t_ij = (P_ij + P_ji) / (s_j - s_i). Of a symmetric A =
-Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
+(`with_derivative_of`) the same, without its first derivative (`stop_first_grad`), plus what is 0
+and has the right one. Of A = U S V', with P = U' dA V: dU = U (t + d) / 2 and
+dV = V (t - d) / 2, where d_ij = (P_ij - P_ji) / (s_i + s_j) and t_ij = (P_ij + P_ji) / (s_j - s_i).
+Of a symmetric A = Q W Q': dQ = Q t, t_ij = P_ij / (w_j - w_i).
 
 Where s_i and s_j are equal there is no t_ij, for U and V can be turned together by any amount. What
 does not depend on this choice, such as U f(S) V', has a derivative, which comes of the limit of
@@ -40,7 +40,9 @@ def _first(x: Any, y: Any) -> Any:
 
 
 stop_first_grad = Function("stop_first_grad", _same, "x; its first derivative is added elsewhere.")
-in_gradient = Function("in_gradient", _first, "x; y where a derivative of it is taken.")
+with_derivative_of = Function(
+    "with_derivative_of", _first, "x; y where a derivative of it is taken."
+)
 
 
 def only_slope(x: Any) -> Any:
@@ -93,7 +95,7 @@ def svd_with_slopes(m: Any, found: Triple, precision: Precision) -> Triple:
         with_diagonal([x + slope for x, slope in zip(numbers, diagonal_of(e))]),
         v + v @ (t - d) * 0.5,
     )
-    return tuple(map(in_gradient, found, turned))
+    return tuple(map(with_derivative_of, found, turned))
 
 
 def polar_with_slopes(
@@ -115,7 +117,7 @@ def polar_with_slopes(
 
     r = stop_first_grad(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
     p = stop_first_grad(stretch) + only_slope(r.transpose() @ m)
-    return in_gradient(rotation, r), in_gradient(stretch, p)
+    return with_derivative_of(rotation, r), with_derivative_of(stretch, p)
 
 
 def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tuple[Any, Any]:
@@ -129,4 +131,4 @@ def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: Precision) -> tup
     e = only_slope(q.transpose() @ m @ q)
     t = skew(lambda i, j: e[i, j] / (numbers[j] - numbers[i]), n)
     values = pack([x + slope for x, slope in zip(numbers, diagonal_of(e))])
-    return in_gradient(found[0], values), in_gradient(found[1], q + q @ t)
+    return with_derivative_of(found[0], values), with_derivative_of(found[1], q + q @ t)

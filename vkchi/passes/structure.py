@@ -78,7 +78,7 @@ SIDE_BY_SIDE = frozenset(
     kind
     for kind, row in TABLE.items()
     if kind in ELEMENTWISE and (row.interval is not None or kind in COMPARISONS)
-) - {"select", "cast", "bitcast", "stop_grad", "stop_first_grad", "in_gradient"}
+) - {"select", "cast", "bitcast", "stop_grad", "stop_first_grad", "with_derivative_of"}
 DEEPEST = 8  # ops from a component to what is known of it
 
 

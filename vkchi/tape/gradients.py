@@ -180,9 +180,9 @@ def prepare(fn: Func, differentiable: frozenset[str]) -> Func:
 
 
 def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
-    """The Func with the second operand of every `in_gradient` through which a derivative flows, and
-    without reports, which the kernel itself makes; `fn` itself if there is none."""
-    found = {op for op in walk(fn.body) if op.kind == "in_gradient"}
+    """The Func with the second operand of every `with_derivative_of` through which a derivative
+    flows, and without reports, which the kernel itself makes; `fn` itself if there is none."""
+    found = {op for op in walk(fn.body) if op.kind == "with_derivative_of"}
     active = Activity(fn, differentiable).values if found else set()
     ours = {op for op in found if op.args[1] in active}
 
