@@ -161,13 +161,15 @@ def test_what_a_driver_tells_is_kept(
     run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
-    from vkchi.cache import told
+    from vkchi.cache import driver_report
     from vkchi.vk.statistics import Executable
 
     numbers = {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}
     outcome = radv.Outcome((Executable("CS", 64, numbers, {"Assembly": "s_endpgm"}),))
-    monkeypatch.setattr(told, "compile_all", lambda family, shaders, caps: [outcome] * len(shaders))
-    monkeypatch.setattr(told, "fault_of", lambda *a: "")
+    monkeypatch.setattr(
+        driver_report, "compile_all", lambda family, shaders, caps: [outcome] * len(shaders)
+    )
+    monkeypatch.setattr(driver_report, "fault_of", lambda *a: "")
     key = entry(store, "kernel", "total")[0]
     before = store.entry(key)
     text = run("show", key, "--device", "navi31", "--isa")

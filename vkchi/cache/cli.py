@@ -136,17 +136,17 @@ def titled(part: Part) -> list[str]:
 
 def tell_driver(entry: Entry, body: bytes, device: str, *, with_code: bool) -> None:
     """What the driver tells of an entry's shaders, or why nothing."""
-    from vkchi.cache.told import ask
+    from vkchi.cache.driver_report import ask
     from vkchi.errors import VkchiError
 
     made = lookup.artifact_of(entry, body)
     try:
-        told = ask(Shown.store, entry.key, entry.header, made, device)
+        report = ask(Shown.store, entry.key, entry.header, made, device)
     except VkchiError as e:
         say(f"driver       {e}")
         return
-    say(f"driver       {told.driver or told.why}")
-    for dispatch, outcome in zip(made.dispatches, told.outcomes):
+    say(f"driver       {report.driver or report.why}")
+    for dispatch, outcome in zip(made.dispatches, report.outcomes):
         say(f"; {dispatch.shader.name}: {len(dispatch.shader.words)} bytes, {dispatch.shader.grid}")
         for executable in outcome.executables:
             for name, value in executable.statistics.items():

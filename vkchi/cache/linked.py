@@ -18,7 +18,7 @@ from typing import Any
 
 from vkchi.cache.codec import decode
 from vkchi.cache.manifest import Kept
-from vkchi.cache.said import without_comments
+from vkchi.cache.referenced_names import without_comments
 from vkchi.errors import VkchiError
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import func_of

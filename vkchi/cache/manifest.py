@@ -84,8 +84,7 @@ def kept(
         except (Unknown, TypeError, ValueError):
             return made
         header = header_of(fn, args, made, found.parts)
-        told = {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
-        header |= told
+        header |= {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
         shelf.put(found.key, header, body)
         return made._replace(home=Home(shelf, found.key, header, places_of(found.survey)))
     return made

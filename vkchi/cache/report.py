@@ -143,14 +143,14 @@ def numbers_of(entry: Entry, timings: Timings) -> list[str]:
         f"{1e3 * seconds:.1f} ms" if seconds else "", str(entry.hits),
         f"{1e3 * seconds * entry.hits:.0f} ms" if seconds else "",
         str(timing.launches) if timing else "", f"{1e3 * timing.seconds:.3f} ms" if timing else "",
-        "; ".join(told_of(head)),
+        "; ".join(statistics_of(head)),
     ]  # fmt: skip
 
 
-def told_of(header: dict[str, Any]) -> list[str]:
+def statistics_of(header: dict[str, Any]) -> list[str]:
     """What a driver told of the shaders, where one was asked."""
-    told = header.get("driver")
-    rows = told.get("statistics", []) if isinstance(told, dict) else []
+    answer = header.get("driver")
+    rows = answer.get("statistics", []) if isinstance(answer, dict) else []
     found = [Executable("", 0, row, {}).common() for row in rows if isinstance(row, dict)]
     return [", ".join(f"{name} {n}" for name, n in row.items()) for row in found if row]
 

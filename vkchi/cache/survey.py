@@ -32,7 +32,7 @@ from types import (
 )
 from typing import Any
 
-from vkchi.cache.said import (
+from vkchi.cache.referenced_names import (
     CHANGING,
     REACHING,
     TYPED,
@@ -105,7 +105,7 @@ class Survey:
         while True:  # until nothing says a name that was not looked for
             before = self.names, self.shows
             self._start()
-            self.names |= self.said
+            self.names |= self.mentioned
             if (self.names, self.shows) == before:
                 return
 
@@ -117,7 +117,7 @@ class Survey:
         self.structs: list[StructType] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
         self.kinds: dict[type, int] = {}  # the classes of objects
-        self.said: set[str] = set()
+        self.mentioned: set[str] = set()
         self._function(self.fn, "kernel")
         for arg in self.args:
             self._argument(arg)
@@ -193,7 +193,7 @@ class Survey:
     def _globals(self, fn: FunctionType, text: str) -> None:
         needed, words = globals_in(fn.__code__), self._words(fn, text)
         attributes = names_in(fn.__code__) - needed
-        self.said |= words
+        self.mentioned |= words
         for name in sorted(words):
             if name in fn.__globals__:
                 part, value = f"{name} in {fn.__module__}", fn.__globals__[name]

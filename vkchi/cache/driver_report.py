@@ -19,8 +19,8 @@ from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
 
 
-class Told(NamedTuple):
-    """What `driver` tells of the shaders of an entry; or `why` nothing is told."""
+class DriverReport(NamedTuple):
+    """What `driver` tells of the shaders of an entry; or `why` it tells nothing."""
 
     driver: str
     outcomes: tuple[Outcome, ...]
@@ -32,7 +32,9 @@ class Told(NamedTuple):
         return {"driver": self.driver, "statistics": rows}
 
 
-def ask(store: Store, key: str, header: dict[str, Any], made: Artifact, device: str) -> Told:
+def ask(
+    store: Store, key: str, header: dict[str, Any], made: Artifact, device: str
+) -> DriverReport:
     """What the driver of a device tells: one that is here, by a part of its name (empty: any), or
     one that is described. Kept in the entry. Raises VkchiError."""
     shaders = [d.shader for d in made.dispatches]
@@ -41,19 +43,19 @@ def ask(store: Store, key: str, header: dict[str, Any], made: Artifact, device: 
     if described is not None and described.radv:
         fault = fault_of(parts, described.caps, described.name)
         if fault:
-            return Told("", (), fault)
+            return DriverReport("", (), fault)
         outcomes = compile_all(described.radv, shaders, described.caps)
-        told = Told(f"RADV, as for {described.radv}", tuple(outcomes))
+        report = DriverReport(f"RADV, as for {described.radv}", tuple(outcomes))
     elif described is not None:
-        return Told("", (), f"there is no compiler for {described.name} here")
+        return DriverReport("", (), f"there is no compiler for {described.name} here")
     else:
-        told = ask_here(parts, shaders, device)
-    if told.outcomes:
-        store.annotate(key, "driver", told.as_header())
-    return told
+        report = ask_here(parts, shaders, device)
+    if report.outcomes:
+        store.annotate(key, "driver", report.as_header())
+    return report
 
 
-def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> Told:
+def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> DriverReport:
     """What the driver of a device here tells. Raises DeviceError."""
     from vkchi.device import open_device  # not before it is asked
     from vkchi.vk.pipelines import required_subgroup
@@ -63,7 +65,7 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> T
         info, outcomes = opened.info, list[Outcome]()
         fault = fault_of(parts, opened.caps, info.name)
         if fault:
-            return Told("", (), fault)
+            return DriverReport("", (), fault)
         for shader in shaders:
             size = required_subgroup(shader, opened.caps, opened._logical.physical)
             try:
@@ -71,8 +73,10 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> T
             except VkchiError as e:
                 outcomes.append(Outcome((), str(e)))
         if not any(o.executables or o.error for o in outcomes):
-            return Told("", (), f"the driver of {info.name} tells nothing of its machine code")
-        return Told(f"{info.name}, {info.driver}", tuple(outcomes))
+            return DriverReport(
+                "", (), f"the driver of {info.name} tells nothing of its machine code"
+            )
+        return DriverReport(f"{info.name}, {info.driver}", tuple(outcomes))
     finally:
         opened.close()
 

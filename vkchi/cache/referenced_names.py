@@ -1,4 +1,4 @@
-"""What a function says: the names in its text and code, and words that show what it may do.
+"""What a function names: in its text and in its code, and words that show what it may do.
 
 Must not know: values.
 
