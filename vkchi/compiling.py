@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.weak import Parting
+from vkchi.interrupts.weak import Finalizer
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -59,7 +59,7 @@ class compiling:
 
     _lock = threading.RLock()
     _held: ClassVar[Callable[[], Held | None]] = lambda: None  # by all open blocks
-    _undoing: ClassVar[list[Parting[Held]]] = []  # what comes when it goes
+    _undoing: ClassVar[list[Finalizer[Held]]] = []  # what comes when it goes
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -107,9 +107,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=compiling.forget)
 
 
-def when_gone(thing: T, act: Callable[[], Any]) -> Parting[T]:
+def when_gone(thing: T, act: Callable[[], Any]) -> Finalizer[T]:
     """A reference that calls `act` when what it refers to goes. If that is C code, all is."""
-    made = Parting(thing, methodcaller("act"))
+    made = Finalizer(thing, methodcaller("act"))
     made.act = act
     return made
 
@@ -139,7 +139,7 @@ class Telling:
 
 
 def _tell(
-    what: str, done: SimpleQueue[None], is_over: SimpleQueue[None], going: Parting[Telling]
+    what: str, done: SimpleQueue[None], is_over: SimpleQueue[None], going: Finalizer[Telling]
 ) -> None:
     from queue import Empty
 

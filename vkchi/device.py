@@ -35,7 +35,7 @@ from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import handing_over
 from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.weak import Parting, WeakGroup
+from vkchi.interrupts.weak import Finalizer, WeakGroup
 from vkchi.logs import logger
 from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
 from vkchi.target.handles import Payload
@@ -160,7 +160,7 @@ class Device(Recorder):
     info: what it is; caps: what it can do; unified: whether buffers have a `view`; trash: 4096
     bytes that stray accesses of shaders are sent to; messages: what the validation layer said;
     host_pointer_alignment: bytes, 0 where host memory cannot be used in place; closed: if `close`
-    was called, or this process is a forked child; partings: what to do when objects go, in `sweep`.
+    was called, or this process is a forked child; finalizers: what `sweep` does when objects go.
     """
 
     _instance: Instance | None = None  # once it is open: from then on it closes that as well
@@ -172,7 +172,7 @@ class Device(Recorder):
         self.messages, self._vk = instance.messages, instance.vk
         self._keys = itertools.count(1)
         self._buffers: WeakGroup[Buffer] = WeakGroup()
-        self.partings: deque[Parting[Any]] = deque()
+        self.finalizers: deque[Finalizer[Any]] = deque()
         self._has_ended = False
         logical = open_logical(instance.vk, physical)
         try:
@@ -183,7 +183,7 @@ class Device(Recorder):
             self.host_pointer_alignment = physical.host_pointer_alignment if self.unified else 0
             placement = SHARED if self.unified else LOCAL
             self.heap = Heap(logical, placement, choose_exporter(logical))
-            self._garbage = (self.partings, *self.heap.deques, *logical.deques)
+            self._garbage = (self.finalizers, *self.heap.deques, *logical.deques)
             self.pipelines = Pipelines(logical)
             self._staging = Ring(logical, self._queue, STAGING_BYTES)
             self._region = instance.vk.new("VkBufferCopy")
@@ -255,9 +255,9 @@ class Device(Recorder):
         self._logical.sweep(recorded, completed)
 
     def _part(self) -> None:
-        while self.partings:
-            self.partings[0].act()
-            self.partings.popleft()
+        while self.finalizers:
+            self.finalizers[0].act()
+            self.finalizers.popleft()
 
     def import_host(self, pointer: Any, size_bytes: int) -> Buffer:
         """A buffer in place of the host's memory at a cffi pointer, which it keeps. Others may be
@@ -365,7 +365,7 @@ class Device(Recorder):
             there = buffer.locate(offset + at, size)
             with restoring(self._lock), self._lock:
                 commands = self.begin_command(NOBODY, frozenset((buffer.key,)))
-                piece = self._staging.take(size, self._queue.submitted + 1)
+                piece = self._staging.allocate(size, self._queue.submitted + 1)
                 self._move(piece.pointer, source + at, size)
                 self._record_copy(commands, piece.buffer, piece.offset, *there, size)
                 self.count_command()
@@ -381,7 +381,7 @@ class Device(Recorder):
                 commands = self.begin_command(frozenset((buffer.key,)), NOBODY)
                 for at in range(start, min(start + step, size_bytes), STAGING_BYTES):
                     size = min(STAGING_BYTES, size_bytes - at)
-                    piece = self._staging.take(size, self._queue.submitted + 1)
+                    piece = self._staging.allocate(size, self._queue.submitted + 1)
                     here = buffer.locate(offset + at, size)
                     self._record_copy(commands, *here, piece.buffer, piece.offset, size)
                     pieces.append((at, size, piece))
@@ -414,7 +414,7 @@ class Device(Recorder):
                 if self.peer is not None:
                     self.peer.close()
                 self._refuse(RESET)
-            self.let_go()  # from here on once more where an exception came in between
+            self.drain_waiters()  # from here on once more where an exception came in between
             for buffer in self._buffers:
                 buffer.free()
             self._staging.close()

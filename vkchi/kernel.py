@@ -216,7 +216,7 @@ class Kernel:
                 plan = self._make_plan(runtime, plans.signer, args, key)
                 for part in identities(key):
                     forget = functools.partial(forget_stale_plans, weakref.ref(self))
-                    part.watch(runtime.device.partings, forget)
+                    part.watch(runtime.device.finalizers, forget)
                 remember(plans.by_key, key, plan, MOST_PLANS)
             return plan
 

@@ -160,7 +160,7 @@ class Slot:
     runtime: Runtime | None = None
     others: ClassVar[list[Runtime]] = []  # of devices besides that of `init`
     opening: ClassVar[threading.RLock] = threading.RLock()
-    told: ClassVar[set[str]] = set()  # options without an effect that were spoken of
+    noted: ClassVar[set[str]] = set()  # options without an effect that the log has named
 
 
 def _renew_lock() -> None:
@@ -373,9 +373,9 @@ def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
 
 def tell_idle(config: dict[str, Any]) -> None:
     """Say in the log, once of each, which options were set and have no effect."""
-    new = [text for text in idle_options(config) if text not in Slot.told]
+    new = [text for text in idle_options(config) if text not in Slot.noted]
     if new:
-        Slot.told.update(new)
+        Slot.noted.update(new)
         note("these options of ti.init change nothing here: %s", ", ".join(new))
 
 

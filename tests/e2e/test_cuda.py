@@ -262,7 +262,7 @@ def test_the_order_of_frees(cu, monkeypatch):
 
 
 def handles_due(logical, kind):
-    return bool(logical.handles(kind).gone)
+    return bool(logical.handles(kind).released)
 
 
 def test_the_end_of_a_device(cu):

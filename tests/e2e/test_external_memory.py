@@ -150,7 +150,7 @@ def test_memory_that_was_not_made_for_it_is_not_exported(device):
     plain = open_device()
     try:
         plain.heap.exporter = None
-        block = plain._ring.take(64, 1) and plain._ring._chunk
+        block = plain._ring.allocate(64, 1) and plain._ring._chunk
         with pytest.raises(DeviceError, match="not made to be given away"):
             export_block(block, device.heap.exporter)
     finally:

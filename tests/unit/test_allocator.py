@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vkchi.vk.allocator import ALIGNMENT_BYTES, Allocator, Span, round_up
-from vkchi.vk.handles import Gone
+from vkchi.vk.handles import ReleaseQueue
 from vkchi.vk.raw import OutOfMemory
 
 BLOCK = 1 << 16
@@ -164,17 +164,17 @@ def test_any_sequence(steps: list[tuple[str, int]], limit_blocks: int) -> None:
 
 
 def test_what_is_gone_waits_for_the_submission_that_was_being_recorded() -> None:
-    gone = Gone()
-    gone.add("a")
-    assert gone.tag(recorded=3) == ["a"]
-    gone.add("b")
-    assert gone.tag(recorded=4) == ["b"]
-    assert [gone.is_due(completed) for completed in (2, 3)] == [False, True]
-    assert gone.waiting() == ["a", "b"]
-    assert (gone.first(), next(gone.pop)) == ("a", "a")
-    assert not gone.is_due(3)
-    assert next(gone.pop) == "b"
-    assert not gone
+    released = ReleaseQueue()
+    released.add("a")
+    assert released.tag(recorded=3) == ["a"]
+    released.add("b")
+    assert released.tag(recorded=4) == ["b"]
+    assert [released.is_due(completed) for completed in (2, 3)] == [False, True]
+    assert released.waiting() == ["a", "b"]
+    assert (released.first(), next(released.pop)) == ("a", "a")
+    assert not released.is_due(3)
+    assert next(released.pop) == "b"
+    assert not released
 
 
 @settings(deadline=None)
@@ -188,7 +188,7 @@ def test_mending_finds_what_is_free(sizes: list[int], random: Random) -> None:
     for block in a._blocks.values():
         block.sizes.clear()
     a._free = [(1, 2, 3)]
-    a.mend(live)
+    a.rebuild(live)
     assert a.used_bytes == sum(span.size_bytes for span in live)
     more = [a.allocate(size) for size in sizes]
     spans = live + more

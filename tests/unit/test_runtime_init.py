@@ -131,7 +131,7 @@ def test_variables_of_taichi_that_mean_nothing_are_refused(
 def test_options_without_effect_are_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime.Slot, "told", set())
+    monkeypatch.setattr(runtime.Slot, "noted", set())
     config = {"print_ir": True, "packed": False, "debug": True}
     with caplog.at_level("INFO", logger="vkchi"):
         for _ in range(2):

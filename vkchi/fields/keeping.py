@@ -15,7 +15,7 @@ from functools import partial
 
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.weak import Parting
+from vkchi.interrupts.weak import Finalizer
 from vkchi.runtime import Runtime
 
 
@@ -46,7 +46,7 @@ def keep(array: Storage) -> Kept:
         array.ready()  # others may write at once
         return kept
     key = array.buffer.key
-    reference = Parting(kept, device.partings.append)
+    reference = Finalizer(kept, device.finalizers.append)
     reference.act = partial(device.unguard, key)
     device.guard(key, reference)
     return kept

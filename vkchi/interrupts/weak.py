@@ -1,8 +1,8 @@
 """Weak references that run no Python code when what they refer to goes.
 
-Owns: `WeakTable`, `WeakGroup`, `Parting`. The standard library's weak sets and dictionaries tidy up
-in callbacks written in Python, and an interrupt that comes there is swallowed; these tidy up when
-they are added to.
+Owns: `WeakTable`, `WeakGroup`, `Finalizer`. The standard library's weak sets and dictionaries tidy
+up in callbacks written in Python, and an interrupt that comes there is swallowed; these tidy up
+when they are added to.
 
     >>> group = WeakGroup(); group.add(thing); thing in group
     True
@@ -23,7 +23,7 @@ T = TypeVar("T")
 LEAST = 64
 
 
-class Parting(weakref.ref[T]):
+class Finalizer(weakref.ref[T]):
     """A weak reference that knows what is to be done when its object is gone. Give it the `append`
     of a deque as its callback: whoever owns that does it."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from vkchi.fields.storage import Storage
 from vkchi.interop import host
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interrupts.weak import Parting
+from vkchi.interrupts.weak import Finalizer
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, members_of
 from vkchi.ndarray import Ndarray
@@ -42,13 +42,13 @@ class ById:
         """Whether the object is gone: no call can have this key any more."""
         return self._obj() is None
 
-    def watch(self, partings: deque[Parting[Any]], when_gone: Callable[[], None]) -> None:
-        """Add to `partings` when the object is gone. `when_gone` must not refer to this key."""
+    def watch(self, finalizers: deque[Finalizer[Any]], when_gone: Callable[[], None]) -> None:
+        """Add to `finalizers` when the object is gone. `when_gone` must not refer to this key."""
         obj = self._obj() if isinstance(self._obj, weakref.ref) else None
         if obj is not None:
-            parting = Parting(obj, partings.append)
-            parting.act = when_gone
-            self._obj = parting
+            finalizer = Finalizer(obj, finalizers.append)
+            finalizer.act = when_gone
+            self._obj = finalizer
 
     def __hash__(self) -> int:
         return self._id

@@ -2,7 +2,8 @@
 
 Owns: the free lists, the growth of blocks, when an empty block is given back. Must not know:
 Vulkan. A block is whatever `make_block` returns; here it is only an identity, which is given back
-by letting go of it. Not thread-safe: its owner holds a lock, and calls `mend` after an exception.
+by letting go of it. Not thread-safe: its owner holds a lock, and calls `rebuild` after an
+exception.
 
 The free parts of all blocks stand in one list sorted by (size, block, offset), from which the
 smallest that fits is taken; neighbours are found by their ends, so taking back is a few dictionary
@@ -113,7 +114,7 @@ class Allocator:
         for number in [n for n, block in self._blocks.items() if block.is_empty]:
             self._drop(number)
 
-    def mend(self, live: Iterable[Span]) -> None:
+    def rebuild(self, live: Iterable[Span]) -> None:
         """Find out anew what is free, from the spans that are not."""
         ends = dict.fromkeys(self._blocks, 0)
         self._free.clear()

@@ -28,7 +28,7 @@ DESTROYERS = {"VkDeviceMemory": "vkFreeMemory"}  # others are called after what 
 FIRST, SECOND = itemgetter(0), itemgetter(1)
 
 
-class Gone:
+class ReleaseQueue:
     """What nobody holds any more, in order, each with the number of the submission after whose end
     it is due.
 
@@ -72,18 +72,18 @@ class Held:
 
     def __init__(self, ffi: Any) -> None:
         self._ffi = ffi
-        self.gone = Gone()
+        self.released = ReleaseQueue()
 
     def hold(self, thing: Any) -> Any:
         """A cell that keeps a thing."""
-        return self._ffi.gc(self._ffi.new_handle(thing), self.gone.add)
+        return self._ffi.gc(self._ffi.new_handle(thing), self.released.add)
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Let go of what is due; what is new waits for submission number `recorded`."""
-        if self.gone:
-            self.gone.tag(recorded)
-        while self.gone.is_due(completed):
-            next(self.gone.pop)
+        if self.released:
+            self.released.tag(recorded)
+        while self.released.is_due(completed):
+            next(self.released.pop)
 
 
 class Handles:
@@ -92,16 +92,16 @@ class Handles:
     def __init__(self, vk: Vulkan, device: Any, calls: DeviceCalls, kind: str) -> None:
         self._vk, self._device, self._kind = vk, device, kind
         self._made: dict[int, Any] = {}
-        self.gone = Gone()
+        self.released = ReleaseQueue()
         destroy = getattr(calls, DESTROYERS.get(kind, "vkDestroy" + kind[2:]))
-        known = map(self._made.pop, map(id, self.gone.pop), repeat((vk.NULL,)))
+        known = map(self._made.pop, map(id, self.released.pop), repeat((vk.NULL,)))
         self._destroy = map(destroy, repeat(device), map(FIRST, known), repeat(vk.NULL))
 
     def new(self) -> Any:
         """A cell for a handle that is about to be made; NULL till then."""
         place = self._vk.ffi.new(self._kind + " *")
         self._made[id(place)] = place
-        return self._vk.ffi.gc(place, self.gone.add)
+        return self._vk.ffi.gc(place, self.released.add)
 
     def make(self, function: Any, info: Any, doing: str) -> Any:
         """A cell with the handle that `function(device, info, NULL, cell)` makes."""
@@ -111,13 +111,13 @@ class Handles:
 
     def sweep(self, recorded: int, completed: int) -> None:
         """Destroy what is due; what is new waits for submission number `recorded`."""
-        if self.gone:
-            self.gone.tag(recorded)
-        while self.gone.is_due(completed):
+        if self.released:
+            self.released.tag(recorded)
+        while self.released.is_due(completed):
             next(self._destroy)
 
     def close(self) -> None:
         """Destroy all objects, held or not; the device must be idle."""
         for place in list(self._made.values()):
-            self.gone.add(place)
+            self.released.add(place)
         self.sweep(recorded=0, completed=1 << 62)

@@ -5,9 +5,9 @@ Owns: the allocator and its blocks, what is waiting to be freed, and the views o
 outlive their device. Must not know: commands; it is told numbers of submissions.
 
 Memory belongs to whoever holds the pointer to it: a buffer, or a view of it. When that goes, cffi
-appends to a deque (`handles.Gone`): destructors run at any point, on any thread, even inside this
-module. The owner, under its lock, sweeps that now and then: what was added is freed when the
-submission that was then being recorded is done.
+appends to a deque (`handles.ReleaseQueue`): destructors run at any point, on any thread, even
+inside this module. The owner, under its lock, sweeps that now and then: what was added is freed
+when the submission that was then being recorded is done.
 
 An exception can come at any bytecode (docs/design.md, part 6, Interrupts). What is in use is
 written in one table, in one step each; the allocator's lists follow from it, and are made anew
@@ -32,7 +32,7 @@ from vkchi.target.handles import Payload
 from vkchi.tuples import NamedTuple
 from vkchi.vk.allocator import Allocator, Span, round_up
 from vkchi.vk.external import Exporter
-from vkchi.vk.handles import Gone, Held
+from vkchi.vk.handles import Held, ReleaseQueue
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory import (
     MIB,
@@ -78,8 +78,8 @@ class Heap:
     ) -> None:
         self.logical, self.exporter = logical, exporter
         self.waiting_bytes = 0
-        self.gone, self._held = Gone(), Held(logical.vk.ffi)
-        self.deques = (*self.gone.deques, *self._held.gone.deques)
+        self.released, self._held = ReleaseQueue(), Held(logical.vk.ffi)
+        self.deques = (*self.released.deques, *self._held.released.deques)
         self._live: dict[int, _Live] = {}
         self._is_torn = False
         self._allocator = Allocator(  # which must not refer to this: a cycle would go in any order
@@ -124,14 +124,14 @@ class Heap:
 
     def allocate(self, size_bytes: int) -> Memory:
         """At least `size_bytes`. Raises OutOfMemory, or DeviceError above the limit."""
-        self._mend()
+        self._rebuild()
         self._is_torn = True
         span = self._allocator.allocate(size_bytes)
         ffi, start = self.logical.vk.ffi, span.block.pointer
         if start is None:
             start = ffi.cast("char *", span.block.address)
         place = start + span.offset
-        pointer = ffi.gc(place, self.gone.add)
+        pointer = ffi.gc(place, self.released.add)
         self._live[id(place)] = _Live(place, span, weakref.ref(pointer))
         self._is_torn = False
         return Memory(pointer, span)
@@ -139,16 +139,16 @@ class Heap:
     def sweep(self, recorded: int, completed: int) -> None:
         """Free what is due; what is new waits for submission number `recorded`."""
         self._held.sweep(recorded, completed)
-        if not self.gone:
+        if not self.released:
             return
-        self._mend()
+        self._rebuild()
         self._is_torn = True
-        self.waiting_bytes += sum(map(self._size_of, self.gone.tag(recorded)))
-        while self.gone.is_due(completed):
-            place = self.gone.first()
+        self.waiting_bytes += sum(map(self._size_of, self.released.tag(recorded)))
+        while self.released.is_due(completed):
+            place = self.released.first()
             self.waiting_bytes -= self._size_of(place)
             self._free(place)
-            next(self.gone.pop)
+            next(self.released.pop)
         self._is_torn = False
 
     def _free(self, place: Any) -> None:
@@ -162,11 +162,11 @@ class Heap:
         live = self._live.get(id(place))
         return 0 if live is None else live.span.size_bytes
 
-    def _mend(self) -> None:
-        """Repair the allocator where an exception came into its work."""
+    def _rebuild(self) -> None:
+        """Rebuild the allocator's tables where an exception came into its work."""
         if self._is_torn:
-            self._allocator.mend([live.span for live in self._live.values()])
-            self.waiting_bytes = sum(map(self._size_of, self.gone.waiting()))
+            self._allocator.rebuild([live.span for live in self._live.values()])
+            self.waiting_bytes = sum(map(self._size_of, self.released.waiting()))
             self._is_torn = False
 
     def close(self) -> Left:
@@ -177,7 +177,7 @@ class Heap:
             if pointer is not None:
                 left.setdefault(live.span.number, (live.span.block, []))[1].append(pointer)
         self.sweep(recorded=0, completed=EVER)  # nothing more can go, for `left` holds it
-        self._mend()
+        self._rebuild()
         self._is_torn = True
         self._allocator.drop_empty()
         self._is_torn = False

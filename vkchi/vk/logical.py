@@ -43,7 +43,7 @@ class Logical:
         self.queue = out[0]
         self.ending = once(partial(self.calls.vkDestroyDevice, handle, vk.NULL))
         self._handles = {kind: Handles(vk, handle, self.calls, kind) for kind in KINDS}
-        self.deques = [d for handles in self._handles.values() for d in handles.gone.deques]
+        self.deques = [d for handles in self._handles.values() for d in handles.released.deques]
 
     def handles(self, kind: str) -> Handles:
         """The objects of one of `KINDS`."""

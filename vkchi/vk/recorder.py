@@ -64,11 +64,11 @@ class Measurement(Protocol):
 class Peer(Protocol):
     """Another user of the device's memory, with an order of its own (a stream of CUDA's)."""
 
-    def give(self) -> bool:
+    def signal(self) -> bool:
         """Have the queue wait for what the other was given to do so far; whether it is at work in
         the device's memory at all."""
 
-    def take(self, number: int) -> None:
+    def wait_on(self, number: int) -> None:
         """Have the other wait for submission `number`."""
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class Recorder:
         self._left = self._batch
         if self._queue.outgoing is not None:
             self._send()
-        if self.peer is not None and self.peer.give():
+        if self.peer is not None and self.peer.signal():
             self._left = 1
         self._commands = self._queue.begin()
         return self._commands
@@ -326,7 +326,7 @@ class Recorder:
 
     def _place(self, args: Any, size_bytes: int) -> Any:
         """A pointer to the device address of a copy of the arguments."""
-        piece = self._ring.take(size_bytes, self._queue.submitted + 1)
+        piece = self._ring.allocate(size_bytes, self._queue.submitted + 1)
         self._move(piece.pointer, args, size_bytes)
         self._address[0] = piece.address
         return self._address
@@ -347,7 +347,7 @@ class Recorder:
                 self._commands = None
             self._send()
             if self.peer is not None:
-                self.peer.take(self._queue.submitted)
+                self.peer.wait_on(self._queue.submitted)
             self._batch = min(2 * self._batch, LARGEST_BATCH)
             self.sweep()
 
@@ -433,7 +433,7 @@ class Recorder:
                 return False
         return True
 
-    def let_go(self) -> None:
+    def drain_waiters(self) -> None:
         """Return when no other thread is waiting for the device any more; it must be idle."""
         own = {get_ident()}  # which may stand there from a wait that was interrupted
         self._nobody_waits.wait_for(lambda: self._waiting <= own, LONGEST_LEAVE_S)

@@ -7,7 +7,7 @@ the submission that used it last, and the front of the line is taken again when 
 that an exception keeps from its place is freed as what nobody holds (`handles`).
 
     ring = Ring(logical, queue, chunk_bytes=1 << 16)
-    piece = ring.take(96, recorded=queue.submitted + 1)
+    piece = ring.allocate(96, recorded=queue.submitted + 1)
     ffi.memmove(piece.pointer, data, 96)
 """
 
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class Ring:
-    """Pieces of up to `chunk_bytes`. At most 16 chunks; then `take` waits for the oldest."""
+    """Pieces of up to `chunk_bytes`. At most 16 chunks; then `allocate` waits for the oldest."""
 
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
         self._logical, self._queue = logical, queue
@@ -46,7 +46,7 @@ class Ring:
         self._offset = 0
         self._last = 0
 
-    def take(self, size_bytes: int, recorded: int) -> Piece:
+    def allocate(self, size_bytes: int, recorded: int) -> Piece:
         """A piece that stays valid until submission number `recorded` is done.
 
         Raises InternalError for a piece larger than a chunk.

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import DeviceError
 from vkchi.interop.cuda.driver import CudaDriver, open_driver
 from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.weak import Parting
+from vkchi.interrupts.weak import Finalizer
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ MOST_NOTED = 256
 class Mapped(NamedTuple):
     """A block as CUDA has it: the memory object, and its addresses."""
 
-    block: Parting[Any]
+    block: Finalizer[Any]
     memory: Any
     start: int
     size_bytes: int
@@ -88,7 +88,7 @@ class Link:
         self._mapped: dict[int, Mapped] = {}
         self._streams: dict[int, Stream] = {}
         self._live: list[Stream] = []
-        self._taken = 0
+        self._awaited = 0
         self.arrays: Any = None  # those of CUDA's that kernels were given (`arrays.CudaArrays`)
         self._is_closed = False
         device.peer = self
@@ -114,20 +114,20 @@ class Link:
     def _map_block(self, block: Any) -> Mapped:
         payload = self._device.export(block)
         memory = self.cuda.import_memory(payload)
-        parting = Parting(block, self._device.partings.append)
-        parting.act = partial(self._unmap, id(block), parting)
+        finalizer = Finalizer(block, self._device.finalizers.append)
+        finalizer.act = partial(self._unmap, id(block), finalizer)
         try:
             start = self.cuda.map(memory, block.size_bytes)
         except DeviceError:
             self.cuda.destroy_memory(memory)
             raise
-        made = self._mapped[id(block)] = Mapped(parting, memory, start, block.size_bytes)
+        made = self._mapped[id(block)] = Mapped(finalizer, memory, start, block.size_bytes)
         return made
 
-    def _unmap(self, key: int, parting: Parting[Any]) -> None:
+    def _unmap(self, key: int, finalizer: Finalizer[Any]) -> None:
         """Before Vulkan frees a block: CUDA must not have it any more."""
         known = self._mapped.get(key)
-        if known is not None and known.block is parting and not self._is_closed:
+        if known is not None and known.block is finalizer and not self._is_closed:
             self._mapped.pop(key)
             self._drop(known)
 
@@ -189,7 +189,7 @@ class Link:
         """Have what the stream is given from now on begin after what was launched so far."""
         self.cuda.wait(self._timeline, self._device.submit(), stream.number)
 
-    def give(self) -> bool:
+    def signal(self) -> bool:
         """For the device: see `Peer`."""
         live = self._live
         for stream in live:
@@ -199,10 +199,10 @@ class Link:
             self._live = [stream for stream in live if stream.holders]
         return bool(live)
 
-    def take(self, number: int) -> None:
+    def wait_on(self, number: int) -> None:
         """For the device: see `Peer`."""
-        if number > self._taken:
-            self._taken = number
+        if number > self._awaited:
+            self._awaited = number
             for stream in self._live:
                 self.cuda.wait(self._timeline, number, stream.number)
 
