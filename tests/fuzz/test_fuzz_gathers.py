@@ -229,7 +229,7 @@ def test_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(map(check, range(20 * PROGRAMS))) > PROGRAMS
 
 
-def test_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scalar_expansion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where nobody takes the sums then."""
     always(monkeypatch)
     monkeypatch.setattr(expand, "costs_in", lambda *_: {})
