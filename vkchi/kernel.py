@@ -430,17 +430,18 @@ def looks_like_method(fn: FunctionType) -> bool:
 
 
 def kernel(fn: FunctionType) -> Kernel:
-    """Make a kernel of a function: its top-level `for` loops run in parallel on the device."""
+    """Make a kernel of a function fn: its top-level `for` loops run in parallel on the device."""
     return Kernel(checked_function(fn, "kernel"))
 
 
 def func(fn: FunctionType, is_real_function: bool = False) -> Func:
-    """Make a function that kernels and other funcs can call; it is inlined."""
+    """Make a function of fn that kernels and other funcs can call; it is inlined, or with
+    `is_real_function` what `real_func` makes."""
     return real_func(fn) if is_real_function else Func(checked_function(fn, "func"))
 
 
 def real_func(fn: FunctionType) -> RealFunc:
-    """Make a function with typed arguments and results that kernels and funcs can call.
+    """Make a function of fn, with typed arguments and results, that kernels and funcs can call.
 
     Raises KernelSyntaxError where an argument has no type. Source: Taichi's `ti.real_func`.
     """
@@ -448,7 +449,7 @@ def real_func(fn: FunctionType) -> RealFunc:
 
 
 def pyfunc(fn: FunctionType) -> PyFunc:
-    """Make a function that both kernels and Python can call."""
+    """Make a function of fn that both kernels and Python can call."""
     return PyFunc(checked_function(fn, "pyfunc"))
 
 

@@ -147,7 +147,8 @@ def ndarray(dtype: StructType, shape: Shape, needs_grad: bool = False) -> Struct
 def ndarray(
     dtype: DType | StructType, shape: Shape, needs_grad: bool = False
 ) -> Ndarray | StructNdarray:
-    """An array of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
+    """An array of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first;
+    with `.grad` if it `needs_grad`.
 
     Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or shape.
     """
@@ -171,7 +172,9 @@ def ndarray(
 def vector_ndarray(
     n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> VectorNdarray:
-    """An array of vectors of `n` numbers."""
+    """An array of `shape` many vectors of `n` numbers of type `dtype`; with `.grad` if it
+    `needs_grad`. Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or
+    shape."""
     made = ndarray(tensor_type(dtype, n), shape, needs_grad)
     assert isinstance(made, VectorNdarray)
     return made
@@ -180,7 +183,9 @@ def vector_ndarray(
 def matrix_ndarray(
     n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> MatrixNdarray:
-    """An array of `n` by `m` matrices."""
+    """An array of `shape` many `n` by `m` matrices of numbers of type `dtype`; with `.grad` if it
+    `needs_grad`. Raises KernelRuntimeError before `init`, ArgumentError for a bad dtype or
+    shape."""
     made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
     assert isinstance(made, MatrixNdarray)
     return made

@@ -284,12 +284,16 @@ def init(
 
     arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software device),
     a list of them in order of preference, or a name; device: an index or part of a device's name;
-    cache_dir: where compiled kernels are kept (docs/cache.md); host_arrays: whether a call waits
-    for what it does in memory of numpy and torch, or `ti.sync()` does (docs/interop.md); others:
-    what Taichi has besides (`config`). The environment may give what is not given: TI_DEBUG is
-    `debug`; TI_ARCH comes before `arch`. Raises DeviceError when there is no such device (or none
-    of that kind and enable_fallback is False), ArgumentError for an option that neither Taichi nor
-    vkchi has, and for a variable of the environment whose value means nothing.
+    enable_fallback: whether a device of another kind will do; default_fp, default_ip: the types of
+    numbers that say none (f32, i32); debug: check indices and assertions; fast_math: whether sums
+    and quotients may be rounded otherwise; random_seed: an integer from which random numbers
+    follow; log_level: `ti.TRACE` to `ti.CRITICAL`; cache_dir: where compiled kernels are kept
+    (docs/cache.md); host_arrays: whether a call waits for what it does in memory of numpy and
+    torch, or `ti.sync()` does (docs/interop.md); others: what Taichi has besides (`config`). The
+    environment may give what is not given: TI_DEBUG is `debug`; TI_ARCH comes before `arch`. Raises
+    DeviceError when there is no such device (or none of that kind and enable_fallback is False),
+    ArgumentError for an option that neither Taichi nor vkchi has, and for a variable of the
+    environment whose value means nothing.
     """
     _refuse_unknown(others)
     env.check_flags()

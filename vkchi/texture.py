@@ -78,7 +78,7 @@ class Texture:
         self._take("from_ndarray", ndarray)
 
     def from_field(self, field: Field) -> None:
-        """Take over the elements of a field, as `from_ndarray` does."""
+        """Take over the elements of a `field`, as `from_ndarray` does. Raises ArgumentError."""
         if not isinstance(field, Storage):
             raise ArgumentError(f"from_field takes a field, not {describe(field)}")
         self._take("from_field", field)

@@ -193,7 +193,8 @@ class LoadedModule:
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModule:
-    """The module in a folder, or in a .tcm archive, on the current device; its fields are zero.
+    """The module in a folder or a .tcm archive (`path`), on the current device; its fields are
+    zero.
 
     Raises KernelRuntimeError before `init`, ModuleError for what is damaged, no module, or of
     another version, DeviceError where the device lacks what its kernels need.

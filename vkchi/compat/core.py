@@ -96,8 +96,8 @@ GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:
-    """Whether kernels have something, on the device in use. Raises KernelRuntimeError before
-    `init` for what depends on that."""
+    """Whether kernels have an `extension`, on the device in use, whatever `arch` is. Raises
+    KernelRuntimeError before `init` for what depends on that."""
     if extension is Extension.data64:
         caps = current().device.caps
         return caps.has_type("f64") and caps.has_type("i64")

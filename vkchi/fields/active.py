@@ -47,8 +47,8 @@ class ActiveElements(Storage):
         super().write(index, value)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array of the same shape, as numbers of this field's type;
-        in sparse blocks, those of active elements. Raises ArgumentError."""
+        """Take over the contents of an array (`source`) of the same shape, as numbers of this
+        field's type; in sparse blocks, those of active elements. Raises ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
         else:
@@ -56,7 +56,8 @@ class ActiveElements(Storage):
             super().from_numpy(self._among_active(values) if self.is_sparse else values)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element, or every active one, to a number, a vector or a matrix."""
+        """Set every element, or every active one, to a `value`: a number, a vector or a matrix.
+        Raises ArgumentError where it has not the shape of an element."""
         if self.is_sparse:
             values = np.asarray(self._cooked(value, shape_of(self.elem)))
             super().from_numpy(self._among_active(np.broadcast_to(values, self._logical_shape())))
@@ -64,8 +65,9 @@ class ActiveElements(Storage):
             super().fill(value)
 
     def copy_from(self, other: Storage) -> None:
-        """Take over the contents of a field or ndarray of the same shape and element shape; of one
-        in sparse blocks, active elements, whose cells are active here too afterwards."""
+        """Take over the contents of another field or ndarray (`other`) of the same shape and
+        element shape; of one in sparse blocks, active elements, whose cells are active here too
+        afterwards. Raises ArgumentError."""
         if self.is_sparse and isinstance(other, Storage) and other.shape == self.shape:
             node = other.node if isinstance(other, ActiveElements) and other.is_sparse else None
             where = np.ones(self.shape, np.bool_) if node is None else ActivityHook.chosen(node)

@@ -27,7 +27,7 @@ class Axes(tuple[int, ...]):
 
 
 def axes(*x: Any) -> Axes:
-    """The axes of these numbers, 0 to 7. Raises ArgumentError."""
+    """The axes of these numbers x, 0 to 7. Raises ArgumentError."""
     for k in x:
         if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
             raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")

@@ -150,7 +150,8 @@ class FieldsBuilder(Parent):
         """None: nothing is above."""
 
     def place(self, *args: Any, offset: Any = None) -> None:
-        """Put fields of one element each at the top. Raises ArgumentError."""
+        """Put fields of one element each (args) at the top; there is no axis that an `offset` could
+        be for. Raises ArgumentError."""
         self._check_not_finalized()
         super().place(*args, offset=offset)
 

@@ -336,10 +336,8 @@ class MatrixField(Field):
         return len(shape_of(self.elem))
 
     def get_scalar_field(self, *indices: int) -> ComponentField:
-        """The field of one component of the elements: of component i, or of row i, column j.
-
-        Raises ArgumentError.
-        """
+        """The field of one component of the elements. indices: i of a vector's component, or row
+        and column of a matrix's. Raises ArgumentError."""
         extents = (self.n, self.m)
         places = (*indices, 0)[:2]
         fits = 1 <= len(indices) <= 2 and all(hasattr(k, "__index__") for k in indices)
@@ -367,12 +365,13 @@ class MatrixField(Field):
         return values.reshape((*self.shape, self.n, *column))
 
     def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
-        """A torch tensor with a copy of the contents, shaped as `to_numpy` does."""
+        """A torch tensor with a copy of the contents, on a `device` of torch's (None: in the host's
+        memory); `keep_dims` as in `to_numpy`."""
         return host.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array of the same shape; an axis of 1 for the columns of
-        vectors may be there or not."""
+        """Take over the contents of an array (`source`) of the same shape; an axis of 1 for the
+        columns of vectors may be there or not. Raises ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return

@@ -51,8 +51,9 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
     """A field of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
 
     shape: a number or numbers; without, the field is to be placed in a tree. order: the axes from
-    the slowest to the fastest, such as "ji". offset: the first index of each axis. needs_grad,
-    needs_dual: with `.grad`, `.dual`. Raises KernelRuntimeError before `init`, ArgumentError.
+    the slowest to the fastest, such as "ji". name: what messages call it. offset: the first index
+    of each axis. needs_grad, needs_dual: with `.grad`, `.dual`. options: `layout` (`ti.Layout`).
+    Raises KernelRuntimeError before `init`, ArgumentError.
     """
     elem = cook(dtype)
     places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}
@@ -66,7 +67,8 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 def vector_field(
     n: int, dtype: ScalarDType, *args: object, ndim: int = 1, **options: Any
 ) -> MatrixField:
-    """A field of vectors of `n` numbers; further arguments are those of `field` and `layout`."""
+    """A field of vectors of `n` numbers of type `dtype`. args, options: those of `field`, from its
+    `shape` on, and `layout` (`ti.Layout`); `ndim` is 1. Raises ArgumentError."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
     made = make_field(current(), tensor_type(dtype, n), **named_options(args, options))
@@ -77,7 +79,9 @@ def vector_field(
 def matrix_field(
     n: int, m: int, dtype: ScalarDType, *args: object, ndim: int = 2, **options: Any
 ) -> MatrixField:
-    """A field of `n` by `m` matrices; further arguments are those of `field` and `layout`."""
+    """A field of `n` by `m` matrices of numbers of type `dtype`. args, options: those of `field`,
+    from its `shape` on, and `layout` (`ti.Layout`); with an `ndim` of 1 and one column, of vectors.
+    Raises ArgumentError."""
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
     made = make_field(current(), tensor_type(dtype, n, m), **named_options(args, options))

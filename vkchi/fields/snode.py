@@ -102,8 +102,8 @@ class Parent:
         return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
     def place(self, *args: Any, offset: Any = None) -> Any:
-        """Put fields, or lists of them, into each cell, one behind the other; `offset` is the first
-        index of each axis. Raises ArgumentError for what cannot be placed."""
+        """Put fields, or lists of them (args), into each cell, one behind the other; `offset` is
+        the first index of each axis. Raises ArgumentError for what cannot be placed."""
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
@@ -139,24 +139,28 @@ class Parent:
     # --- sparse blocks -------------------------------------------------------------------------
 
     def pointer(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
-        """A block as `dense` makes, whose cells are active from the first write to them on: loops
-        run over those alone, the others read as zero. Raises ArgumentError."""
+        """A block as `dense` makes (axes, dimensions, indices), whose cells are active from the
+        first write to them on: loops run over those alone, the others read as zero. Raises
+        ArgumentError."""
         return self.adopt("pointer", pair_axes(indices if axes is None else axes, dimensions))
 
     def bitmasked(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
-        """The same as `pointer`, as Taichi's programs name it for small cells."""
+        """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it for small
+        cells. Raises ArgumentError."""
         return self.adopt("bitmasked", pair_axes(indices if axes is None else axes, dimensions))
 
     def hash(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
-        """The same as `pointer`, as Taichi's programs name it at the root."""
+        """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it at the
+        root. Raises ArgumentError."""
         return self.adopt("hash", pair_axes(indices if axes is None else axes, dimensions))
 
     def dynamic(
         self, axis: Any = None, dimension: Any = None, chunk_size: int | None = None,
         *, index: Any = None,
     ) -> SNode:  # fmt: skip
-        """In each cell of this one a list of up to `dimension` cells along an axis, empty at first:
-        `x[i].append(v)`. `chunk_size` changes nothing. Raises ArgumentError."""
+        """In each cell of this one a list of up to `dimension` cells along an `axis` (roots know it
+        as `index`), empty at first: `x[i].append(v)`. `chunk_size` changes nothing. Raises
+        ArgumentError."""
         cells = pair_axes(index if axis is None else axis, dimension)
         if len(cells) != 1:
             raise ArgumentError(f"a dynamic block has one axis, not {len(cells)}")

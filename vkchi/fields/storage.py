@@ -259,8 +259,8 @@ class Storage(Elements):
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Numbers) -> None:
-        """Take over the contents of an array of the same shape, as numbers of this array's type:
-        floats are cut to integers, integers wrap. Raises ArgumentError."""
+        """Take over the contents of an array (`source`) of the same shape, as numbers of this
+        array's type: floats are cut to integers, integers wrap. Raises ArgumentError."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -293,8 +293,8 @@ class Storage(Elements):
         self.buffer.write(0, raw)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element to a number (all its components), a vector or a matrix, cast as
-        `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
+        """Set every element to a `value`: a number (all its components), a vector or a matrix, cast
+        as `from_numpy` does. Raises ArgumentError where it has not the shape of an element."""
         if self._fills_plainly(value):
             self.tell(Access("fill"))
             if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):
@@ -336,17 +336,19 @@ class Storage(Elements):
             view[at : min(at + len(whole), size)] = whole[: size - at]
 
     def to_torch(self, device: Any = None) -> Any:
-        """A torch tensor with a copy of the contents."""
+        """A torch tensor with a copy of the contents, on a `device` of torch's (None: in the host's
+        memory)."""
         return host.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:
-        """Take over the contents of a torch tensor of the same shape."""
+        """Take over the contents of a torch `tensor` of the same shape. Raises ArgumentError."""
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
             self.from_numpy(host.array_of_torch(tensor))
 
     def copy_from(self, other: Storage) -> None:
-        """Take over the contents of a field or ndarray of the same shape and element shape, on the
-        device where types are equal; numbers are cast where they differ. Raises ArgumentError."""
+        """Take over the contents of another field or ndarray (`other`) of the same shape and
+        element shape, on the device where types are equal; numbers are cast where they differ.
+        Raises ArgumentError."""
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):

@@ -127,15 +127,18 @@ class StructArrays:
         return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
-        """Take over a numpy array for each member. Raises ArgumentError for a missing one."""
+        """Take over a numpy array for each member: `source` has them by name. Raises ArgumentError
+        where one is missing."""
         self._take(source, "from_numpy")
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
-        """A copy of each member as a torch tensor, by name."""
+        """A copy of each member as a torch tensor, by name, on a `device` of torch's (None: in the
+        host's memory)."""
         return {name: array.to_torch(device) for name, array in self.__vkchi_arrays__.items()}
 
     def from_torch(self, source: Mapping[str, Any]) -> None:
-        """Take over a torch tensor for each member."""
+        """Take over a torch tensor for each member: `source` has them by name. Raises ArgumentError
+        where one is missing."""
         self._take(source, "from_torch")
 
     def _take(self, source: Any, method: str) -> None:
@@ -150,7 +153,8 @@ class StructArrays:
             getattr(array, method)(source[name])
 
     def fill(self, value: Any) -> None:
-        """Set every number to one number, or every element to a struct or dict."""
+        """Set every number to a `value` that is one number, or every element to one that is a
+        struct or dict. Raises ArgumentError."""
         if isinstance(value, bool | int | float) or is_number_of_numpy(value):
             for array in self.__vkchi_members__():
                 array.fill(value)
@@ -160,7 +164,8 @@ class StructArrays:
             array.fill(_part(whole, path))
 
     def copy_from(self, other: Any) -> None:
-        """Take over the contents of a field or array of structs with the same members."""
+        """Take over the contents of another field or array of structs (`other`) with the same
+        members. Raises ArgumentError."""
         if not isinstance(other, StructArrays) or other.keys != self.keys:
             raise ArgumentError(f"copy_from takes a field of {', '.join(self.keys)}, not {other!r}")
         for name, array in self.__vkchi_arrays__.items():

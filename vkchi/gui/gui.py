@@ -164,7 +164,7 @@ class GUI:
     # --- the picture -----------------------------------------------------------------------------
 
     def clear(self, color: int | None = None) -> None:
-        """Make the picture one colour, by default that of the background."""
+        """Make the picture one `color` (0xRRGGBB), by default that of the background."""
         chosen = self.background_color if color is None else color
         self._canvas.clear(int(shapes.colours("clear", chosen, 1)[0]))
 
@@ -182,12 +182,13 @@ class GUI:
         self._canvas.set(cook(img, self.res))
 
     def cook_image(self, img: Any) -> Floats:
-        """What `set_image` makes of an image: f32[width, height, 4]."""
+        """What `set_image` makes of an image `img`: f32[width, height, 4]. Raises ToolError."""
         return cook(img, self.res)
 
     def contour(self, scalar_field: Any, normalize: bool = False) -> None:
-        """Show a field of numbers, stretched over the window, as colours from dark blue for 0 to
-        yellow for 1; normalize: from its least to its greatest number. Raises ToolError."""
+        """Show a field of numbers as colours from dark blue for 0 to yellow for 1. scalar_field: of
+        two axes, stretched over the window; normalize: from its least to its greatest number.
+        Raises ToolError."""
         values = stretch(diagrams.plane("contour", scalar_field).astype(np.float64), self.res)
         if normalize:
             least, greatest = values.min(), values.max()
@@ -197,7 +198,8 @@ class GUI:
     # --- shapes ----------------------------------------------------------------------------------
 
     def circle(self, pos: Any, color: Any = 0xFFFFFF, radius: float = 1) -> None:
-        """Draw a disc."""
+        """Draw a disc. pos: its middle, (x, y) in parts of the window from its lower left corner;
+        color: 0xRRGGBB; radius: in pixels. Raises ToolError."""
         at = shapes.point("circle", "pos", pos, self.res)
         self._discs("circle", at, radius, shapes.colours("circle", color, 1))
 
@@ -225,13 +227,15 @@ class GUI:
         self._canvas.add(shapes.discs(at, shapes.radii(who, radius, len(at)), colour))
 
     def line(self, begin: Any, end: Any, radius: float = 1, color: Any = 0xFFFFFF) -> None:
-        """Draw a line with round ends; it is twice `radius` wide."""
+        """Draw a line with round ends. begin, end: (x, y) in parts of the window; radius: half its
+        width, in pixels; color: 0xRRGGBB. Raises ToolError."""
         a = shapes.point("line", "begin", begin, self.res)
         b = shapes.point("line", "end", end, self.res)
         self._lines("line", a, b, radius, color)
 
     def lines(self, begin: Any, end: Any, radius: Any = 1, color: Any = 0xFFFFFF) -> None:
-        """Draw lines, [n, 2] each; radius, color: one for all, or an array of n."""
+        """Draw lines. begin, end: [n, 2] each, in parts of the window; radius (half the width, in
+        pixels), color: one for all, or an array of n. Raises ToolError."""
         a = shapes.positions("lines", "begin", begin, self.res)
         b = shapes.positions("lines", "end", end, self.res)
         self._lines("lines", a, b, radius, color)
@@ -243,7 +247,8 @@ class GUI:
         self._canvas.add(shapes.segments(begin, end, radius, colour))
 
     def triangle(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
-        """Draw a filled triangle."""
+        """Draw a filled triangle. a, b, c: its corners, (x, y) in parts of the window; color:
+        0xRRGGBB. Raises ToolError."""
         corners = zip("abc", (a, b, c))
         self._triangles("triangle", color, *[
             shapes.point("triangle", name, x, self.res) for name, x in corners
@@ -264,7 +269,8 @@ class GUI:
     def rect(
         self, topleft: Any, bottomright: Any, radius: float = 1, color: Any = 0xFFFFFF
     ) -> None:
-        """Draw the outline of a rectangle."""
+        """Draw the outline of a rectangle. topleft, bottomright: (x, y) in parts of the window;
+        radius: half the width of its lines, in pixels; color: 0xRRGGBB. Raises ToolError."""
         (left, top), (right, low) = (
             shapes.point("rect", name, x, self.res)[0]
             for name, x in {"topleft": topleft, "bottomright": bottomright}.items()
@@ -273,7 +279,8 @@ class GUI:
         self._lines("rect", corners, np.roll(corners, -1, 0), radius, color)
 
     def text(self, content: Any, pos: Any, font_size: float = 15, color: Any = 0xFFFFFF) -> None:
-        """Write a text; `pos` is its upper left corner, `font_size` is in pixels."""
+        """Write a text. content: what `str` makes of it; pos: its upper left corner, (x, y) in
+        parts of the window; font_size: in pixels; color: 0xRRGGBB. Raises ToolError."""
         x, y = shapes.point("text", "pos", pos, self.res)[0]
         colour = int(shapes.colours("text", color, 1)[0])
         if not font_size > 0:
@@ -287,7 +294,9 @@ class GUI:
     def arrow(
         self, orig: Any, direction: Any, radius: float = 1, color: Any = 0xFFFFFF, **kwargs: Any
     ) -> None:
-        """Draw an arrow; tip_scale (0.2 of its length) and angle (45 degrees) shape its tip."""
+        """Draw an arrow. orig: where it begins, direction: how far it goes, (x, y) in parts of the
+        window; radius: half the width of its lines, in pixels; color: 0xRRGGBB; kwargs: `tip_scale`
+        (0.2 of its length) and `angle` (45 degrees) shape its tip. Raises ToolError."""
         ends = {"orig": orig, "direction": direction}
         a, b = (shapes.point("arrow", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrow", a, b, radius, color, **kwargs)
@@ -295,7 +304,8 @@ class GUI:
     def arrows(
         self, orig: Any, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, **kwargs: Any
     ) -> None:
-        """Draw arrows from `orig` along `direction`, [n, 2] each, as `arrow` does."""
+        """Draw arrows. orig, direction: [n, 2] each; radius, color: one for all, or an array of n;
+        units and kwargs are those of `arrow`. Raises ToolError."""
         ends = {"orig": orig, "direction": direction}
         a, b = (shapes.positions("arrows", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrows", a, b, radius, color, **kwargs)
@@ -317,14 +327,17 @@ class GUI:
         self, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, bound: float = 0.5,
         **kwargs: Any,
     ) -> None:  # fmt: skip
-        """Draw the arrows of a field of vectors, on a grid over the window; bound: how far the
-        outer ones are from its edge, in distances between two."""
+        """Draw the arrows of a field of vectors, on a grid over the window. direction: the field,
+        of two axes; bound: how far the outer ones are from the edge, in distances between two;
+        radius, color, kwargs: as `arrows` takes them. Raises ToolError."""
         values = diagrams.plane("arrow_field", direction, 2)
         at = diagrams.grid(values.shape[:2], bound).astype(np.float32)
         self._arrows("arrow_field", at, values.reshape(-1, 2), radius, color, **kwargs)
 
     def point_field(self, radius: Any, color: Any = 0xFFFFFF, bound: float = 0.5) -> None:
-        """Draw discs with the radii of a field of numbers, on a grid over the window."""
+        """Draw discs on a grid over the window. radius: a field of numbers, of two axes, in pixels;
+        color: one for all, or one for each; bound: how far the outer ones are from the edge, in
+        distances between two. Raises ToolError."""
         values = diagrams.plane("point_field", radius)
         at = shapes.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
         colour = shapes.colours("point_field", color, len(at))
@@ -333,8 +346,9 @@ class GUI:
     def vector_field(
         self, vector_field: Any, arrow_spacing: int = 5, color: Any = 0xFFFFFF
     ) -> None:
-        """Draw arrows of a field of vectors, one for every `arrow_spacing` along both axes, scaled
-        so that the longest vector would be a tenth of the window."""
+        """Draw arrows of a field of vectors, scaled so that the longest vector would be a tenth of
+        the window. vector_field: of two axes; arrow_spacing: one arrow for every so many elements
+        along both; color: 0xRRGGBB. Raises ToolError."""
         at, direction = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
         self._arrows("vector_field", at, direction, 1, color)
 
@@ -366,8 +380,8 @@ class GUI:
         return self.event
 
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
-        """The events that wait, those that the filter names: keys, types, (type, key); all
-        without a filter. The others are dropped."""
+        """The events that wait, those that e_filter names: keys, types, (type, key); all without a
+        filter. The others are dropped."""
         chooses = events.EventFilter(*e_filter)
         while self.has_key_event():
             event = self.get_key_event()
@@ -375,8 +389,8 @@ class GUI:
                 yield event
 
     def get_event(self, *e_filter: Any) -> bool:
-        """Whether an event waits that the filter names: it is `event` then. Those before it are
-        dropped."""
+        """Whether an event waits that e_filter names (as in `get_events`): it is `event` then.
+        Those before it are dropped."""
         return any(True for _ in self.get_events(*e_filter))
 
     def is_pressed(self, *keys: Any) -> bool:
@@ -392,7 +406,8 @@ class GUI:
     # --- widgets ---------------------------------------------------------------------------------
 
     def slider(self, text: str, minimum: float, maximum: float, step: float = 1) -> Slider:
-        """A slider; its `value` can be read and set."""
+        """A slider from minimum to maximum in steps of `step`, behind its `text`; its `value` can
+        be read and set."""
         made: Slider = self._panel.add(Slider(text, minimum, maximum, step))
         return made
 
@@ -402,7 +417,8 @@ class GUI:
         return made
 
     def button(self, text: str, event_name: str | None = None) -> str:
-        """A button; the key of the events that it gives."""
+        """A button with a `text`; the key of the events that it gives: event_name, if there is
+        one."""
         key = event_name or f"WidgetButton_{text}"
         self._panel.add(Button(text, key))
         return key

@@ -17,9 +17,9 @@ from vkchi.types import scalar_of_dtype
 
 
 def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndarray:
-    """An ndarray of the numbers of a tensor of another library (anything with `__dlpack__`), of its
-    shape and dtype, on the current device: in the tensor's memory, which is kept, where the device
-    can use that (docs/interop.md) and `copy` is not True; else a copy.
+    """An ndarray of the numbers of a tensor of another library (`source`: anything with
+    `__dlpack__`), of its shape and dtype, on the current device: in the tensor's memory, which is
+    kept, where the device can use that (docs/interop.md) and `copy` is not True; else a copy.
 
     Raises BufferError where `copy` is False and must be made; ArgumentError for tensors that are
     neither in host memory nor in CUDA's that the device shares, for those of torch whose memory

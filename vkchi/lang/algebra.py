@@ -85,23 +85,24 @@ class Algebra:
     # `axis` and `out` are there for np.sum(v) and the like, which call these methods.
 
     def sum(self, axis: int | None = None, out: None = None) -> Any:
-        """Sum of all components."""
+        """Sum of all components, or along an `axis`; `out` is numpy's, and None."""
         return self.wrap(self.entries.sum(axis))
 
     def max(self, axis: int | None = None, out: None = None) -> Any:
-        """The largest component."""
+        """The largest component, or those along an `axis`; `out` is numpy's, and None."""
         return self.wrap(self.entries.max(axis))
 
     def min(self, axis: int | None = None, out: None = None) -> Any:
-        """The smallest component."""
+        """The smallest component, or those along an `axis`; `out` is numpy's, and None."""
         return self.wrap(self.entries.min(axis))
 
     def any(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether some component is not zero."""
+        """Whether some component is not zero, or some along an `axis`; `out` is numpy's, and
+        None."""
         return self.wrap(self.entries.any(axis))
 
     def all(self, axis: int | None = None, out: None = None) -> Any:
-        """Whether no component is zero."""
+        """Whether no component is zero, or none along an `axis`; `out` is numpy's, and None."""
         return self.wrap(self.entries.all(axis))
 
     # --- conversions -------------------------------------------------------------------------

@@ -234,22 +234,23 @@ class Matrix(Algebra, Arithmetic):
         return linear.normalized(self, eps)
 
     def dot(self, other: Numbers) -> float:
-        """Sum of the products of components of two vectors."""
+        """Sum of the products of components of this vector and another one (`other`)."""
         return linear.dot(self, _as_matrix(other))
 
     def cross(self, other: Numbers) -> Any:
-        """Cross product of vectors of 3 (a vector) or of 2 (a number)."""
+        """Cross product with another vector (`other`): of 3 components a vector, of 2 a number."""
         return linear.cross(self, _as_matrix(other))
 
     def outer_product(self, other: Numbers) -> Matrix:
-        """The matrix of all products of a component of self and one of other."""
+        """The matrix of all products of a component of this vector and one of another (`other`).
+        Raises KernelTypeError for matrices."""
         v = _as_matrix(other)
         if self.ndim != 1 or v.ndim != 1:
             raise KernelTypeError("`outer_product` takes two vectors")
         return wrap_array(np.multiply.outer(self.entries, v.entries))
 
     def transpose(self) -> Matrix:
-        """The matrix with rows and columns exchanged."""
+        """The matrix with rows and columns exchanged. Raises KernelTypeError for a vector."""
         if self.ndim != 2:
             raise KernelTypeError(NO_TRANSPOSE, help="write a.outer_product(b)")
         return wrap_array(self.entries.T.copy())
@@ -288,12 +289,14 @@ class Matrix(Algebra, Arithmetic):
 
     @staticmethod
     def field(n: int, m: int, dtype: ScalarDType, *args: object, **options: object) -> MatrixField:
-        """A field of `n` by `m` matrices."""
+        """A field of `n` by `m` matrices of numbers of type `dtype`; args, options: as `ti.field`
+        takes them, from its `shape` on, and `layout`. Raises ArgumentError."""
         return Factories.matrix_field(n, m, dtype, *args, **options)
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: ScalarDType, shape: Shape, **options: bool) -> MatrixNdarray:
-        """An array of `n` by `m` matrices."""
+        """An array of the `shape` of `n` by `m` matrices of numbers of type `dtype`; options: as
+        `ti.ndarray` takes them. Raises ArgumentError."""
         return Factories.matrix_ndarray(n, m, dtype, shape, **options)
 
 
@@ -312,14 +315,16 @@ class Vector(Matrix):
     def field(  # type: ignore[override]
         n: int, dtype: ScalarDType, *args: object, **options: object
     ) -> MatrixField:
-        """A field of vectors of `n` numbers."""
+        """A field of vectors of `n` numbers of type `dtype`; args, options: as `ti.field` takes
+        them, from its `shape` on, and `layout`. Raises ArgumentError."""
         return Factories.vector_field(n, dtype, *args, **options)
 
     @staticmethod
     def ndarray(  # type: ignore[override]
         n: int, dtype: ScalarDType, shape: Shape, **options: bool
     ) -> VectorNdarray:
-        """An array of vectors of `n` numbers."""
+        """An array of the `shape` of vectors of `n` numbers of type `dtype`; options: as
+        `ti.ndarray` takes them. Raises ArgumentError."""
         return Factories.vector_ndarray(n, dtype, shape, **options)
 
 

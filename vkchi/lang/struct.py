@@ -154,7 +154,8 @@ class Struct:
         members: Mapping[str, Any], methods: Mapping[str, Any] | None = None,
         shape: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """A field of structs with these member types and methods."""
+        """A field of structs with these `members` (types by name) and `methods`, of a `shape`;
+        options: as `ti.field` takes them."""
         options.pop("name", None)
         return StructType(members, methods).field(shape, **options)
 

@@ -83,8 +83,8 @@ class Outcome(NamedTuple):
 def verify(
     kernel: Kernel | BoundKernel, /, *args: Any, ulps: float = ULPS, devices: Iterable[str] = ()
 ) -> Verified:
-    """Run a kernel with these arguments in the reference interpreter and on each device present,
-    and compare all that it writes and returns.
+    """Run a kernel with these arguments (args) in the reference interpreter and on each device
+    present, and compare all that it writes and returns.
 
     ulps: by how much floats may differ, in units in the last place; sums that devices add up in
     another order need more. devices: parts of names, without any all. The interpreter is slow: give

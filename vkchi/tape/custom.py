@@ -60,10 +60,8 @@ def no_grad(function: Callable[..., Any]) -> Recorded:
 
 
 def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate the gradient of a function made by `grad_replaced`; it takes the same arguments.
-
-    Raises KernelRuntimeError for other functions, and for a second gradient.
-    """
+    """Decorate the gradient of `primal`, a function made by `grad_replaced`; it takes the same
+    arguments. Raises KernelRuntimeError for other functions, and for a second gradient."""
 
     name = getattr(primal, "__name__", repr(primal))
     if getattr(primal, "__vkchi_kind__", None) != "recorded":

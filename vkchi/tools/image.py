@@ -189,7 +189,8 @@ def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
 def rgb_to_hex(c: Iterable[Numbers]) -> Array: ...
 def rgb_to_hex(c: Iterable[Numbers]) -> int | Array:
-    """`0xRRGGBB` of three numbers (or arrays) from 0 to 1, which are clipped to that."""
+    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, which are clipped to
+    that."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
 
@@ -199,6 +200,6 @@ def hex_to_rgb(color: int) -> tuple[float, float, float]: ...
 @overload
 def hex_to_rgb(color: Array) -> tuple[Array, Array, Array]: ...
 def hex_to_rgb(color: int | Array) -> tuple[float, float, float] | tuple[Array, Array, Array]:
-    """Red, green and blue from 0 to 1 of `0xRRGGBB` (or an array of such)."""
+    """Red, green and blue from 0 to 1 of a `color`, `0xRRGGBB` (or an array of such)."""
     whole: Any = color
     return (whole >> 16 & 0xFF) / 255, (whole >> 8 & 0xFF) / 255, (whole & 0xFF) / 255
