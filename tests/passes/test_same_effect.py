@@ -31,6 +31,7 @@ MINE = (
     "neighbours",
     "unroll",
     "predicate",
+    "jump_threading",
     "stores_last",
     "roots",
     "reciprocals",

@@ -90,6 +90,7 @@ ENTRIES: dict[str, Entry] = {
     "workgroup": Entry("workgroup:pad_to_workgroup", "caps", ("barrier",)),  # a part of map_grid
     "remainders": Entry("remainders:turn_remainders", "caps", ("mod",)),
     "predicate": Entry("predicate:predicate", "caps", ("if",)),
+    "jump_threading": Entry("jump_threading:thread_jumps", "caps", ("if",), several=True),
     "unroll": Entry("unroll:unroll", "caps", ("for",)),
     "unroll_sums": Entry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
     "unroll_words": Entry("unroll_words:unroll_words", "caps", ("for",)),
@@ -139,9 +140,18 @@ PER_DISPATCH: tuple[Step, ...] = (
     Step("simplify", "and these places are numbers then", ("unroll_sums",)),
     Step("demote", "loads and stores are what licm and forward understand"),
     Step("licm", "before forward, which merges what came out of a loop with what stood there"),
+    Step("jump_threading", "before forward: a branch knows what its condition has loaded"),
     Step("forward", "loads become values that the rules can see"),
-    Step("simplify", "what forward left: components of packs, conditions now known", ("forward",)),
-    Step("dce", "private places never read; reduce wants to see all uses of a place", ("forward",)),
+    Step(
+        "simplify",
+        "what these left: components of packs, conditions now known",
+        ("jump_threading", "forward"),
+    ),
+    Step(
+        "dce",
+        "private places never read; reduce wants to see all uses of a place",
+        ("jump_threading", "forward"),
+    ),
     Step("bounds", "reduce and map_grid hide that an index belongs to its loop"),
     Step("coarsen", "makes serial loops for reduce to take sums out of"),
     Step("simplify", "strips of constants, and equal ops of several lines", ("coarsen",)),
@@ -216,8 +226,9 @@ LOWERING: tuple[Step, ...] = (
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "distribute", "expand", "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums",
-    "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce",
-    "remainders", "roots", "stores_last", "strength", "unroll", "unroll_sums", "unroll_words",
+    "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals",
+    "reduce", "remainders", "roots", "stores_last", "strength", "unroll", "unroll_sums",
+    "unroll_words",
 })  # fmt: skip
 
 # What loops over arrays run through that have neither branches nor sums.
@@ -305,6 +316,7 @@ PASSES["broadcast"] = Pass("broadcast", PROCESSOR)
 PASSES["expand"] = Pass("expand", PROCESSOR)
 PASSES["combine"] = Pass("combine", FULL._replace(f32_atomic_add=False, f64_atomic_add=False))
 PASSES["jam_sums"] = Pass("jam_sums", PROCESSOR)
+PASSES["jump_threading"] = Pass("jump_threading", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
 PASSES["lanes"] = Pass("lanes", PROCESSOR)
