@@ -119,12 +119,15 @@ def has_at_most(op: Op, most: int) -> bool:
 
 
 def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
-    """The axis along which most loads are shared, an outer one of equals; None if none is worth it.
-    On other devices than processors, neighbours along the last axis are loaded by neighbours: it is
-    taken only where nothing that loops load varies along it."""
-    has_loops = has_kind(op.regions[0], ("for",))
-    axes = axes_of(op) if has_loops and has_at_most(op, MOST_OPS) else []
-    best: tuple[float, Choice] | None = None
+    """The axis along which most loads are shared; None if none is worth it. Of equals, the one that
+    shares more of what each lane loads for itself, then an outer one. On other devices than
+    processors, neighbours along the last axis are loaded by neighbours: it is taken only where
+    nothing that loops load varies along it."""
+    if not has_kind(op.regions[0], ("for",)) or not has_at_most(op, MOST_OPS):
+        return None
+    axes = axes_of(op)
+    lanes = Variance(op.regions[0], op.regions[0].params[-1])
+    best: tuple[tuple[float, int], Choice] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
             continue
@@ -137,8 +140,9 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> Choice | None:
             continue
         if k == len(axes) - 1 and saved < len(loads) and not is_processor(caps):
             continue
-        if 4 * saved >= len(loads) > 0 and (best is None or saved > best[0]):
-            best = saved, Choice(k, variance, factor)
+        score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
+        if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
+            best = score, Choice(k, variance, factor)
     return best and best[1]
 
 
