@@ -204,7 +204,7 @@ def has_several() -> bool:
     return bool(Slot.others)
 
 
-def settle(but: Runtime | None = None) -> None:
+def await_host_memory(but: Runtime | None = None) -> None:
     """Wait for what kernels may still do, unknown to who reads it there, in memory of the host: in
     arrays of others, and in ours that others see. For who reads such memory now; `but` a runtime
     whose device does that in its order."""

@@ -148,7 +148,7 @@ def test_passes_change_nothing_where_their_kinds_are_missing() -> None:
     assert seen == set(WITH_NEEDS)
 
 
-def test_what_is_settled_is_what_simplify_would_leave() -> None:
+def test_what_is_irreducible_is_what_simplify_would_leave() -> None:
     for fn in inputs():
         memo = Memo()
         once = simplify(fn, memo)

@@ -252,7 +252,7 @@ class Module:
         sizes: list[int] = []
         fields = {}
         for name, field in self._fields.items():
-            field.settle()  # type: ignore[attr-defined]
+            field.materialise()  # type: ignore[attr-defined]
             part: Any = field.buffer
             whole, start = getattr(part, "_whole", part), getattr(part, "_start", 0)
             block = blocks.setdefault(whole.key, len(blocks))

@@ -23,11 +23,11 @@ PUT_THERE = "a value with a derivative is put there"
 
 class Request(NamedTuple):
     """What a gradient is asked for: by the arrays of the names `differentiable`. The arrays
-    `settled` it finds as the kernel left them, the arrays `constant` hold no derivative before. A
+    `invariant` it finds as the kernel left them, the arrays `constant` hold no derivative before. A
     derivative that gets lost is an error, or, if `missing` is `warn`, a warning."""
 
     differentiable: frozenset[str]
-    settled: frozenset[str] = frozenset()
+    invariant: frozenset[str] = frozenset()
     constant: frozenset[str] = frozenset()
     missing: str = "error"
 

@@ -109,14 +109,14 @@ def watch(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
 
 
 def mark(
-    fn: Func, names: frozenset[str], settled: frozenset[str], reading: set[Op]
+    fn: Func, names: frozenset[str], invariant: frozenset[str], reading: set[Op]
 ) -> Instrumented:
     """The Func that marks what it stores in the arrays of these names, and in those that are
-    settled, which it does not write, what it reads; `reading` are the ops whose effect depends on
+    invariant, which it does not write, what it reads; `reading` are the ops whose effect depends on
     what they find in memory."""
 
     def rule(op: Op) -> Note:
-        if base_of(op.args[0]).name in settled:
+        if base_of(op.args[0]).name in invariant:
             is_write = op.kind in WRITES
             return Note(True, 0, is_dropped=True) if is_write else Note(None, 1)
         return Note(False if op in reading else None, int(op.kind in STORES))

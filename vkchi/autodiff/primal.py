@@ -28,12 +28,12 @@ from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
 class Primal:
-    """A Func that runs in this `order`, and what is known of it. Arrays that are `settled` are not
-    to be written again; what the arrays `begun` held is nothing to the kernel."""
+    """A Func that runs in this `order`, and what is known of it. Arrays that are `invariant` are
+    not to be written again; what the arrays `begun` held is nothing to the kernel."""
 
     def __init__(self, fn: Func, request: Request, order: Order, begun: frozenset[str]) -> None:
         self.fn, self.differentiable = fn, request.differentiable
-        self.settled: set[Value] = {p for p in fn.params if p.name in request.settled}
+        self.invariant: set[Value] = {p for p in fn.params if p.name in request.invariant}
         self.home: dict[Value, Region] = {}
         self.around: dict[Region, tuple[Op, ...]] = {}  # what a region stands in, outermost first
         self.base: dict[Op, Param] = {}  # loop inside a loop -> where its iterations are saved

@@ -3,7 +3,7 @@
 The specification. Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient
 is one Func, to be run with the kernel's arguments and with the memory that the kernel *found* (the
 launcher binds a copy where that has changed since), plus one array `NAME..adjoint` per
-differentiable array NAME. An array that is *settled* it finds as the kernel left it, and reads
+differentiable array NAME. An array that is *invariant* it finds as the kernel left it, and reads
 there what the kernel read; what the kernel does to it is left out (`recompute_safety` says when
 that is the same).
 

@@ -103,7 +103,7 @@ class Sweep(Cloner):
     def access(self, op: Op) -> None:
         """A load, store or atomic."""
         root = base_of(op.args[0])
-        if op.kind in WRITES and root in self.primal.settled:
+        if op.kind in WRITES and root in self.primal.invariant:
             return
         is_early = op.kind == "load" and op not in self.primal.late
         arrays = self.memory.early if is_early else self.memory.late

@@ -45,7 +45,7 @@ class Versions:
         late = {}
         for root in kinds_of_writes(ops):
             is_outer = isinstance(root, Param) or root in found
-            if is_outer and root not in self.primal.settled:
+            if is_outer and root not in self.primal.invariant:
                 late[root] = self.copy(root, found.get(root, root))
         return late
 

@@ -301,7 +301,7 @@ class Elements:
         if self.watch is not None:
             self.watch(self, access)
         elif tape is not None:
-            tape.told(self, access)
+            tape.on_access(self, access)
 
     def ready(self) -> None:
         """Wait until the device is done with everything that was launched."""

@@ -61,7 +61,7 @@ class Field(ActiveElements):
 
     # --- its place -----------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def materialise(self) -> None:
         """Have memory. Raises KernelRuntimeError for a field that cannot be used (yet)."""
         self.check_alive()
         if self.node is None:
@@ -192,7 +192,7 @@ class Field(ActiveElements):
         return super().__deepcopy__(memo)
 
     def duplicate(self, memo: dict[int, Any]) -> Any:
-        self.settle()
+        self.materialise()
         made = super().duplicate(memo)
         assert isinstance(made, Field)
         made.is_copy = True
@@ -247,7 +247,7 @@ class ComponentField(ScalarField):
     def whole(self) -> Storage:
         return self.component_of[0]
 
-    def settle(self) -> None:
+    def materialise(self) -> None:
         whole, k = self.component_of
         from vkchi.fields.cells import Window
 
@@ -395,7 +395,7 @@ class Pending(Field):
         primal = self._primal()
         if name == "shape" and self.node is None and primal is not None:
             return primal.shape  # a gradient that is not there can be looked at
-        self.settle()
+        self.materialise()
         return vars(self)[name]
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:

@@ -15,7 +15,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.elements import CODES, PLAIN, Access, Elements
 from vkchi.fields.late_writes import fill_later
 from vkchi.interop import dlpack, host
-from vkchi.runtime import Runtime, settle
+from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
@@ -276,7 +276,7 @@ class Storage(Elements):
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Take over numbers of the same shape; nobody is told."""
-        settle()
+        await_host_memory()
         self._put(host.cast(values, self.dtype).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:

@@ -64,7 +64,7 @@ class Node(NamedTuple):
     def is_plain(self, values: Values) -> bool:
         """Whether the launch with these arguments can be recorded."""
         rest = self.given[self.kernel.is_method :]
-        if not all(isinstance(value, Arg) or is_settled(value) for value in rest):
+        if not all(isinstance(value, Arg) or is_fixed(value) for value in rest):
             return False
         found: bool = self.kernel.examine(is_plain_launch, *self.fill(values))
         return found
@@ -262,6 +262,6 @@ def record(nodes: list[Node], values: Values) -> Replay:
     return Replay([make(node) for node in nodes])
 
 
-def is_settled(value: Any) -> bool:
+def is_fixed(value: Any) -> bool:
     """Whether what kernels find in a value for all runs cannot change without their knowing."""
     return isinstance(value, str) or is_real(value) or isinstance(contents(value), ById)

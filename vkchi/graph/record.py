@@ -139,12 +139,12 @@ class Record(Block):
         for array_name, array in {**plan.fields(args), **bound.arrays}.items():
             if array_name in plan.written and array.watch is None:
                 self._watched[id(array)] = array
-                array.watch = self.told
+                array.watch = self.on_access
         return None
 
     # --- what Python does in the block -----------------------------------------------------------
 
-    def told(self, array: Storage, access: Access) -> None:
+    def on_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array. Raises KernelRuntimeError where that would be of no
         run."""
         if get_ident() != self.thread:
@@ -157,11 +157,11 @@ class Record(Block):
 
     def filled(self, array: Storage, values: object) -> None:
         """Python is about to write numbers."""
-        self.told(array, Access("write"))
+        self.on_access(array, Access("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
         """Python is about to copy an array."""
-        self.told(target, Access("write"))
+        self.on_access(target, Access("write"))
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:

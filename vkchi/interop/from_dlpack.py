@@ -12,7 +12,7 @@ from vkchi.errors import ArgumentError
 from vkchi.interop import dlpack, host
 from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray, ScalarNdarray
-from vkchi.runtime import current, settle
+from vkchi.runtime import await_host_memory, current
 from vkchi.types import scalar_of_dtype
 
 
@@ -33,7 +33,7 @@ def from_dlpack(source: dlpack.Exporter, /, *, copy: bool | None = None) -> Ndar
         from vkchi.interop.cuda.arrays import cuda_arrays  # few programs have any
 
         return cuda_arrays(current()).take_over(source, copy=copy)
-    settle()
+    await_host_memory()
     values = dlpack.view_of_capsule(source)
     dtype = scalar_of_dtype(values.dtype)
     if dtype is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.interrupts.imports import import_whole
-from vkchi.runtime import settle
+from vkchi.runtime import await_host_memory
 from vkchi.types import Scalar, cook
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
@@ -168,10 +168,10 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     elif is_torch(value):
-        settle()
+        await_host_memory()
         value = array_of_torch(value)
     elif isinstance(value, np.ndarray):
-        settle()
+        await_host_memory()
         value = plain(value)
     try:
         values = np.asarray(value)

@@ -146,7 +146,7 @@ def solved(system: System, b: Any, x: Any, tol: float) -> bool:
     if has_place:  # x has a derivative, though no kernel has written to it if it was the solution
         tape.hold_result(x, f"{system.title}()")
     way = f"{system.title}() took it from there here"
-    tape.let_go([b, *inputs.values()], x, way, is_all=not has_place)
+    tape.note_detached([b, *inputs.values()], x, way, is_all=not has_place)
     return found
 
 

@@ -17,7 +17,7 @@ from vkchi.operators.kept_fields import Memory
 from vkchi.signature.bound import Import
 from vkchi.tape.calls import Given, describe_call
 from vkchi.tape.derived import facts
-from vkchi.tape.mutation_log import first_load, is_renewed
+from vkchi.tape.mutation_log import first_load, is_redefined
 from vkchi.tape.variants import Variant
 
 
@@ -65,7 +65,7 @@ def find_changed(
             continue
         if key not in plan.written and is_known:
             changed[key] = then
-        elif not is_renewed(Given(name, plan, args), key):
+        elif not is_redefined(Given(name, plan, args), key):
             raise refuse(memory, plan, key, is_known=is_known)
     return changed
 

@@ -89,7 +89,7 @@ class Trial(Observed):
         """The numbers of the groups that met. Raises DeviceError if there is no memory for it."""
         with restoring(self.runtime.lock), self.runtime.lock:
             own = self.bind(call)
-            self.rehearse(call, own)
+            self.dry_run(call, own)
             return frozenset(self.result(own))
 
 

@@ -24,7 +24,7 @@ from vkchi.hooks import Hook
 from vkchi.interop import dlpack, host
 from vkchi.interop.in_place import host_arrays
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime, current, has_several, settle
+from vkchi.runtime import Runtime, await_host_memory, current, has_several
 from vkchi.signature.bound import Bound, Import, borrow
 from vkchi.signature.declared import Declared, Empty, declared
 from vkchi.signature.static_args import ById, contents, lie_apart
@@ -336,7 +336,7 @@ class Signer:
         hosts = runtime.host_arrays or host_arrays(runtime)
         find = hosts.find if hosts.can_import else None
         if has_several():
-            settle(but=runtime)
+            await_host_memory(but=runtime)
         shared: list[Import] = []
         given = list(args)
         for k in self._arrays:

@@ -109,7 +109,7 @@ class Breaks:
         if account.owner is None:
             account.owner = memory
             account.held[()] = Held(name, who, span, ())
-            account.take()
+            account.remember()
 
     def holds(self, array: Storage) -> Held | None:
         """What an array holds with a derivative."""
@@ -140,7 +140,7 @@ class Breaks:
             for target in sorted(names & flow.values.keys()):
                 read = flow.values[target]
                 if one.fills:
-                    settle(one, read)
+                    mark_constants(one, read)
                     continue
                 missing = "error" if one.is_bits or one.by else call.missing
                 let_pass(refusal(one, (name, read), need), missing, call.plan.derived.warned)
@@ -148,7 +148,7 @@ class Breaks:
             if covering(call, name, one.box) is not None:
                 self.remove(call, name, one)
         for _, one, flow in flows:
-            if not (one.is_settled or one.by):
+            if not (one.is_constant or one.by):
                 self.note_escapes(call, flow.left, fills=one.fills)
                 self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)
 
@@ -167,7 +167,7 @@ class Breaks:
         for name, tensor in call.tensors.items():
             for one in self.ledger.hosts:
                 if one.owner is tensor and name in call.plan.written:
-                    one.take()
+                    one.remember()
         for name, span in stores.items():
             places = call.tensors if name in call.hosts else call.arrays
             if name in places:
@@ -212,7 +212,7 @@ class Breaks:
             one.compare()
         yield
         for one in tensors:
-            one.take()
+            one.remember()
 
     def unknown(self) -> list[Unknown]:
         """What was overwritten so far, as steps."""
@@ -292,11 +292,11 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
 # --- what a call does with it --------------------------------------------------------------------
 
 
-def settle(one: Break, read: Span | None) -> None:
+def mark_constants(one: Break, read: Span | None) -> None:
     """What Python put somewhere is constant, for the derivative by it gets lost."""
     notes = (one.origin, *one.ways, ("it is read here", read))
     for fill in one.fills:
-        fill.settle(notes)
+        fill.mark_constant(notes)
 
 
 def line_of(span: Span | None) -> Span | None:

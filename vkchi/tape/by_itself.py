@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
     plan: GradientPlan
     needs: dict[str, Box]
-    renewed: set[str]
+    redefined: set[str]
 
 
 def fit_gradient(call: Call, gradients: Gradients) -> Found:
@@ -60,21 +60,21 @@ def fit_gradient(call: Call, gradients: Gradients) -> Found:
         return Found(made, needs, set())
     from vkchi.tape.staleness import find_stale
 
-    settled = facts.settled(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
-    if settled is None:
+    invariant = facts.invariant(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
+    if invariant is None:
         name = min(both)
         first = made.live.writes.accesses[name].elements[0]
         raise overwritten(call, made, MarkedOp(first.kind, name, first.span))
-    stale = find_stale(call, made.spec, both, settled)
+    stale = find_stale(call, made.spec, both, invariant)
     if stale is not None:
         raise overwritten(call, made, stale)
-    if settled:
-        made = plan_gradient(call, gradients, settled)
+    if invariant:
+        made = plan_gradient(call, gradients, invariant)
         needs = made.needs(call)
     reads = facts.touched(call.plan, "loads", call.case)
-    again = reads.keys() & both.keys() - settled
-    renewed = {k for k in again if is_inside(reads[k], both[k])}
-    return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, renewed)
+    again = reads.keys() & both.keys() - invariant
+    redefined = {k for k in again if is_inside(reads[k], both[k])}
+    return Found(made, needs | {k: reads[k] for k in again & needs.keys()}, redefined)
 
 
 def check_slopes(call: Call, made: Differentiated) -> None:
@@ -152,14 +152,14 @@ def run_gradient(
     call = describe_call(name, plan, args, shared)
     gradients = Gradients(call)
     call = with_fields(call, fields)
-    made, needs, renewed = fit_gradient(call, gradients)
+    made, needs, redefined = fit_gradient(call, gradients)
     for key, array in plan.fields(args).items():
         if key in needs:
             fields.check(key, array, made.span_of)
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
         memory = {**call.arrays, **call.hosts}
-        history.check_all(made.span_of, needs, memory, renewed.__contains__)
+        history.check_all(made.span_of, needs, memory, redefined.__contains__)
     memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
     race = RaceFinder().look(call, gradients.names, made.spec)
     gradients.fetch()
@@ -193,4 +193,4 @@ def check_depth(call: Call) -> None:
     if any(site.kind == "depth" for site in call.plan.sites.values()):
         from vkchi.tape.variants import Variant  # which few kernels need
 
-        Variant(call, call.plan.executable.artifact).rehearse(call, {})
+        Variant(call, call.plan.executable.artifact).dry_run(call, {})

@@ -19,7 +19,7 @@ from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.ir.names import ADJOINT
 from vkchi.launch import NOTHING_SHARED, Plan, bind_gradient
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import settle
+from vkchi.runtime import await_host_memory
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
 from vkchi.tape.alike import Alike, find_alike, note_alike
@@ -212,7 +212,7 @@ class Gradients:
     def fetch(self) -> None:
         """Bring the gradients of torch tensors to the device."""
         if self.call.tensors:
-            settle()  # torch copies some of them
+            await_host_memory()  # torch copies some of them
         written = self.call.plan.written & self.call.tensors.keys()
         results = {id(self.call.tensors[name]) for name in written}
         for name, tensor in self.call.tensors.items():
@@ -301,15 +301,15 @@ def types_apart(call: Call, companions: Mapping[str, Storage], suffix: str) -> d
 def plan_gradient(
     call: Call,
     gradients: Gradients,
-    settled: frozenset[str] = frozenset(),
+    invariant: frozenset[str] = frozenset(),
     constant: frozenset[str] = frozenset(),
     *,
     is_second: bool = False,
 ) -> GradientPlan:
     """The call's gradient by these arrays, made once per plan, or its derivative along a direction.
-    The memory of the arrays `settled` is to be as the kernel leaves it, not as it finds it; the
+    The memory of the arrays `invariant` is to be as the kernel leaves it, not as it finds it; the
     arrays `constant` hold no derivative before. Raises GradientError."""
-    is_plain = not (settled or constant or is_second)
+    is_plain = not (invariant or constant or is_second)
     alike = call.alike if is_plain else None
     found = alike.gradient(gradients.arrays) if alike is not None else None
     if found is not None:
@@ -317,7 +317,7 @@ def plan_gradient(
     from vkchi.tape.plan import GradientPlan
 
     check_aliases(call)
-    request = Request(gradients.names, settled, constant, call.missing)
+    request = Request(gradients.names, invariant, constant, call.missing)
     types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
     spec = GradientSpec(request, types, is_second)
     known = call.plan.derived.gradients

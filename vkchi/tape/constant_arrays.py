@@ -110,7 +110,7 @@ def plan_where_known(
             raise
         made = plan_gradient(call, gradients, constant=frozenset(constant))
         for fill in Fills().union(*constant.values()):
-            fill.settle((*error.notes, ("it is read here", error.span)))
+            fill.mark_constant((*error.notes, ("it is read here", error.span)))
         return made
 
 
@@ -126,6 +126,6 @@ def flows_of(call: Call, spec: GradientSpec, constant: Mapping[str, Fills]) -> F
     return Flows(none, surely, all_, NO_FILLS.union(*constant.values()))
 
 
-def unsettled(fills: Fills) -> Fills:
+def pending(fills: Fills) -> Fills:
     """Those that are not constants for sure."""
     return frozenset(fill for fill in fills if not fill.lost)

@@ -107,7 +107,7 @@ if not TYPE_CHECKING:
             "along": "Along", "arrays_used": "Names", "check_reached": "None",
             "depends_on_order": "bool", "differentiated": "Differentiated",
             "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "Marked",
-            "settled": "Names | None", "stores_constants": "bool",
+            "invariant": "Names | None", "stores_constants": "bool",
             "strip_mined": "Artifact | None",
         },
         {

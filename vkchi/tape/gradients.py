@@ -67,7 +67,7 @@ def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -
         return finish(fn, second(fn, request, types), (), options, caps)
     draws = draws_of(fn)
     if draws:  # what was drawn leads nowhere
-        survey(prepare(fn, request.differentiable), request._replace(settled=frozenset()))
+        survey(prepare(fn, request.differentiable), request._replace(invariant=frozenset()))
     made = differentiate(known(fn, draws), request)
     return finish(fn, made._replace(func=lay_out(made.func, types)), draws, options, caps)
 

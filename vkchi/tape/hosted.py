@@ -120,7 +120,7 @@ def compute(
         tape.record(function, inputs, found, result, output)
     if tape is not None and (is_shown or not is_recorded):
         way = f"{function.who} took it from there here"
-        tape.let_go(inputs, output, way, is_shown=is_recorded)
+        tape.note_detached(inputs, output, way, is_shown=is_recorded)
     return output
 
 

@@ -55,7 +55,7 @@ class Fill:
         self.array, self.span = array, user_span()
         self.lost: tuple[Note, ...] = ()
 
-    def settle(self, lost: tuple[Note, ...]) -> None:
+    def mark_constant(self, lost: tuple[Note, ...]) -> None:
         """It is a constant: the derivative by it gets lost, as these notes say."""
         self.lost = self.lost or lost
 
@@ -99,7 +99,7 @@ class Break(NamedTuple):
     by: str = ""
 
     @property
-    def is_settled(self) -> bool:
+    def is_constant(self) -> bool:
         """Whether it holds a constant, as is known now."""
         return bool(self.fills) and all(fill.lost for fill in self.fills)
 
@@ -163,7 +163,7 @@ class Wants:
         place = point_of(wanted.box)
         (self.others if place is None else self.at.setdefault(place, [])).append(wanted)
 
-    def take(self, box: Box | None) -> list[Wanted]:
+    def pop_meeting(self, box: Box | None) -> list[Wanted]:
         """Those whose part may meet the box (None: any part); they are done with."""
         place = None if box is None else point_of(box)
         if place is not None:
@@ -196,13 +196,13 @@ class Holding:
     @property
     def escaping(self) -> list[Break]:
         """The derivatives that it has no place for."""
-        return [one for one in self.escapes.values() if not one.is_settled]
+        return [one for one in self.escapes.values() if not one.is_constant]
 
     def compare(self) -> Break | None:
         """What was lost here, as far as is known."""
         return self.loss
 
-    def take(self) -> None:
+    def remember(self) -> None:
         """Remember what is there now, where others write without telling."""
 
 
@@ -227,7 +227,7 @@ class HostAccount(Holding):
         """Where it is now, as a numpy view."""
         return self._view if self.owner is None else host.array_of_torch(self.owner)
 
-    def take(self) -> None:
+    def remember(self) -> None:
         """Remember what is there now."""
         self.contents, self.seen = np.array(self.memory), self.version
 
@@ -297,13 +297,13 @@ class Account(Holding):
 
 
 class Ledger:
-    """The accounts of one recording, which is `told` what Python does to their arrays; `exported`
-    are those that others see in place."""
+    """The accounts of one recording. `on_access` is called before Python accesses their arrays;
+    `exported` are those that others see in place."""
 
     def __init__(
-        self, told: Callable[[Storage, Access], None], exported: Iterable[Storage] = ()
+        self, on_access: Callable[[Storage, Access], None], exported: Iterable[Storage] = ()
     ) -> None:
-        self.told, self.exported = told, exported
+        self.on_access, self.exported = on_access, exported
         self.accounts: dict[int, Account] = {}
         self.hosts: list[HostAccount] = []
 
@@ -339,7 +339,7 @@ class Ledger:
             array = memory.whole
             account = self.accounts.get(id(array))
             if account is None:
-                array.watch = self.told
+                array.watch = self.on_access
                 account = self.accounts[id(array)] = Account(array)
             return account
         found = self.find(memory)
@@ -393,7 +393,7 @@ class Ledger:
     def close(self) -> None:
         """Be told nothing any more."""
         for account in self.accounts.values():
-            if account.array.watch == self.told:
+            if account.array.watch == self.on_access:
                 account.array.watch = None
         self.accounts.clear()
         self.hosts.clear()

@@ -38,9 +38,9 @@ class State(Step):
     def __init__(self, arrays: Iterable[Storage] = ()) -> None:
         self.copies: dict[int, tuple[Storage, Storage]] = {}
         for array in arrays:
-            self.take(array)
+            self.keep(array)
 
-    def take(self, array: Storage) -> None:
+    def keep(self, array: Storage) -> None:
         """Copy one more."""
         self.copies[id(array)] = array, array.copied()
 

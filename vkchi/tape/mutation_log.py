@@ -156,7 +156,7 @@ class MutationLog:
         plan, case = given.plan, case_of(numbers_of(given.plan, given.args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
         memory: dict[str, Memory] = {**arrays, **given.hosts}
-        self.check_all(partial(first_load, plan), read, memory, partial(is_renewed, given))
+        self.check_all(partial(first_load, plan), read, memory, partial(is_redefined, given))
         self.note_views(given)
         return facts.touched(plan, "writes", case)
 
@@ -165,7 +165,7 @@ class MutationLog:
         span_of: Callable[[str], Span | None],
         boxes: Mapping[str, Box],
         arrays: Mapping[str, Memory],
-        is_renewed: Callable[[str], bool],
+        is_redefined: Callable[[str], bool],
     ) -> None:
         """Raises GradientError if something was overwritten of what is read now, in these boxes,
         but for arrays where the reader puts it first."""
@@ -176,7 +176,7 @@ class MutationLog:
                 try:
                     self.check(f"`{name}`", arrays[name], box, partial(span_of, name))
                 except GradientError:
-                    if not is_renewed(name):
+                    if not is_redefined(name):
                         raise
 
     def note_access(self, array: Storage, access: Access) -> None:
@@ -200,7 +200,7 @@ def first_load(plan: Plan, name: str) -> Span | None:
     return footprint(plan, "loads").span_of(name)
 
 
-def is_renewed(given: Given, key: str) -> bool:
+def is_redefined(given: Given, key: str) -> bool:
     """Whether a launch reads of an array only what it has stored there itself."""
     from vkchi.tape.staleness import find_stale
 

@@ -40,7 +40,7 @@ from vkchi.tape.gradients import (
     build_strip_mined,
     put_in_place,
 )
-from vkchi.tape.recompute_safety import find_reading, find_settled
+from vkchi.tape.recompute_safety import find_invariant, find_reading
 from vkchi.target.artifact import Artifact
 from vkchi.types import Array
 
@@ -166,19 +166,19 @@ def outflow(
     return found.of(*given_in(case), constant)
 
 
-def settled(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
-    """Which of these arrays may be settled (`recompute_safety`); None where the gradient has arrays
-    besides those that are given."""
+def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
+    """Which of these arrays may be invariant (`recompute_safety`); None where the gradient has
+    arrays besides those that are given."""
     fn = live(plan, spec).kernel
     if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
         return None
-    return find_settled(fn, names)
+    return find_invariant(fn, names)
 
 
-def marked(plan: Plan, spec: GradientSpec | None, names: Names, settled: Names) -> Marked:
+def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> Marked:
     """The kernel, or what its gradient takes for it, in a form that marks what it stores."""
     fn = plan.func if spec is None else live(plan, spec).kernel
-    made = mark(fn, names, settled, find_reading(fn))
+    made = mark(fn, names, invariant, find_reading(fn))
     artifact = build(made.func, plan.runtime.options, plan.runtime.device.caps)
     shadows = {k: (p.name, p.type) for k, p in made.shadows.items() if isinstance(p.type, Array)}
     ops = [MarkedOp(op.kind, name_under(op), op.span) for op in made.ops]

@@ -3,16 +3,18 @@
 A gradient called by itself finds the memory as the kernel left it. It does the kernel again, which
 gives the same in two cases, array by array:
 
-- *Renewed*: every element that the kernel may overwrite is stored before it is read. Then the
+- *Redefined*: every element that the kernel may overwrite is stored before it is read. Then the
   kernel never used what stood there. An atomic is no such store, for its result depends on what
   stood there; it counts as a read if its result is used, and if it is no addition. (A minimum or
   maximum over invocations ends with the same result once more, if nothing is added to it.)
-- *Settled*: the kernel only adds to the array or takes extremes, and changes no element that it has
-  read. Then what it read stands there now, and the gradient leaves these writes out. Whether and
-  where it writes must not depend on what it reads there, or reading something else could hide them.
+- *Invariant*: the kernel only adds to the array or takes extremes, and changes no element that it
+  has read. Then what it read stands there now, and the gradient leaves these writes out. Whether
+  and where it writes must not depend on what it reads there, or reading something else could hide
+  them.
 
-Both are found out by a run on copies, which marks elements (`staleness`). Owns: `find_settled`, the
-arrays that may be so; `find_reading`, what decides. Must not know: how gradients are built, tapes.
+Both are found out by a run on copies, which marks elements (`staleness`). Owns: `find_invariant`,
+the arrays that may be so; `find_reading`, what decides. Must not know: how gradients are built,
+tapes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def find_repeatable(fn: Func) -> set[Op]:
     }  # fmt: skip
 
 
-def find_settled(fn: Func, names: frozenset[str]) -> frozenset[str]:
+def find_invariant(fn: Func, names: frozenset[str]) -> frozenset[str]:
     """Which of these arrays the kernel only adds to or takes extremes in, where neither whether nor
     where depends on what it reads in them."""
     used = used_in(fn.body)

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 class Recording(Block):
     """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
-    Entered by `with`, it sees what happens in the block: `launch` and `told` are the ways by which
-    it does. `entries` are the steps recorded; `custom` is the call that is recorded as a whole now,
-    `skipped` the function that is running and is not differentiated; `solving` are vectors that
-    gradients of solvers work in."""
+    Entered by `with`, it sees what happens in the block: `launch` and `on_access` are the ways by
+    which it does. `entries` are the steps recorded; `custom` is the call that is recorded as a
+    whole now, `skipped` the function that is running and is not differentiated; `solving` are
+    vectors that gradients of solvers work in."""
 
     title: str  # what users call it
     kind = "grad"
@@ -53,7 +53,7 @@ class Recording(Block):
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread = runtime, get_ident()
         self.entries: list[Step] = []
-        ledger = self.ledger = Ledger(self.told, runtime.exported)
+        ledger = self.ledger = Ledger(self.on_access, runtime.exported)
         self.breaks, self.constants = Breaks(ledger), Constants(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(budget_bytes, ledger)
@@ -126,7 +126,9 @@ class Recording(Block):
         self.breaks.note_call(call, flow.stores, boxes)
         for view in (call.hosts[name] for name in call.hosts if name in call.plan.written):
             for array in self.ledger.exports(view):
-                self.let_go([view], array, "that is memory of an array, into which it went here")
+                self.note_detached(
+                    [view], array, "that is memory of an array, into which it went here"
+                )
 
     def save(self, call: Call, holder: Holder, made: GradientPlan) -> dict[str, Box]:
         """Have kept what a call's gradient will read; the parts of arrays that the call writes."""
@@ -158,7 +160,7 @@ class Recording(Block):
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
-    def told(self, array: Storage, access: Access) -> None:
+    def on_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
         self.mutation_log.note_access(array, access)
         account = self.ledger.find(array) if self.custom is None else self.ledger.open(array)
@@ -231,13 +233,13 @@ class Recording(Block):
         if isinstance(output, Storage):
             self.protect(function.who, {"output"}, {"output": output}, {})
             self.breaks.hold(output, repr(output), function.who, user_span())
-        self.let_go(inputs, output, f"{function.who} took it from there here", is_all=False)
+        self.note_detached(inputs, output, f"{function.who} took it from there here", is_all=False)
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)
         else:
             account = self.ledger.open(output)
-            account.take()
+            account.remember()
             account.slope = np.zeros(output.shape)
             step = HostStep(function, known, found, result, account)
         self.entries += [*self.snapshots.take_rewritten(), step]
@@ -271,7 +273,7 @@ class Recording(Block):
         is_known = self.computed(array) is not None
         return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
 
-    def let_go(
+    def note_detached(
         self, inputs: Sequence[Memory], output: Memory, way: str, *,
         is_all: bool = True, is_shown: bool = False,
     ) -> None:  # fmt: skip
@@ -287,7 +289,7 @@ class Recording(Block):
         """Python puts these numbers into an array: what the host computed has its derivative."""
         has_place = array.dtype.kind == "f" and array.companion("grad") is not None
         if self.is_paused or not (has_place and self.computed(values)):
-            self.let_go([values], array, "Python put it into an array here")
+            self.note_detached([values], array, "Python put it into an array here")
             return
         self.ledger.open(array).loss = None  # it is overwritten with something known
         self.record(Copied(), [values], [values], values, array)

@@ -86,8 +86,8 @@ class Snapshots:
         """Copy an array for those that want what stands in a part of it (None: anywhere)."""
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
-            self.start.take(array)
-        hit = self.ledger.open(array).wants.take(box)
+            self.start.keep(array)
+        hit = self.ledger.open(array).wants.pop_meeting(box)
         found: dict[int, list[Wanted]] = {}
         for w in hit:
             found.setdefault(id(w.holder.memory[w.name]), []).append(w)

@@ -20,19 +20,19 @@ from vkchi.types.lazy_numpy import np
 
 
 def find_stale(
-    call: Call, spec: GradientSpec | None, written: Mapping[str, Box], settled: frozenset[str]
+    call: Call, spec: GradientSpec | None, written: Mapping[str, Box], invariant: frozenset[str]
 ) -> MarkedOp | None:
     """An access of a kernel, in the form that its gradient takes for it, if there is one, after
     which doing it again is something else: `written` are the parts of arrays that it may overwrite,
-    all to be renewed but those that are to be settled. The memory stays as it is; waits."""
+    all to be redefined but those that are to be invariant. The memory stays as it is; waits."""
     plan, names = call.plan, frozenset(written)
-    made = facts.marked(plan, spec, names, settled)
-    key = spec, names, settled
+    made = facts.marked(plan, spec, names, invariant)
+    key = spec, names, invariant
     variant = plan.derived.marked.find(key, lambda: Variant(call, made.artifact))
     noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
-    own = {shadow: start_marks(call.arrays[name], t, None if name in settled else written[name])
+    own = {shadow: start_marks(call.arrays[name], t, None if name in invariant else written[name])
            for name, (shadow, t) in made.shadows.items()}  # fmt: skip
-    variant.rehearse(call, {**own, NOTED: noted})
+    variant.dry_run(call, {**own, NOTED: noted})
     return next((op for op, is_stale in zip(made.ops, noted.to_numpy()) if is_stale), None)
 
 

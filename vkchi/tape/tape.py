@@ -40,7 +40,7 @@ from vkchi.tape.calls import (
     leaves_of,
     make_grads,
 )
-from vkchi.tape.constant_arrays import flows_of, plan_where_known, unsettled
+from vkchi.tape.constant_arrays import flows_of, pending, plan_where_known
 from vkchi.tape.derived import facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
@@ -242,7 +242,7 @@ class Tape(Recording):
         boxes: Mapping[str, Box],
     ) -> None:  # fmt: skip
         """Note where a call put derivatives, which found some arrays as constants."""
-        constant = {name: unsettled(fills) for name, fills in constant.items()}
+        constant = {name: pending(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, constant)
         self.constants.note_call(call, flows, constant)
         self.breaks.note_escapes(call, flows.given, fills=flows.fills)
@@ -273,7 +273,7 @@ class Tape(Recording):
         changed = self.breaks.skip(given, who) if who else ()
         result = plan.launch(given.args)
         for one in changed:
-            one.take()
+            one.remember()
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:

@@ -2,8 +2,8 @@
 noting who meets, or recording what they draw.
 
 Owns: `Variant`, which does all that a launch of the kernel does besides its dispatches: random
-numbers, results in host memory, reports, what is returned; or rehearses a call, on copies of what
-it writes. `ForwardPlan`, that with derivatives. Must not know: tapes.
+numbers, results in host memory, reports, what is returned; or a dry run of a call, on copies of
+what it writes. `ForwardPlan`, that with derivatives. Must not know: tapes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Variant:
                 runtime.reports.deliver(self.sites, is_muted=again is not None)
             return plan.result()
 
-    def rehearse(self, call: Call, own: Arrays) -> None:
+    def dry_run(self, call: Call, own: Arrays) -> None:
         """Do the call on copies of what it writes, for what it leaves in arrays of its own, and for
         the checks that fail. Raises DeviceError where there is no memory for that."""
         runtime, plan = self.plan.runtime, self.plan
@@ -96,7 +96,7 @@ class ForwardPlan(Variant):
         own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
             return self.run(call, {**call.arrays, **own})
-        self.rehearse(call, own)
+        self.dry_run(call, own)
         return call.plan.launch(args)
 
 
