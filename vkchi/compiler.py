@@ -129,7 +129,8 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
         shader = emit(
             lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
         )
-        dispatches.append(Dispatch(shader, *memory_access(func)))
+        fills = program.fills.get(func.name, ())
+        dispatches.append(Dispatch(shader, *memory_access(func), fills))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
         reporting_sites(program), limits_of(program), work=work_of(fn),

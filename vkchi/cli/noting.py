@@ -23,7 +23,7 @@ from vkchi.target.shader import Shader
 from vkchi.vk.instance import Instance
 from vkchi.vk.logical import Logical
 from vkchi.vk.physical import Physical
-from vkchi.vk.pipelines import Pipeline, Pipelines
+from vkchi.vk.pipelines import Pipeline, Pipelines, Runnable
 from vkchi.vk.sequence import Command, Sequence
 
 
@@ -65,7 +65,7 @@ class NotingDevice(Device):
             self.caps = described.caps
             self.info = info._replace(name=described.name, kind="other")
 
-    def record(self, pipeline: Pipeline, *rest: Any) -> None:
+    def record(self, pipeline: Runnable, *rest: Any) -> None:
         """Nothing."""
         self.require_open()
 

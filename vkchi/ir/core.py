@@ -23,13 +23,19 @@ Must not know: Python's AST, SPIR-V, devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, Tensor, Type, needs_wide
 from vkchi.types.attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.target.artifact import Fill
+
+NO_FILLS: Mapping[str, tuple[Fill, ...]] = MappingProxyType({})
 
 
 class Value:
@@ -120,12 +126,15 @@ class Func:
 
 
 class Program:
-    """What a kernel compiles to: Funcs in launch order."""
+    """What a kernel compiles to: Funcs in launch order. `fills`: those that do nothing but set
+    whole arrays to a number each, by name."""
 
-    __slots__ = ("funcs", "name")
+    __slots__ = ("fills", "funcs", "name")
 
-    def __init__(self, name: str, funcs: tuple[Func, ...]) -> None:
-        self.name, self.funcs = name, funcs
+    def __init__(
+        self, name: str, funcs: tuple[Func, ...], fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS
+    ) -> None:
+        self.name, self.funcs, self.fills = name, funcs, fills
 
 
 def walk(region: Region) -> Iterator[Op]:

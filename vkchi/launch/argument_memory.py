@@ -19,7 +19,7 @@ from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.pipelines import Pipeline
+    from vkchi.vk.pipelines import Runnable
 
 
 class ArgumentMemory:
@@ -27,7 +27,7 @@ class ArgumentMemory:
     stands there is what their blocks held when they last ran. Raises DeviceError."""
 
     def __init__(
-        self, device: Device, commands: SequenceOf[Command], pipelines: SequenceOf[Pipeline]
+        self, device: Device, commands: SequenceOf[Command], pipelines: SequenceOf[Runnable]
     ) -> None:
         self.is_current = False
         self._device, self._places = device, []

@@ -27,9 +27,19 @@ from vkchi.runtime import Runtime
 from vkchi.signature.bound import Bound
 from vkchi.target.artifact import Artifact, Dispatch
 from vkchi.target.magic import MAGIC
-from vkchi.target.shader import SEED, Check, Count, Slot, compile_counts, dispatches_of, mentions
+from vkchi.target.shader import (
+    SEED,
+    SERIAL,
+    Check,
+    Count,
+    Slot,
+    compile_counts,
+    dispatches_of,
+    mentions,
+)
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, cell_of
+from vkchi.vk.pipelines import Filling
 
 if TYPE_CHECKING:
     from vkchi.launch.shapes import Shapes
@@ -43,7 +53,17 @@ Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int
 Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | Reports"]
 Arrays = Mapping[str, Storage]
-Keys = Mapping[str, int]  # of buffers, by the names of arrays
+
+
+class Home(NamedTuple):
+    """Where an array stands: the key of its buffer, the VkBuffer, and the offset in that."""
+
+    key: int
+    block: Any
+    offset: int
+
+
+Homes = Mapping[str, Home]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_FOUND = 64  # numbers of iterations, and divisors, for which a dispatch's parts are kept
 SEED_AT = 1  # in the flat list; the address of the trash stands before it
@@ -94,13 +114,13 @@ class Form(NamedTuple):
 
 
 def make_form(
-    runtime: Runtime, places: dict[Place, int], fixed: Keys, artifact: Artifact
+    runtime: Runtime, places: dict[Place, int], fixed: Homes, artifact: Artifact
 ) -> Form:  # fmt: skip
     """Another artifact of the Func, ready to be recorded, for numbers that stand in these places.
     Raises DeviceError where there is no memory for what its dispatches hand on."""
     temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
     own = {name: array.buffer.address for name, array in temps.items()}
-    fixed = {**fixed, **keys_of(temps)}
+    fixed = {**fixed, **homes_of(temps)}
     steps = [Step(runtime, d, places, fixed, own) for d in artifact.dispatches]
     return Form(artifact, steps, temps)
 
@@ -136,10 +156,10 @@ class Executable:
         self.constants += [array.buffer.address for array in arrays.values()]
         self.given: dict[str, int] = {}
         self.places = self._lay_out(arrays, args, dict(gradients))
-        keys = keys_of(arrays)
+        keys = homes_of(arrays)
         self.steps = [Step(runtime, d, self.places, keys) for d in artifact.dispatches]
         self.form = Form(artifact, self.steps, self.temps)
-        self.make_form = partial(make_form, runtime, self.places, keys_of(fixed))
+        self.make_form = partial(make_form, runtime, self.places, homes_of(fixed))
         self.shapes: Shapes | None = None  # code for the extents of launches
         self.checks = [check.compiled(count_reader(self.places)) for check in limits]
 
@@ -228,17 +248,21 @@ class Executable:
 
 
 class Step:
-    """One dispatch, ready to be recorded. `fixed`: keys of the buffers of those arrays that are the
-    same for every launch, by name; `own`: addresses of those that have no place in the flat list.
+    """One dispatch, ready to be recorded, or what does the same. `fixed`: where those arrays stand
+    that are the same for every launch; `own`: addresses of those that have no place in the flat
+    list.
     """
 
     def __init__(
-        self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], fixed: Keys,
+        self, runtime: Runtime, dispatch: Dispatch, places: dict[Place, int], fixed: Homes,
         own: Mapping[str, int] = NOTHING,
     ) -> None:  # fmt: skip
+        filling = filling_of(dispatch, fixed)
         shader = dispatch.shader
+        if filling is not None:
+            shader = shader._replace(slots=(), size_bytes=0)
         self.runtime, self.grid = runtime, shader.grid
-        self.pipeline = runtime.device.load(shader)
+        self.pipeline = filling or runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
         magic = [slot for slot in shader.slots if slot.kind in MAGIC]
@@ -307,9 +331,12 @@ class Step:
         pipeline, grid = self.pipeline, self.grid
         counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
         magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]
-        if len(counts) > 1 and min(counts) > 0:
-            pipeline, grid = self.fitted.choose(counts)
-        parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
+        if isinstance(pipeline, Filling):
+            parts = dispatches_of(SERIAL, (), ())
+        else:
+            if len(counts) > 1 and min(counts) > 0:
+                pipeline, grid = self.fitted.choose(counts)
+            parts = dispatches_of(grid, counts, self.runtime.device.caps.workgroup_count)
         if len(self.found) >= MOST_FOUND:
             self.found.clear()
         found = (
@@ -346,14 +373,26 @@ def pick_all(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
 
 
-def keys_of(arrays: Fixed) -> Keys:
-    """The keys of arrays' buffers."""
-    return {name: array.buffer.key for name, array in arrays.items()}
+def homes_of(arrays: Fixed) -> Homes:
+    """Where arrays stand."""
+    return {
+        name: Home(array.buffer.key, *array.buffer.locate(0, 0)) for name, array in arrays.items()
+    }
 
 
-def fixed_keys(names: frozenset[str], fixed: Keys) -> frozenset[int]:
+def filling_of(dispatch: Dispatch, homes: Homes) -> Filling | None:
+    """What does the same as a dispatch, by commands of the device's own; None where there is no
+    such thing, or it is not known where the arrays stand."""
+    found = [(homes[f.name], f) for f in dispatch.fills if f.name in homes]
+    if not found or len(found) < len(dispatch.fills) or any(home.offset % 4 for home, _ in found):
+        return None
+    fills = tuple([(home.block, home.offset, f.size_bytes, f.word) for home, f in found])
+    return Filling(dispatch.shader.name, fills)
+
+
+def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
     """Buffer keys of the arrays that are the same for every launch."""
-    return frozenset(fixed[name] for name in names if name in fixed)
+    return frozenset(fixed[name].key for name in names if name in fixed)
 
 
 def asks(count: Count, array: str) -> bool:

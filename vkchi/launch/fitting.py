@@ -20,24 +20,24 @@ from vkchi.target.shader import Grid, GridAxis, Shader
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.pipelines import Pipeline
+    from vkchi.vk.pipelines import Runnable
 
 MOST_IDLE = 2.0  # invocations per iteration
 
-Choice = tuple["Pipeline", Grid]
+Choice = tuple["Runnable", Grid]
 
 
 class Fitted:
     """A shader on a grid of several axes, in all shapes that launches have asked for."""
 
-    def __init__(self, device: Device, shader: Shader, pipeline: Pipeline) -> None:
+    def __init__(self, device: Device, shader: Shader, pipeline: Runnable) -> None:
         self.device, self.shader = device, shader
         self.plain: Choice = pipeline, shader.grid
         self.found: dict[tuple[int, ...], Choice] = {}
         self._shaders = {pipeline: shader}
-        self._in_memory: dict[Pipeline, Pipeline] = {}
+        self._in_memory: dict[Runnable, Runnable] = {}
 
-    def in_memory(self, pipeline: Pipeline) -> Pipeline:
+    def in_memory(self, pipeline: Runnable) -> Runnable:
         """The same as one that was chosen, with arguments that stand in memory. Raises
         DeviceError."""
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)

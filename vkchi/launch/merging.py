@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.launch.executable import Place, Step, keys_of
+from vkchi.launch.executable import Place, Step, homes_of
 from vkchi.ndarray import Ndarray
 from vkchi.signature.static_args import lie_apart
 from vkchi.vk.sequence import Command
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vkchi.launch.replay import Launch
     from vkchi.target.artifact import Artifact
     from vkchi.types.attributes import Attributes
-    from vkchi.vk.pipelines import Pipeline
+    from vkchi.vk.pipelines import Runnable
 
 MOST_LAUNCHES = 16  # in one dispatch
 
@@ -38,7 +38,7 @@ class Unit(Protocol):
 
     commands: list[Command]
 
-    def in_memory(self, command: int) -> Pipeline:
+    def in_memory(self, command: int) -> Runnable:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
 
 
@@ -210,7 +210,7 @@ class Merged:
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}
         (dispatch,) = artifact.dispatches
-        self._step = Step(launches[0].plan.runtime, dispatch, places, keys_of(arrays))
+        self._step = Step(launches[0].plan.runtime, dispatch, places, homes_of(arrays))
         self.commands: list[Command] = []
         self.refresh()
 
@@ -226,6 +226,6 @@ class Merged:
             assert isinstance(command.args, bytearray)
             command.args[:] = args
 
-    def in_memory(self, command: int) -> Pipeline:
+    def in_memory(self, command: int) -> Runnable:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
         return self._step.fitted.in_memory(self.commands[command].pipeline)

@@ -30,7 +30,7 @@ from vkchi.vk.sequence import Command, Sequence
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
-    from vkchi.vk.pipelines import Pipeline
+    from vkchi.vk.pipelines import Runnable
 
 
 MOST_AT_ONCE = 256  # dispatches that are one command
@@ -71,7 +71,7 @@ class Launch:
             for pack_into, block, offset, _ in patches:
                 pack_into(block, offset, seed)
 
-    def in_memory(self, command: int) -> Pipeline:
+    def in_memory(self, command: int) -> Runnable:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
         step = self.form.steps[self._of_step[command]]
         return step.fitted.in_memory(self.commands[command].pipeline)

@@ -19,12 +19,14 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vkchi.analysis.fills import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.core import Func, Param, Program, Region
+from vkchi.ir.core import NO_FILLS, Func, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
+from vkchi.passes.cost_model import is_processor
 from vkchi.passes.memo import Memo
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
@@ -32,12 +34,20 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.passes.simplify import Ruleset
+    from vkchi.target.artifact import Fill
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo
 Check = Callable[[Func, str], None]  # looks at what the pass of this name made
-Made = tuple[Sequence[Func], Sequence[Param]]  # dispatches, and their temporaries
 BRANCHES = LOOPS | {"if"}
+
+
+class Made(NamedTuple):
+    """Dispatches, their temporaries, and what `Program` says of them besides."""
+
+    funcs: Sequence[Func]
+    temps: Sequence[Param] = ()
+    fills: Mapping[str, tuple[Fill, ...]] = NO_FILLS
 
 
 class Entry(NamedTuple):
@@ -225,10 +235,10 @@ LOWERING: tuple[Step, ...] = (
 # What programs run without, if slower; `VKCHI_PASSES` can leave it out.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "distribute", "expand", "fission", "forward", "fusion", "gather", "indices", "jam", "jam_sums",
-    "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals",
-    "reduce", "remainders", "roots", "stores_last", "strength", "unroll", "unroll_sums",
-    "unroll_words",
+    "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
+    "jam_sums", "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote",
+    "reciprocals", "reduce", "remainders", "roots", "stores_last", "strength", "unroll",
+    "unroll_sums", "unroll_words",
 })  # fmt: skip
 
 # What loops over arrays run through that have neither branches nor sums.
@@ -333,29 +343,35 @@ def optimise(
     """
     given = {"caps": caps, "options": options, "memo": memo or Memo()}
     clock = Clock(fn.name)
-    funcs, temps = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
-    kept = tuple(f for f in funcs if len(f.body.ops) > 1)
+    made = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
+    kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    return Program(fn.name, kept), tuple(p for p in temps if p in used)
+    return Program(fn.name, kept, made.fills), tuple(p for p in made.temps if p in used)
 
 
 def cut_dispatches(fn: Func, given: Given, clock: Clock, check: Check) -> Made:
     """The dispatches of a kernel, and its temporaries."""
     program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
     clock.tick("split")
-    return [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps
+    fills = find_fills(program, given["caps"])
+    return Made([run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills)
+
+
+def find_fills(program: Program, caps: Caps) -> dict[str, tuple[Fill, ...]]:
+    """The dispatches, by name, that a device need not run to do what they do."""
+    if "fills" in left_out() or not is_processor(caps):
+        return {}
+    return {f.name: found for f in program.funcs if (found := fills_of(f))}
 
 
 def lower(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """A dispatch in ops that code is emitted for. Raises InternalError if a pass breaks the IR."""
     given = {"caps": caps, "options": Options(), "memo": memo or Memo()}
     clock = Clock(f"{fn.name}, lowered")
-    ((new,), _) = run_verified(
-        lambda check: ([run_passes(fn, LOWERING, given, check)], ()), given, clock
-    )
+    made = run_verified(lambda check: Made([run_passes(fn, LOWERING, given, check)]), given, clock)
     clock.show()
-    return new
+    return made.funcs[0]
 
 
 def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Made:
@@ -375,7 +391,7 @@ def run_verified(run: Callable[[Check], Made], given: Given, clock: Clock) -> Ma
         return run(check_each)
     try:
         made = run(lambda _, name: clock.tick(name))
-        for fn in made[0]:
+        for fn in made.funcs:
             verify(fn, known)
     except Exception as e:
         failure = e

@@ -20,12 +20,22 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type
 
 
+class Fill(NamedTuple):
+    """So many bytes from the beginning of an array, all set to a word of 32 bits."""
+
+    name: str
+    word: int
+    size_bytes: int
+
+
 class Dispatch(NamedTuple):
-    """One shader and the parameters whose memory it reads and writes, by name."""
+    """One shader and the parameters whose memory it reads and writes, by name. `fills`: what does
+    the same, if anything."""
 
     shader: Shader
     reads: frozenset[str]
     writes: frozenset[str]
+    fills: tuple[Fill, ...] = ()
 
 
 class IrText(NamedTuple):

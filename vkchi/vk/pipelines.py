@@ -9,6 +9,7 @@ are, where the driver's cache is kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
@@ -42,6 +43,25 @@ class Pipeline:
         self.name, self.indirect, self.args_bytes = shader.name, shader.indirect, shader.size_bytes
         self.push_bytes = count_push_bytes(shader)
         self._cell, self.handle, self.layout = cell, cell[0], layout
+
+
+class Filling:
+    """What is recorded in place of a pipeline's dispatch: setting memory to words of 32 bits.
+    `fills`: of each the VkBuffer, the offset in it, how many bytes, the word."""
+
+    __slots__ = ("__weakref__", "fills", "name")
+    indirect, args_bytes, push_bytes = False, 0, 0
+
+    def __init__(self, name: str, fills: tuple[tuple[Any, int, int, int], ...]) -> None:
+        self.name, self.fills = name, fills
+
+    def record(self, fill: Callable[..., None], commands: Any) -> None:
+        """Record all, by vkCmdFillBuffer."""
+        for one in self.fills:
+            fill(commands, *one)
+
+
+Runnable = Pipeline | Filling
 
 
 class Pipelines:

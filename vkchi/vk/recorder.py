@@ -32,7 +32,7 @@ from vkchi.interrupts.blocks import Block
 from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.vk.external import find_exporter, make_timeline
 from vkchi.vk.logical import Logical
-from vkchi.vk.pipelines import Pipeline
+from vkchi.vk.pipelines import Filling, Pipeline, Runnable
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
 from vkchi.vk.ring import Ring
@@ -133,42 +133,38 @@ class Recorder:
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
-        self._execute = calls.vkCmdExecuteCommands
+        self._execute, self._fill = calls.vkCmdExecuteCommands, calls.vkCmdFillBuffer
         self._move = ffi.memmove
         self._address = ffi.new("uint64_t *")
         self._make_barriers()
 
     def _make_barriers(self) -> None:
-        vk, const = self._logical.vk, self._logical.vk.const
+        const = self._logical.vk.const
         stages = const.VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
         stages |= const.VK_PIPELINE_STAGE_2_ALL_TRANSFER_BIT
-        written, read = const.VK_ACCESS_2_MEMORY_WRITE_BIT, const.VK_ACCESS_2_MEMORY_READ_BIT
-        between = vk.new(
-            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
-            dstStageMask=stages, dstAccessMask=written | read,
-        )  # fmt: skip
-        last = vk.new(
-            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
-            dstStageMask=const.VK_PIPELINE_STAGE_2_HOST_BIT,
-            dstAccessMask=const.VK_ACCESS_2_HOST_READ_BIT,
-        )  # fmt: skip
-        one = {"memoryBarrierCount": 1}
-        self._order_info = vk.new("VkDependencyInfo", pMemoryBarriers=between, **one)
+        any_access = const.VK_ACCESS_2_MEMORY_WRITE_BIT | const.VK_ACCESS_2_MEMORY_READ_BIT
+        self._order_info = self._make_barrier(stages, stages, any_access)
+        host, read = const.VK_PIPELINE_STAGE_2_HOST_BIT, const.VK_ACCESS_2_HOST_READ_BIT
+        self._to_host_info = self._make_barrier(stages, host, read)
         stages |= const.VK_PIPELINE_STAGE_2_DRAW_INDIRECT_BIT
-        counted = vk.new(
-            "VkMemoryBarrier2", srcStageMask=stages, srcAccessMask=written,
-            dstStageMask=stages, dstAccessMask=written | read,
+        self._count_info = self._make_barrier(stages, stages, any_access)
+
+    def _make_barrier(self, before: int, after: int, access: int) -> Any:
+        """A VkDependencyInfo: such accesses of later stages see what earlier ones wrote."""
+        vk = self._logical.vk
+        memory = vk.new(
+            "VkMemoryBarrier2", srcStageMask=before, dstStageMask=after,
+            srcAccessMask=vk.const.VK_ACCESS_2_MEMORY_WRITE_BIT, dstAccessMask=access,
         )  # fmt: skip
-        self._count_info = vk.new("VkDependencyInfo", pMemoryBarriers=counted, **one)
-        self._to_host_info = vk.new("VkDependencyInfo", pMemoryBarriers=last, **one)
+        return vk.new("VkDependencyInfo", memoryBarrierCount=1, pMemoryBarriers=memory)
 
     # --- recording -------------------------------------------------------------------------
 
     def record(
-        self, pipeline: Pipeline, args: Any, groups: tuple[int, int, int],
+        self, pipeline: Runnable, args: Any, groups: tuple[int, int, int],
         reads: frozenset[int], writes: frozenset[int],
     ) -> None:  # fmt: skip
-        """Record a dispatch of so many workgroups along x, y and z.
+        """Record a dispatch of so many workgroups along x, y and z, or what stands in its place.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied at once. reads, writes:
         keys of the buffers that the shader touches. Raises DeviceError after `close`.
@@ -189,6 +185,9 @@ class Recorder:
                 read |= reads
                 written |= writes
                 if pipeline is not self._bound:
+                    if isinstance(pipeline, Filling):
+                        pipeline.record(self._fill, commands)
+                        return self.count_command()
                     self._bound = None
                     self._bind(commands, COMPUTE_POINT, pipeline.handle)
                     self._bound = pipeline
@@ -206,7 +205,7 @@ class Recorder:
                 release_wholly(lock)
             raise
 
-    def _record_timed(self, pipeline: Pipeline, *rest: Any) -> None:
+    def _record_timed(self, pipeline: Runnable, *rest: Any) -> None:
         """Record a dispatch alone between barriers, with timestamps around it."""
         timing, self._timing = self._timing, None
         if timing is None or timing.timer is None or timing.is_left:

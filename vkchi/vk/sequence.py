@@ -20,7 +20,7 @@ from typing import Any
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory import HOST, Block, make_block
-from vkchi.vk.pipelines import Pipeline
+from vkchi.vk.pipelines import Filling, Pipeline, Runnable
 from vkchi.vk.ring import STEP_BYTES
 
 COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
@@ -33,7 +33,7 @@ class Command(NamedTuple):
     of buffers. indirect: the VkBuffer, and the offset in it, where its numbers of
     workgroups are found when it runs, in place of these."""
 
-    pipeline: Pipeline
+    pipeline: Runnable
     args: bytes | bytearray | int
     groups: tuple[int, int, int]
     reads: frozenset[int]
@@ -115,6 +115,9 @@ class Sequence:
         for (pipeline, args, groups, _, _, indirect), is_after in zip(commands, self._barriers):
             if is_after:
                 barrier(target, order)
+            if isinstance(pipeline, Filling):
+                pipeline.record(calls.vkCmdFillBuffer, target)
+                continue
             if pipeline is not self._bound:
                 calls.vkCmdBindPipeline(target, COMPUTE_POINT, pipeline.handle)
                 self._bound = pipeline
