@@ -229,7 +229,11 @@ def words_of(arg: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", range(9))
-def test_argument_blocks(driver: Path, tmp_path: Path, case: int) -> None:
+def test_argument_blocks(
+    driver: Path, tmp_path: Path, case: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all dispatches, those included that Python sets memory in place of."""
+    monkeypatch.setenv("VKCHI_PASSES", "-fills")
     x, y = ti.ndarray(ti.f32, (40, 12)), ti.ndarray(ti.f32, (13, 40))
     v, short = ti.Vector.ndarray(3, ti.f32, 5), ti.ndarray(ti.f32, 1)
     line = ti.ndarray(ti.f32, 9)
