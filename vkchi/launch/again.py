@@ -1,31 +1,26 @@
 """A call like one before: of the same arrays, fields and objects, with other numbers.
 
-Owns: which calls can be repeated so, and how: what follows from the arrays (the signature, what is
-read and written, all but the numbers of the argument block) is kept, and nothing is kept alive.
-Must not know: how plans are found or made.
-
-What is kept is used under the lock of the runtime, and every number in it is written anew for each
-call before it is read: a call that an exception ends halfway leaves nothing wrong.
+Owns: which calls can be repeated so: what follows from the arrays (the signature, what is launched
+for them) is kept, and nothing is kept alive. Must not know: how plans are found or made.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.locks import release_wholly
 from vkchi.launch import NOTHING_SHARED, Plan
+from vkchi.launch.prepared import Prepared
 from vkchi.ndarray import Ndarray
 from vkchi.signature.bound import Import, find_changed, tell_owners
 from vkchi.tuples import NamedTuple
 from vkchi.types.integers import range_of
 
 if TYPE_CHECKING:
-    from vkchi.launch.executable import Arrays, Form, Step
-    from vkchi.launch.shapes import Met
     from vkchi.signature import Parameter
     from vkchi.types import Scalar
 
@@ -34,92 +29,43 @@ OBJECTS = ("array", "template", "self")  # kinds of parameters that are found ag
 
 
 class Number(NamedTuple):
-    """An argument that is a number between two others: its place among the arguments, and in the
-    flat list."""
+    """An argument that is a number between two others: its place among the arguments, and the
+    name of its parameter."""
 
     argument: int
-    place: int
+    name: str
     types: tuple[type, ...]
     low: float
     high: float
-
-
-# A dispatch whose iterations are the same for all calls: a pipeline, how its arguments are packed,
-# the places they are picked from, the flat list, workgroups, keys of buffers read and written.
-Settled = tuple[
-    Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
-    tuple[int, int, int], frozenset[int], frozenset[int],
-]  # fmt: skip
 
 
 class Again:
     """What is known of calls with these objects."""
 
     __slots__ = (
-        "arrays", "changed", "flat", "flats", "held", "holding", "met", "numbers", "objects",
-        "plan", "settled", "steps",
+        "arrays", "changed", "held", "holding", "numbers", "objects", "plan", "prepared",
     )  # fmt: skip
 
     def __init__(
         self, plan: Plan, args: tuple[Any, ...], objects: list[tuple[int, weakref.ref[Any]]],
         numbers: list[Number],
     ) -> None:  # fmt: skip
-        bound = plan.executable.bind_arguments(args)
         self.plan, self.objects, self.numbers = plan, objects, numbers
         self.arrays = [
             (k, args[k].buffer.address, args[k].grad is None)
             for k, _ in objects
             if isinstance(args[k], Ndarray) and not isinstance(args[k], HostNdarray)
         ]  # which may get a gradient, or other memory
-        self.flat = bound.flat
         self._begin_to_hold()
         self.changed: list[int] | None = None  # places of others' arrays that are written
-        shapes = plan.executable.shapes
-        met = None if shapes is None else shapes.meet(self.flat)
-        self.met = met if met is not None and met.left else None  # whose launches are counted
-        self._take(plan.executable.form if met is None else met.form, bound.arrays)
+        bound = plan.executable.bind_arguments(args)
+        self.prepared = Prepared(plan.executable, bound, [(n.argument, n.name) for n in numbers])
 
     def _begin_to_hold(self) -> None:
         """A list of who owns others' memory, while a call waits; what another list holds, the
         device keeps until it is done."""
         self.held: list[Any] = []
         self.holding = self.plan.runtime.device.heap.hold(self.held)
-
-    def _take(self, form: Form, arrays: Arrays) -> None:
-        """Run this code. What an exception leaves half done is done again at the next call, for
-        which extents are still counted."""
-        self.steps: list[tuple[Step, frozenset[int], frozenset[int]]] = [
-            (step, *step.keys(arrays)) for step in form.steps
-        ]
-        names = [self.plan.parameters[number.argument].name for number in self.numbers]
-        self.flats = [self.flat]
-        self.settled: list[Settled] | None = None
-        if not any(step.depends_on(name) for step in form.steps for name in names):
-            self._settle()
-
-    def _settle(self) -> None:
-        """Numbers of iterations are the same for all calls: find once what runs for them."""
-        settled: list[Settled] = []
-        for step, reads, writes in self.steps:
-            pipeline, parts = step.parts(self.flat)
-            for numbers, groups in parts:
-                flat = [*self.flat, *numbers]
-                self.flats.append(flat)
-                settled.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
-        if not self.plan.checks:
-            del self.flats[0]
-        self.settled = settled
-
-    def _count(self, met: Met, args: tuple[Any, ...]) -> None:
-        """One launch more of these extents, which may get code of their own by it, or have it by
-        others' launches."""
-        executable = self.plan.executable
-        if met.left and executable.shapes is not None:
-            executable.shapes.count(met, 1)
-        if not met.left:
-            if met.form is not executable.form:
-                self._take(met.form, executable.bind_arguments(args).arrays)
-            self.met = None
 
     def takes(self, args: tuple[Any, ...]) -> bool:
         """Whether a call with these arguments, whose objects have the same `id`, is one of them."""
@@ -159,26 +105,17 @@ class Again:
             with lock:
                 for life in plan.lives:
                     life.check_alive()
-                if self.met is not None:
-                    self._count(self.met, args)
-                for flat in self.flats:
-                    for k, place, _, _, _ in self.numbers:
-                        flat[place] = args[k]
-                for check in plan.checks:
-                    check(self.flat)
-                device = plan.runtime.device
+                prepared = self.prepared
+                if prepared.met is not None:
+                    prepared.count(
+                        prepared.met, lambda: plan.executable.bind_arguments(args).arrays
+                    )
+                prepared.fill(args)
                 if shared:
                     _held = self._share(shared)  # which is kept until the commands are recorded
-                record = device.record
-                if self.settled is None:
-                    for step, reads, writes in self.steps:
-                        for command in step.commands(self.flat, reads, writes):
-                            record(*command)
-                else:
-                    for pipeline, pack, pick, flat, groups, reads, writes in self.settled:
-                        record(pipeline, pack(*pick(flat)), groups, reads, writes)
+                prepared.record()
                 if shared and not plan.runtime.deferred:
-                    device.wait()
+                    plan.runtime.device.wait()
                     self.held.clear()
                 return plan.result() if plan.returns else None
         except BaseException:
@@ -205,8 +142,7 @@ def note_again(plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...
             except TypeError:
                 return None
         elif parameter.kind == "scalar" and parameter.type.kind != "b":
-            place = plan.executable.places["value", parameter.name, 0]
-            numbers.append(Number(k, place, *limits_of(parameter.type)))
+            numbers.append(Number(k, parameter.name, *limits_of(parameter.type)))
         else:
             return None
     return Again(plan, args, objects, numbers)

@@ -17,18 +17,22 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.bounded import remember
 from vkchi.launch.again import Again, note_again
+from vkchi.launch.prepared import Prepared
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
+    from vkchi.launch.executable import Arrays, Executable
     from vkchi.tape.derived import Case
     from vkchi.tape.plan import GradientPlan
 
 MOST_ALIKE = 16  # kinds of calls that are kept of a plan
 MOST_CASES = 4096  # calls with different integers of one kind
+Buffers = tuple[tuple[str, int, tuple[int, ...]], ...]
 Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
 
@@ -42,9 +46,10 @@ class Alike:
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
-        self.scalars = [(names[number.argument][0], number.argument) for number in again.numbers]
+        self.scalars = [(number.name, number.argument) for number in again.numbers]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
+        self._prepared: tuple[Executable, Buffers, Prepared] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """The arrays of a call, by parameter name."""
@@ -80,6 +85,29 @@ class Alike:
         """Keep the gradient by these arrays."""
         known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
         self._gradient = known, made  # at once: an exception in between would mix two of them
+
+    def launch(self, executable: Executable, args: tuple[Any, ...], arrays: Arrays) -> None:
+        """Launch dispatches that take the arguments of the kernel, with all arrays given, under the
+        runtime's lock: with those of the launch before they are bound already."""
+        buffers = buffers_of(arrays)
+        kept = self._prepared
+        if kept is not None and kept[0] is executable and kept[1] == buffers is not None:
+            prepared = kept[2]
+        else:
+            numbers = [(number.argument, number.name) for number in self.again.numbers]
+            prepared = Prepared(executable, executable.bind(args, arrays), numbers)
+            self._prepared = None if buffers is None else (executable, buffers, prepared)
+        if prepared.met is not None:
+            prepared.count(prepared.met, lambda: executable.bind(args, arrays).arrays)
+        prepared.fill(args)
+        prepared.record()
+
+
+def buffers_of(arrays: Arrays) -> Buffers | None:
+    """What tells arrays of the same names and types apart, now and later; None where some share
+    their memory with others."""
+    found = tuple([(name, a.buffer.key, a.shape) for name, a in arrays.items()])
+    return None if any(key == IMPORTED for _, key, _ in found) else found
 
 
 def find_alike(plan: Plan, args: tuple[Any, ...]) -> Alike | None:

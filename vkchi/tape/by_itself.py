@@ -23,6 +23,7 @@ from vkchi.signature.bound import Import
 from vkchi.span import Span
 from vkchi.tape.calls import (
     Call,
+    Given,
     Gradients,
     check_numbers,
     count_once,
@@ -149,7 +150,7 @@ def run_gradient(
     nothing for want of gradients.
     """
     check_numbers(name, plan, args)
-    call = describe_call(name, plan, args, shared)
+    call = describe_call(name, plan, args, shared) if shared else Given(name, plan, args).call
     gradients = Gradients(call)
     call = with_fields(call, fields)
     made, needs, redefined = fit_gradient(call, gradients)
@@ -172,7 +173,7 @@ def run_gradient(
         # once more: another thread may have written since
         kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
         memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
-        made.launch(call.args, memory, gradients.arrays)
+        made.launch(call.args, memory, gradients.arrays, call.alike)
     if shared:
         device.wait()
         owners.clear()

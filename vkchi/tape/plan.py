@@ -29,6 +29,7 @@ from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 if TYPE_CHECKING:
     from vkchi.autodiff.replay_log import Draw
     from vkchi.ir.core import Func
+    from vkchi.tape.alike import Alike
     from vkchi.tape.calls import Call
     from vkchi.tape.gradients import Live
     from vkchi.tape.replays import ReplayLog
@@ -105,6 +106,9 @@ class GradientPlan:
         if made.counting is not None:
             self.counting = plan.executable.derive(made.counting, args)
         self._give_shapes()
+        # Copies that are changed, each with the array that it is of.
+        self.own = [(name, of) for k, of in made.copies.items()
+                    for name in (k, k + DUAL) if name in self.main.used]  # fmt: skip
         self.rooms = [Room(size, self.main.places) for size in made.sizes]
         self.buffers: dict[str, Storage] = {}
         # Made when there is too little memory, and if there are draws:
@@ -146,20 +150,28 @@ class GradientPlan:
         """What the kernel overwrites in a call."""
         return facts.touched(self.plan, "writes", call.case, self.spec)
 
-    def launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
+    def launch(
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays, alike: Alike | None = None
+    ) -> None:  # fmt: skip
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
-        that it found; `adjoints` by the same names. Raises DeviceError before anything runs where
-        there is not enough memory for what must be saved."""
+        that it found; `adjoints` by the same names; `alike` is what the call has in common with
+        others. Raises DeviceError before anything runs where there is not enough memory for what
+        must be saved."""
         with restoring(self.runtime.lock), self.runtime.lock:
-            self._launch(args, arrays, adjoints)
+            self._launch(args, arrays, adjoints, alike)
 
-    def _launch(self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays) -> None:
+    def _launch(
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays, alike: Alike | None
+    ) -> None:  # fmt: skip
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
-        own = {name: self._like(name, arrays[v]) for k, v in self.made.copies.items()
-               for name in (k, k + DUAL) if name in self.main.used}  # fmt: skip
+        own = {name: self._like(name, arrays[of]) for name, of in self.own}
         executable, buffers = self._make_room(args, given)
-        executable.launch(executable.bind(args, {**given, **own, **buffers}))
+        everything = {**given, **own, **buffers}
+        if alike is not None:
+            alike.launch(executable, args, everything)
+        else:
+            executable.launch(executable.bind(args, everything))
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
         """Make room for what a launch will save, where the host can tell how much that is. Raises

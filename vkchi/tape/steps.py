@@ -142,7 +142,7 @@ class Entry(Launch):
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
-        self.plan.launch(self.call.args, memory, self.gradients.arrays)
+        self.plan.launch(self.call.args, memory, self.gradients.arrays, self.call.alike)
         self.gradients.bring_back()
 
 
