@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vkchi.analysis.work import work_of
+from vkchi.analysis.work import known_work_of, work_of
 from vkchi.ir.text import parse_func
 
 TEXT = """\
@@ -42,3 +42,7 @@ def test_ops_are_counted_as_often_as_loops_go_round() -> None:
     assert once == ("const", 1) and each == ("dim", "x", 0)
     assert inner == ("mul", each, ("max", ("arg", "n"), ("const", 0)))
     assert innermost == ("mul", inner, ("const", 4))
+
+
+def test_constants_alone_tell_how_often_ops_are_done_at_least() -> None:
+    assert known_work_of(parse_func(TEXT).body) == 5 + 3 + 5 + 4 * 2

@@ -26,15 +26,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from vkchi.analysis.conditions import NEVER
-from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.intervals import Intervals, axes_in
 from vkchi.analysis.mixing import may_mix
+from vkchi.analysis.work import known_work_of
 from vkchi.ir.axes import Digit, Space
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.control import Axis, axes_of, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.ir.control import Axis, axes_of
+from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.intervals import Interval
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
@@ -91,7 +91,7 @@ def may_split(op: Op, caps: Caps) -> bool:
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
     is_known = len(sizes) == len(op.regions[0].params)
-    work = work_of(op.regions[0])
+    work = known_work_of(op.regions[0])
     return is_known and prod(sizes) < 1 << 31 and is_worth_splitting(work, prod(sizes), 0, caps)
 
 
@@ -111,18 +111,8 @@ def find_middle(op: Op, ask: Questions, caps: Caps) -> tuple[Span, ...] | None:
     total = prod(e - b for b, e in ends)
     if not total > middle >= 3 * total // 4:
         return None
-    work = work_of(op.regions[0])
+    work = known_work_of(op.regions[0])
     return tuple(spans) if is_worth_splitting(work, middle, strays, caps) else None
-
-
-def work_of(region: Region) -> int:
-    """The ops that a region does, of loops of unknown length one round."""
-    total = 0
-    for op in region.ops:
-        rounds = [axis_length(axis) for axis in axes_of(op)] if is_loop(op) else []
-        known = [max(0, n.hi) for n in rounds if n is not None and n.lo == n.hi]
-        total += 1 + prod(known) * sum(map(work_of, op.regions))
-    return total
 
 
 def at_words(s: Span, word: int) -> Span:
