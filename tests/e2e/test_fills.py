@@ -170,6 +170,57 @@ def test_graphs(monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
     np.testing.assert_array_equal(y.to_numpy(), np.full(100, 301 * 2.5))
 
 
+@pytest.mark.parametrize("launches", [1, 2])
+def test_graphs_that_the_device_ends(launches: int) -> None:
+    """What is recorded of rounds behind the last one does nothing."""
+    x, left = ti.field(ti.i32, 8), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def clear():
+        for i in x:
+            x[i] = 0
+
+    @ti.kernel
+    def count():
+        for i in x:
+            x[i] += 5
+        left[None] -= 1
+
+    with ti.record() as graph:
+        for _ in range(launches):  # which may be one dispatch
+            clear()
+        count()
+    for rounds in (3, 1, 0):
+        left[None] = rounds
+        x.fill(9)
+        assert graph.run_while(left) == rounds
+        np.testing.assert_array_equal(x.to_numpy(), np.full(8, 5 if rounds else 9))
+
+
+def test_numbers_of_graphs_that_fills_do_not_ask_for() -> None:
+    """`n` stands in the code, but changes nothing."""
+    x = ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def clear(n: ti.i32):
+        for i in range(8):
+            x[i + ((n & 7) >> 3)] = 1
+
+    @ti.kernel
+    def add(n: ti.i32):
+        for i in x:
+            x[7 - i] += n * x[i] // x[i]
+
+    builder = ti.graph.GraphBuilder()
+    number = ti.graph.Arg(ti.graph.ArgKind.SCALAR, "n", ti.i32)
+    builder.dispatch(clear, number)
+    builder.dispatch(add, number)
+    graph = builder.compile()
+    for n in (3, 8, 100):
+        graph.run({"n": n})
+        np.testing.assert_array_equal(x.to_numpy(), np.full(8, 1 + n))
+
+
 def test_gradients_of_what_was_overwritten() -> None:
     x, y = (ti.field(ti.f32, 20, needs_grad=True) for _ in range(2))
     loss = ti.field(ti.f32, (), needs_grad=True)

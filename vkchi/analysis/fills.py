@@ -1,7 +1,7 @@
 """Dispatches that do nothing but set whole arrays to one number each.
 
-A device does that by a command of its own. On a processor's driver that is a call of `memset`, a
-fortieth of what a dispatch takes, which wakes other threads.
+A device does that by a command of its own. A processor's driver does it in the thread that goes
+through commands, in a fortieth of what a small dispatch takes, which wakes other threads.
 
 Owns: when a dispatch is that: every op of it is a constant, arithmetic of indices, a counted loop,
 or a store of a constant of which 32 bits repeat; each array lies in one piece, and has all of its
@@ -34,18 +34,11 @@ def fills_of(fn: Func) -> tuple[Fill, ...]:
     from vkchi.analysis.segments import find_segments
 
     types = {p.name: p.type for p in words if isinstance(p.type, Array)}
-    stored = MustWrite(fn, find_segments(fn)).boxes({}, {n: Extents(t) for n, t in types.items()})
+    stored = MustWrite(fn, find_segments(fn)).boxes({}, {})
     whole = {c.name for c in stored if c.box == box_of(types[c.name])}
     if len(whole) < len(words):
         return ()
     return tuple([Fill(p.name, word, size_of(types[p.name])) for p, word in words.items()])
-
-
-class Extents:
-    """An array, of which only its extents count."""
-
-    def __init__(self, t: Array) -> None:
-        self.shape = t.shape or ()
 
 
 def words_in(fn: Func) -> dict[Param, int] | None:
@@ -91,15 +84,19 @@ def is_piece(t: Array) -> bool:
     """Whether an array's elements are all that stands between its ends, which are whole words."""
     if t.shape is None or t.space != "global" or not isinstance(t.stored, Scalar):
         return False
-    numbers = prod(t.shape) * (t.elem.size if isinstance(t.elem, Tensor) else 1)
+    numbers = numbers_in(t)
     spread = numbers if t.layout is None else t.layout.size
     return 0 < spread == numbers and not size_of(t) * 8 % WORD_BITS
 
 
+def numbers_in(t: Array) -> int:
+    """The numbers that the elements of an array are made of."""
+    return prod(t.shape or ()) * t.scalars_per_element
+
+
 def size_of(t: Array) -> int:
     """The bytes of an array in one piece."""
-    numbers = prod(t.shape or ()) * (t.elem.size if isinstance(t.elem, Tensor) else 1)
-    return numbers * t.stored.size_bytes
+    return numbers_in(t) * t.stored.size_bytes
 
 
 def box_of(t: Array) -> Box:

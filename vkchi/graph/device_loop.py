@@ -67,7 +67,7 @@ class DeviceLoop:
 
     def __init__(self, runtime: Runtime, replay: Replay, field: Any, *, wanted: bool) -> None:
         self._device, self._replay, self._field = runtime.device, replay, field
-        commands = replay.commands
+        commands = replay.dispatches()
         n = max(1, len(commands))
         self._state, self._given = ndarray(i32, 3), ndarray(i32, 3 * n)
         groups = ndarray(i32, n)

@@ -258,10 +258,12 @@ class Step:
         own: Mapping[str, int] = NOTHING,
     ) -> None:  # fmt: skip
         filling = filling_of(dispatch, fixed)
-        shader = dispatch.shader
+        shader, self._dispatch = dispatch.shader, None
         if filling is not None:
             shader = shader._replace(slots=(), size_bytes=0)
-        self.runtime, self.grid = runtime, shader.grid
+            alone = dispatch._replace(fills=())
+            self._dispatch = partial(Step, runtime, alone, places, fixed, own)
+        self.runtime, self.grid, self.slots = runtime, shader.grid, shader.slots
         self.pipeline = filling or runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
@@ -291,6 +293,10 @@ class Step:
         if key not in places:
             raise InternalError(f"no argument is bound to the slot {key}")
         return key
+
+    def as_dispatch(self) -> Step:
+        """The dispatch itself, where something does the same in its place."""
+        return self if self._dispatch is None else self._dispatch()
 
     def record(self, bound: Bound) -> None:
         """Record the dispatch for these arguments; nothing if it has no iterations."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.launch.executable import Place, Step, homes_of
+from vkchi.launch.executable import Place, Recorded, Step, homes_of
 from vkchi.ndarray import Ndarray
 from vkchi.signature.static_args import lie_apart
 from vkchi.vk.sequence import Command
@@ -37,6 +37,9 @@ class Unit(Protocol):
     """What records commands: a launch, or several as one dispatch."""
 
     commands: list[Command]
+
+    def dispatches(self) -> list[Command]:
+        """What does the same as `commands` by dispatches alone."""
 
     def in_memory(self, command: int) -> Runnable:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""
@@ -217,14 +220,22 @@ class Merged:
     def refresh(self) -> None:
         """Take over the numbers of the launches: into the argument blocks, if what else is
         recorded stays the same."""
-        flat = [one.numbers[k] for one, k in self._sources]
-        new = self._step.commands(flat, *self._step.keys({}))
+        new = self._commands_of(self._step)
         if [c.groups for c in self.commands] != [groups for _, _, groups, _, _ in new]:
             self.commands = [Command(c[0], bytearray(c[1]), *c[2:]) for c in new]
             return
         for command, (_, args, *_) in zip(self.commands, new, strict=True):
             assert isinstance(command.args, bytearray)
             command.args[:] = args
+
+    def _commands_of(self, step: Step) -> list[Recorded]:
+        """What a step is for the numbers of the launches."""
+        flat = [one.numbers[k] for one, k in self._sources]
+        return step.commands(flat, *step.keys({}))
+
+    def dispatches(self) -> list[Command]:
+        """What does the same as `commands` by dispatches alone."""
+        return [Command(*found) for found in self._commands_of(self._step.as_dispatch())]
 
     def in_memory(self, command: int) -> Runnable:
         """The pipeline of a command, with arguments that stand in memory. Raises DeviceError."""

@@ -76,6 +76,11 @@ class Launch:
         step = self.form.steps[self._of_step[command]]
         return step.fitted.in_memory(self.commands[command].pipeline)
 
+    def dispatches(self) -> list[Command]:
+        """What does the same as `commands` by dispatches alone."""
+        steps = [step.as_dispatch() for step in self.form.steps]
+        return [Command(*found) for step in steps for found in step.prepare(self._bound)]
+
     def _bind(self, args: tuple[Any, ...]) -> Bound:
         try:
             bound = self.plan.executable.bind_arguments(args)
@@ -139,9 +144,8 @@ class Launch:
 
     def _patches_of(self, name: str) -> Iterator[tuple[Patch, int]]:
         """Where an argument stands in the blocks, and of which step these are."""
-        dispatches = self.form.artifact.dispatches
         for command, step in zip(self.commands, self._of_step, strict=True):
-            for slot in dispatches[step].shader.slots:
+            for slot in self.form.steps[step].slots:
                 if slot.kind == "value" and slot.param == name:
                     into = struct.Struct("<" + slot_format(slot)).pack_into
                     yield (into, command.args, slot.offset, slot.axis), step
@@ -186,8 +190,12 @@ class Replay:
 
     @property
     def commands(self) -> list[Command]:
-        """The dispatches of all launches."""
+        """The commands of all launches."""
         return [command for unit in self._units for command in unit.commands]
+
+    def dispatches(self) -> list[Command]:
+        """What does the same by dispatches alone, which the device itself can leave out."""
+        return [command for unit in self._units for command in unit.dispatches()]
 
     @property
     def draws(self) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_ALIKE = 16  # kinds of calls that are kept of a plan
 MOST_CASES = 4096  # calls with different integers of one kind
-Buffers = tuple[tuple[str, int, tuple[int, ...]], ...]
+Buffers = tuple[tuple[str, int, int, tuple[int, ...]], ...]
 Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
 
@@ -104,10 +104,10 @@ class Alike:
 
 
 def buffers_of(arrays: Arrays) -> Buffers | None:
-    """What tells arrays of the same names and types apart, now and later; None where some share
-    their memory with others."""
-    found = tuple([(name, a.buffer.key, a.shape) for name, a in arrays.items()])
-    return None if any(key == IMPORTED for _, key, _ in found) else found
+    """What tells arrays of the same names and types apart, now and later, parts of one buffer too;
+    None where some share their memory with others."""
+    found = [(name, a.buffer.key, a.buffer.address, a.shape) for name, a in arrays.items()]
+    return None if any(key == IMPORTED for _, key, _, _ in found) else tuple(found)
 
 
 def find_alike(plan: Plan, args: tuple[Any, ...]) -> Alike | None:

@@ -116,6 +116,7 @@ class Sequence:
             if is_after:
                 barrier(target, order)
             if isinstance(pipeline, Filling):
+                assert indirect is None, "nothing but a dispatch is left out by the device"
                 pipeline.record(calls.vkCmdFillBuffer, target)
                 continue
             if pipeline is not self._bound:

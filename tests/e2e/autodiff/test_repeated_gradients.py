@@ -13,6 +13,7 @@ import vkchi as ti
 from vkchi.errors import ArgumentError, KernelOverflowWarning
 from vkchi.launch.executable import Executable
 from vkchi.launch.prepared import Prepared
+from vkchi.tape.alike import buffers_of
 
 F1 = ti.types.ndarray(ti.f32, 1)
 
@@ -94,6 +95,15 @@ def test_other_arrays_in_turn_and_those_that_come_where_others_were() -> None:
         np.testing.assert_array_equal(x.grad.to_numpy(), np.full(4, 2.0 * k))
         del x, y
         gc.collect()
+
+
+def test_parts_of_one_buffer_are_other_arrays() -> None:
+    v = ti.Vector.field(2, ti.f32, 4, layout=ti.Layout.SOA)
+    parts = [v.get_scalar_field(k) for k in (0, 1, 0)]
+    for part in parts:
+        part.fill(1)
+    first, second, again = (buffers_of({"x": part}) for part in parts)
+    assert first == again != second
 
 
 def test_what_is_saved_grows_and_shrinks() -> None:
