@@ -31,7 +31,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import remember
 from vkchi.interrupts.locks import restoring
 from vkchi.launch import Plan
-from vkchi.launch.again import Again, note_again
+from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
 from vkchi.runtime import Runtime, current
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, Empty, declared
@@ -58,33 +58,34 @@ MOST_PLANS = 1024  # of a kernel, one for each signature: numbers may be parts o
 class Plans:
     """What a kernel was compiled to for one runtime: a plan for each signature."""
 
-    __slots__ = ("again", "by_key", "is_shared", "notes_left", "runtime", "signer")
+    __slots__ = ("by_key", "is_shared", "notes_left", "repeated", "runtime", "signer")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.by_key: dict[tuple[Any, ...], Plan] = {}
-        self.again: dict[tuple[int, ...], Again] = {}  # by `id` of the arguments that are objects
+        # By `id` of the arguments that are objects.
+        self.repeated: dict[tuple[int, ...], RepeatedCall] = {}
         self.notes_left = MOST_NOTES
         self.is_shared = False  # whether the last call had arrays of others in place
 
-    def find_again(self, args: tuple[Any, ...]) -> Again | None:
+    def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
         """What is known of a call like this one."""
-        again = self.again.get(tuple([id(args[k]) for k in self.signer.objects]))
-        if again is None or not again.takes(args) or not again.plan.is_current:
+        repeated = self.repeated.get(tuple([id(args[k]) for k in self.signer.objects]))
+        if repeated is None or not repeated.takes(args) or not repeated.plan.is_current:
             return None
-        return again
+        return repeated
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
         """Keep what is known of such calls. Not for ever: some programs repeat none."""
         if not self.notes_left:
             return
         self.notes_left -= 1
-        noted = note_again(plan, self.signer.parameters, args)
+        noted = note_repeated_call(plan, self.signer.parameters, args)
         if noted is None:
             return
-        if len(self.again) >= MOST_KEPT:
-            self.again.clear()
-        self.again[tuple([id(args[k]) for k in self.signer.objects])] = noted
+        if len(self.repeated) >= MOST_KEPT:
+            self.repeated.clear()
+        self.repeated[tuple([id(args[k]) for k in self.signer.objects])] = noted
 
 
 class Kernel:
@@ -148,18 +149,18 @@ class Kernel:
         try:
             if act is not launch or runtime.recording is not None:
                 return self._act(plans, args, act, is_shared=is_shared)
-            if plans.again and not plans.is_shared:
-                again = plans.find_again(args)
-                if again is not None:
-                    return again.launch(args)
+            if plans.repeated and not plans.is_shared:
+                repeated = plans.find_repeated_call(args)
+                if repeated is not None:
+                    return repeated.launch(args)
             args, shared = plans.signer.share(plans.signer.adopt(args), runtime, is_launch=True)
-            again = plans.find_again(args) if shared or plans.is_shared else None
+            repeated = plans.find_repeated_call(args) if shared or plans.is_shared else None
             plans.is_shared = bool(shared)
-            if again is not None:
-                return again.launch(args, shared)
+            if repeated is not None:
+                return repeated.launch(args, shared)
             plan = self._plan_for(plans, args)
             if shared:
-                found = plan.launch_in_place(args, shared)  # which checks what `again` does not
+                found = plan.launch_in_place(args, shared)  # which checks what `repeated` does not
                 plans.note(plan, args)
                 return found
             plans.note(plan, args)
@@ -210,7 +211,7 @@ class Kernel:
             plan = plans.by_key.get(key)
             if plan is not None and not plan.is_current:
                 plan = None
-                plans.again.clear()
+                plans.repeated.clear()
                 self.edition += 1
             if plan is None:
                 plan = self._make_plan(runtime, plans.signer, args, key)
@@ -247,7 +248,7 @@ class Kernel:
     def forget_stale_plans(self) -> None:
         """Drop the plans for objects that are gone."""
         for plans in list(self._others.values()):
-            plans.again.clear()
+            plans.repeated.clear()
             for key in [k for k in list(plans.by_key) if is_stale(k)]:
                 plans.by_key.pop(key, None)
 

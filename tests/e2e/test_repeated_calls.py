@@ -1,4 +1,4 @@
-"""Calls like one before take a shorter way (`launch/again`), and do the same."""
+"""Calls like one before take a shorter way (`launch/repeated_calls`), and do the same."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def array(values) -> ti.Ndarray:
 
 def count_repeats(kernel, monkeypatch) -> list[tuple]:
     """The calls from now on that take the shorter way."""
-    from vkchi.launch.again import Again
+    from vkchi.launch.repeated_calls import RepeatedCall
 
-    found, launch = [], Again.launch
+    found, launch = [], RepeatedCall.launch
     monkeypatch.setattr(
-        Again, "launch", lambda self, args: found.append(args) or launch(self, args)
+        RepeatedCall, "launch", lambda self, args: found.append(args) or launch(self, args)
     )
     return found
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # A dispatch whose iterations are the same for all launches: a pipeline, how its arguments are
 # packed, the places they are picked from, the flat list, workgroups, keys of buffers read and
 # written.
-Settled = tuple[
+FixedDispatch = tuple[
     Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
     tuple[int, int, int], frozenset[int], frozenset[int],
 ]  # fmt: skip
@@ -35,7 +35,7 @@ class Prepared:
     """Launches of an executable with what was bound once, but for `numbers`: positions among the
     arguments, with the names of their parameters. `met`: extents whose launches are counted."""
 
-    __slots__ = ("executable", "flat", "flats", "met", "names", "numbers", "settled", "steps")
+    __slots__ = ("executable", "fixed", "flat", "flats", "met", "names", "numbers", "steps")
 
     def __init__(
         self, executable: Executable, bound: Bound, numbers: Sequence[tuple[int, str]]
@@ -55,22 +55,22 @@ class Prepared:
             (step, *step.keys(arrays)) for step in form.steps
         ]
         self.flats = [self.flat]
-        self.settled: list[Settled] | None = None
+        self.fixed: list[FixedDispatch] | None = None
         if not any(step.depends_on(name) for step in form.steps for name in self.names):
-            self._settle()
+            self._fix()
 
-    def _settle(self) -> None:
+    def _fix(self) -> None:
         """Numbers of iterations are the same for all launches: find once what runs for them."""
-        settled: list[Settled] = []
+        fixed: list[FixedDispatch] = []
         for step, reads, writes in self.steps:
             pipeline, parts = step.parts(self.flat)
             for numbers, groups in parts:
                 flat = [*self.flat, *numbers]
                 self.flats.append(flat)
-                settled.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
+                fixed.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
         if not self.executable.checks:
             del self.flats[0]
-        self.settled = settled
+        self.fixed = fixed
 
     def count(self, met: Met, arrays: Callable[[], Arrays]) -> None:
         """One launch more of these extents, which may get code of their own by it, or have it by
@@ -94,10 +94,10 @@ class Prepared:
     def record(self) -> None:
         """Record the dispatches with these numbers."""
         record = self.executable.runtime.device.record
-        if self.settled is None:
+        if self.fixed is None:
             for step, reads, writes in self.steps:
                 for command in step.commands(self.flat, reads, writes):
                     record(*command)
         else:
-            for pipeline, pack, pick, flat, groups, reads, writes in self.settled:
+            for pipeline, pack, pick, flat, groups, reads, writes in self.fixed:
                 record(pipeline, pack(*pick(flat)), groups, reads, writes)

@@ -173,7 +173,7 @@ def run_gradient(
         # once more: another thread may have written since
         kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
         memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
-        made.launch(call.args, memory, gradients.arrays, call.alike)
+        made.launch(call.args, memory, gradients.arrays, call.repeated)
     if shared:
         device.wait()
         owners.clear()

@@ -22,8 +22,8 @@ from vkchi.ndarray import Ndarray
 from vkchi.runtime import await_host_memory
 from vkchi.signature import Parameter
 from vkchi.signature.bound import Bound, Import
-from vkchi.tape.alike import Alike, find_alike, note_alike
 from vkchi.tape.derived import Case, case_of
+from vkchi.tape.repeated_taped_calls import RepeatedTapedCall, find_repeated, note_repeated
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, shape_of
 
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     imports: tuple[Import, ...]
     constants: frozenset[str]
     case: Case
-    alike: Alike | None = None
+    repeated: RepeatedTapedCall | None = None
 
     @property
     def missing(self) -> str:
@@ -85,13 +85,13 @@ def describe_call(
     )  # fmt: skip
 
 
-def repeat_call(name: str, alike: Alike, args: tuple[Any, ...]) -> Call:
+def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> Call:
     """The same of a call like one before, whose arguments are numbers and what lies on the
     device."""
-    numbers = alike.numbers(args)
+    numbers = repeated.numbers(args)
     return Call(
-        name, alike.plan, args, alike.arrays(args), numbers, {}, {}, (), NO_NAMES,
-        alike.case(numbers), alike,
+        name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), NO_NAMES,
+        repeated.case(numbers), repeated,
     )  # fmt: skip
 
 
@@ -176,11 +176,11 @@ class Given:
     @cached_property
     def call(self) -> Call:
         """The call, for which host arrays are copied."""
-        alike = find_alike(self.plan, self.args)
-        if alike is not None:
-            return repeat_call(self.name, alike, self.args)
+        repeated = find_repeated(self.plan, self.args)
+        if repeated is not None:
+            return repeat_call(self.name, repeated, self.args)
         found = describe_call(self.name, self.plan, self.args)
-        return found._replace(alike=note_alike(self.plan, self.args, found.arrays))
+        return found._replace(repeated=note_repeated(self.plan, self.args, found.arrays))
 
 
 def numbers_of(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
@@ -310,8 +310,8 @@ def plan_gradient(
     The memory of the arrays `invariant` is to be as the kernel leaves it, not as it finds it; the
     arrays `constant` hold no derivative before. Raises GradientError."""
     is_plain = not (invariant or constant or is_second)
-    alike = call.alike if is_plain else None
-    found = alike.gradient(gradients.arrays) if alike is not None else None
+    repeated = call.repeated if is_plain else None
+    found = repeated.gradient(gradients.arrays) if repeated is not None else None
     if found is not None:
         return found
     from vkchi.tape.plan import GradientPlan
@@ -322,8 +322,8 @@ def plan_gradient(
     spec = GradientSpec(request, types, is_second)
     known = call.plan.derived.gradients
     made = known.find(spec, lambda: GradientPlan(call.plan, call.args, spec))
-    if alike is not None:
-        alike.note_gradient(gradients.arrays, made)
+    if repeated is not None:
+        repeated.note_gradient(gradients.arrays, made)
     return made
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from vkchi.launch import Plan
     from vkchi.races.meeting import Races
     from vkchi.tape import questions as facts
-    from vkchi.tape.alike import Alike
     from vkchi.tape.gradients import Live
     from vkchi.tape.plan import GradientPlan
+    from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
     from vkchi.tape.variants import ForwardPlan, Variant
 
 __all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
@@ -133,12 +133,13 @@ class Memo(Generic[K, V]):
 
 
 class Derived:
-    """Tables by what the thing is for: mostly the arrays that have a gradient. `alike` are kinds
+    """Tables by what the thing is for: mostly the arrays that have a gradient. `repeated` are kinds
     of calls, of which so many more are looked at; `warned` is a registry of Python's warnings."""
 
     def __init__(self, title: str, home: Home | None) -> None:
         self.title, self.answers = title, Answers(home)
-        self.alike: dict[tuple[int, ...], Alike] = {}  # by `id` of arguments that are objects
+        # By `id` of arguments that are objects.
+        self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
         self.footprints: Memo[str, Footprint] = Memo(title)
         self.gradients: Memo[GradientSpec, GradientPlan] = Memo(title)

@@ -29,9 +29,9 @@ from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 if TYPE_CHECKING:
     from vkchi.autodiff.replay_log import Draw
     from vkchi.ir.core import Func
-    from vkchi.tape.alike import Alike
     from vkchi.tape.calls import Call
     from vkchi.tape.gradients import Live
+    from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
     from vkchi.tape.replays import ReplayLog
     from vkchi.target.artifact import Artifact
     from vkchi.target.caps import Caps
@@ -151,25 +151,27 @@ class GradientPlan:
         return facts.touched(self.plan, "writes", call.case, self.spec)
 
     def launch(
-        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays, alike: Alike | None = None
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
+        repeated: RepeatedTapedCall | None = None,
     ) -> None:  # fmt: skip
         """Add to the adjoints of what the kernel read. `arrays` are the kernel's, with the contents
-        that it found; `adjoints` by the same names; `alike` is what the call has in common with
+        that it found; `adjoints` by the same names; `repeated` is what the call has in common with
         others. Raises DeviceError before anything runs where there is not enough memory for what
         must be saved."""
         with restoring(self.runtime.lock), self.runtime.lock:
-            self._launch(args, arrays, adjoints, alike)
+            self._launch(args, arrays, adjoints, repeated)
 
     def _launch(
-        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays, alike: Alike | None
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
+        repeated: RepeatedTapedCall | None,
     ) -> None:  # fmt: skip
         given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
                               if k in self.made.adjoints}}  # fmt: skip
         own = {name: self._like(name, arrays[of]) for name, of in self.own}
         executable, buffers = self._make_room(args, given)
         everything = {**given, **own, **buffers}
-        if alike is not None:
-            alike.launch(executable, args, everything)
+        if repeated is not None:
+            repeated.launch(executable, args, everything)
         else:
             executable.launch(executable.bind(args, everything))
 

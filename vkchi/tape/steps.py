@@ -117,8 +117,8 @@ class Entry(Launch):
                 result = run_watched(call, flags, self.func, own)
             elif self.form is not None:
                 result = self.form.run(call, {**call.arrays, **own}, again)
-            elif call.alike is not None and again is None:
-                result = call.alike.again.launch(args)
+            elif call.repeated is not None and again is None:
+                result = call.repeated.call.launch(args)
             else:
                 result = call.plan.launch(args, again)
             if self.observed is not None:
@@ -142,7 +142,7 @@ class Entry(Launch):
         self.gradients.fetch()
         check_race(self.race, self.gradients.arrays)
         memory = {**self.memory, **self.drawn}
-        self.plan.launch(self.call.args, memory, self.gradients.arrays, self.call.alike)
+        self.plan.launch(self.call.args, memory, self.gradients.arrays, self.call.repeated)
         self.gradients.bring_back()
 
 

@@ -13,7 +13,7 @@ import vkchi as ti
 from vkchi.errors import ArgumentError, KernelOverflowWarning
 from vkchi.launch.executable import Executable
 from vkchi.launch.prepared import Prepared
-from vkchi.tape.alike import buffers_of
+from vkchi.tape.repeated_taped_calls import buffers_of
 
 F1 = ti.types.ndarray(ti.f32, 1)
 

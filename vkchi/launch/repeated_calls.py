@@ -39,7 +39,7 @@ class Number(NamedTuple):
     high: float
 
 
-class Again:
+class RepeatedCall:
     """What is known of calls with these objects."""
 
     __slots__ = (
@@ -126,7 +126,9 @@ class Again:
             raise
 
 
-def note_again(plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...]) -> Again | None:
+def note_repeated_call(
+    plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...]
+) -> RepeatedCall | None:
     """What is kept for more calls with the same objects; None where launches do more than record
     the same commands with other numbers."""
     if type(plan) is not Plan or not plan.is_plain or plan.executable.given:
@@ -145,7 +147,7 @@ def note_again(plan: Plan, parameters: Sequence[Parameter], args: tuple[Any, ...
             numbers.append(Number(k, parameter.name, *limits_of(parameter.type)))
         else:
             return None
-    return Again(plan, args, objects, numbers)
+    return RepeatedCall(plan, args, objects, numbers)
 
 
 def is_kept(kind: str, arg: Any) -> bool:

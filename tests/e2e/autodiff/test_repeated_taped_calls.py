@@ -1,5 +1,5 @@
-"""Recorded calls of the same objects as one before take a shorter way (`tape.alike`), and have the
-same gradients."""
+"""Recorded calls of the same objects as one before take a shorter way
+(`tape.repeated_taped_calls`), and have the same gradients."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ Nothing is kept alive but the plan's own fields: arguments are known by weak ref
 from the call itself. What follows from their contents, or from what a tape knows of them, is no
 part of it: that is asked at each call.
 
-    alike = find_alike(plan, args)    # None where nothing like it was called
-    alike.arrays(args)                # {"x": ..., "y": ...}
+    repeated = find_repeated(plan, args)    # None where nothing like it was called
+    repeated.arrays(args)                   # {"x": ..., "y": ...}
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.bounded import remember
-from vkchi.launch.again import Again, note_again
 from vkchi.launch.prepared import Prepared
+from vkchi.launch.repeated_calls import RepeatedCall, note_repeated_call
 
 if TYPE_CHECKING:
     from vkchi.launch import Plan
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from vkchi.tape.derived import Case
     from vkchi.tape.plan import GradientPlan
 
-MOST_ALIKE = 16  # kinds of calls that are kept of a plan
+MOST_REPEATED = 16  # kinds of calls that are kept of a plan
 MOST_CASES = 4096  # calls with different integers of one kind
 Buffers = tuple[tuple[str, int, int, tuple[int, ...]], ...]
 Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
 
 
-class Alike:
+class RepeatedTapedCall:
     """What calls with these objects have in common. `shapes` are those of their arrays, in the
     order of `arrays`."""
 
-    def __init__(self, plan: Plan, again: Again, arrays: Mapping[str, Storage]) -> None:
-        self.again, self.plan = again, plan
+    def __init__(self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage]) -> None:
+        self.call, self.plan = call, plan
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
-        self.scalars = [(number.name, number.argument) for number in again.numbers]
+        self.scalars = [(number.name, number.argument) for number in call.numbers]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._prepared: tuple[Executable, Buffers, Prepared] | None = None
@@ -94,7 +94,7 @@ class Alike:
         if kept is not None and kept[0] is executable and kept[1] == buffers is not None:
             prepared = kept[2]
         else:
-            numbers = [(number.argument, number.name) for number in self.again.numbers]
+            numbers = [(number.argument, number.name) for number in self.call.numbers]
             prepared = Prepared(executable, executable.bind(args, arrays), numbers)
             self._prepared = None if buffers is None else (executable, buffers, prepared)
         if prepared.met is not None:
@@ -110,27 +110,29 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
     return None if any(key == IMPORTED for _, key, _, _ in found) else tuple(found)
 
 
-def find_alike(plan: Plan, args: tuple[Any, ...]) -> Alike | None:
+def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
     """What is known of a call like this one."""
-    known = plan.derived.alike
+    known = plan.derived.repeated
     found = known.get(objects_among(plan, args)) if known else None
-    return found if found is not None and found.again.takes(args) else None
+    return found if found is not None and found.call.takes(args) else None
 
 
-def note_alike(plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]) -> Alike | None:
+def note_repeated(
+    plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage]
+) -> RepeatedTapedCall | None:
     """Keep what calls like this one have in common; None where one is not like another. Not for
     ever: some programs repeat none."""
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
-    again = note_again(plan, plan.parameters, args)
-    if again is None:
+    call = note_repeated_call(plan, plan.parameters, args)
+    if call is None:
         return None
     derived.notes_left -= 1
-    if not again.takes(args):  # numbers that are bound otherwise than they are: 2.0 ** 200 as f32
+    if not call.takes(args):  # numbers that are bound otherwise than they are: 2.0 ** 200 as f32
         return None
-    made = Alike(plan, again, arrays)
-    remember(derived.alike, objects_among(plan, args), made, MOST_ALIKE)
+    made = RepeatedTapedCall(plan, call, arrays)
+    remember(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
     return made
 
 
