@@ -231,7 +231,7 @@ Layout = Order
 any_arr = types.ndarray
 ext_arr = types.ndarray
 
-template: TypeAlias = Any  # a field, a function, a number: whatever a kernel is compiled for
+template: Any  # a field, a function, a number: whatever a kernel is compiled for
 
 f16: TypeAlias = float
 f32: TypeAlias = float

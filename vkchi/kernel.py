@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from vkchi.target.caps import Caps
     from vkchi.target.options import Options, Shelf
 
-C = TypeVar("C")
+C = TypeVar("C", bound=type)
 
 
 T = TypeVar("T")

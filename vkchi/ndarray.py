@@ -154,7 +154,7 @@ def ndarray(
     """
     elem = cook(dtype)
     if isinstance(elem, StructType):
-        return elem.ndarray(shape, needs_grad)  # type: ignore[no-any-return]
+        return elem.ndarray(shape, needs_grad)
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"an ndarray holds numbers, vectors or matrices, not {dtype!r}")
     if needs_grad and scalar_of(elem).kind != "f":

@@ -12,36 +12,32 @@ vector types of `ti.math` as classes. Must not know: how anything runs.
     scale(field, "2")            # found by the type checker
 """
 
-from collections.abc import Callable
-from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from typing_extensions import Self
+from typing_extensions import Self, dataclass_transform
 
 from vkchi.kernel import Kernel
+from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.types.hints import Numbers
+from vkchi.types.hints import Numbers, ScalarDType
 from vkchi.types.structs import StructType
+
+MYPY = False  # true in mypy alone
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 S_contra = TypeVar("S_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
-
-class Called(Protocol[P, R_co]):
-    """What `@ti.func`, `@ti.pyfunc` and `@ti.real_func` make of a function."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-    @overload
-    def __get__(self, obj: None, owner: type) -> Called[P, R_co]: ...
-    @overload
-    def __get__(
-        self: Called[Concatenate[S_contra, Q], R_co], obj: S_contra, owner: type
-    ) -> Called[Q, R_co]: ...
+N = TypeVar("N", bound=float)
+M = TypeVar("M", bound=Matrix)
 
 class Launched(Kernel, Generic[P, R_co]):
     """What `@ti.kernel` makes of a function: calls run it on the device."""
 
+    __name__: str
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def grad(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Add to the gradients of what a call with these arguments reads, from those of what it
@@ -55,14 +51,129 @@ class Launched(Kernel, Generic[P, R_co]):
     ) -> Launched[Q, R_co]: ...
 
 def kernel(fn: Callable[P, R]) -> Launched[P, R]: ...
-def func(fn: Callable[P, R], is_real_function: bool = False) -> Called[P, R]: ...
-def pyfunc(fn: Callable[P, R]) -> Called[P, R]: ...
-def real_func(fn: Callable[P, R]) -> Called[P, R]: ...
-def dataclass(cls: type) -> StructType: ...
+def func(fn: Callable[P, R], is_real_function: bool = False) -> Callable[P, R]: ...
+def pyfunc(fn: Callable[P, R]) -> Callable[P, R]: ...
+def real_func(fn: Callable[P, R]) -> Callable[P, R]: ...
+
+if MYPY:  # which knows no class that a decorator makes another thing of
+    @dataclass_transform()
+    def dataclass(cls: type[T]) -> type[T]: ...
+
+else:
+    def dataclass(cls: type) -> StructType: ...
+
+class Language(Function, Generic[P, R_co]):
+    """A function of the language, which takes what its definition says."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+class Unary(Function, Generic[N]):
+    """`ti.sin` and its like: a number of one kind, of each number."""
+
+    @overload
+    def __call__(self, x: float, /) -> N: ...
+    @overload
+    def __call__(self, x: M, /) -> M: ...
+    @overload
+    def __call__(self, x: Numbers, /) -> Any: ...
+
+class Same(Function):
+    """`ti.abs` and its like: numbers of the kind given."""
+
+    @overload
+    def __call__(self, x: int, /) -> int: ...
+    @overload
+    def __call__(self, x: float, /) -> float: ...
+    @overload
+    def __call__(self, x: M, /) -> M: ...
+    @overload
+    def __call__(self, x: Numbers, /) -> Any: ...
+
+class Rounding(Function):
+    """`ti.floor` and its like: floats, or numbers of a type."""
+
+    @overload
+    def __call__(self, x: float, dtype: None = None) -> float: ...
+    @overload
+    def __call__(self, x: float, dtype: type[N]) -> N: ...
+    @overload
+    def __call__(self, x: M, dtype: ScalarDType | None = None) -> M: ...
+    @overload
+    def __call__(self, x: Numbers, dtype: ScalarDType | None = None) -> Any: ...
+
+class Cast(Function):
+    """`ti.cast` and `ti.bit_cast`: numbers of a type."""
+
+    @overload
+    def __call__(self, obj: float, dtype: type[N]) -> N: ...
+    @overload
+    def __call__(self, obj: M, dtype: ScalarDType) -> M: ...
+    @overload
+    def __call__(self, obj: Numbers, dtype: ScalarDType) -> Any: ...
+
+class Binary(Function):
+    """`ti.atan2` and its like: floats of two numbers each."""
+
+    @overload
+    def __call__(self, x1: float, x2: float, /) -> float: ...
+    @overload
+    def __call__(self, x1: M, x2: Numbers, /) -> M: ...
+    @overload
+    def __call__(self, x1: Numbers, x2: Numbers, /) -> Any: ...
+
+class Folding(Function):
+    """`ti.max` and `ti.min`: of one number or more."""
+
+    @overload
+    def __call__(self, x: int, /, *more: int) -> int: ...
+    @overload
+    def __call__(self, x: float, /, *more: float) -> float: ...
+    @overload
+    def __call__(self, x: M, /, *more: Numbers) -> M: ...
+    @overload
+    def __call__(self, x: Numbers, /, *more: Numbers) -> Any: ...
+
+class Random(Function):
+    """`ti.random`: of a type."""
+
+    @overload
+    def __call__(self) -> float: ...
+    @overload
+    def __call__(self, dtype: type[N]) -> N: ...
+    @overload
+    def __call__(self, dtype: ScalarDType) -> Any: ...
+
+class Decomposition(Function, Generic[R_co]):
+    """`ti.svd` and its like."""
+
+    def __call__(self, A: Matrix, dt: ScalarDType | None = None) -> R_co: ...
 
 class Arithmetic:
-    """The operators of vectors and matrices, element by element; the other operand is of the same
-    shape, or a number. And a vector's components."""
+    """The makers of vectors and matrices, a vector's components, and the operators, element by
+    element: the other operand is of the same shape, or a number."""
+
+    @overload
+    @staticmethod
+    def zero(dt: ScalarDType, n: int, m: None = None) -> Vector: ...
+    @overload
+    @staticmethod
+    def zero(dt: ScalarDType, n: int, m: int) -> Matrix: ...
+    @overload
+    @staticmethod
+    def one(dt: ScalarDType, n: int, m: None = None) -> Vector: ...
+    @overload
+    @staticmethod
+    def one(dt: ScalarDType, n: int, m: int) -> Matrix: ...
+    @staticmethod
+    def identity(dt: ScalarDType, n: int) -> Matrix: ...
+    @staticmethod
+    def diag(dim: int, val: float) -> Matrix: ...
+    @staticmethod
+    def unit(n: int, i: int, dt: ScalarDType | None = None) -> Vector: ...
+    @staticmethod
+    def rows(rows: Iterable[Numbers]) -> Matrix: ...
+    @staticmethod
+    def cols(cols: Iterable[Numbers]) -> Matrix: ...
 
     x: float
     y: float

@@ -72,13 +72,10 @@ GPUS = {
     "vulkan": Arch("vulkan", "any"),
     **{name: Arch(name, "gpu") for name in ("opengl", "dx11", "dx12", "gles", "amdgpu")},
 }
-ARCHES: dict[str, Arch | Arches] = {
-    **CPUS, **GPUS, "cpu": HOST_ARCH, "x86_64": CPUS["x64"], "gpu": Arches(GPUS.values()),
-}  # fmt: skip
-cpu, x64, arm64, x86_64 = ARCHES["cpu"], ARCHES["x64"], ARCHES["arm64"], ARCHES["x86_64"]
-gpu, vulkan, cuda, amdgpu = ARCHES["gpu"], ARCHES["vulkan"], ARCHES["cuda"], ARCHES["amdgpu"]
-metal, opengl, gles = ARCHES["metal"], ARCHES["opengl"], ARCHES["gles"]
-dx11, dx12 = ARCHES["dx11"], ARCHES["dx12"]
+cpu, x64, arm64, x86_64 = HOST_ARCH, CPUS["x64"], CPUS["arm64"], CPUS["x64"]
+gpu, vulkan, cuda, amdgpu = Arches(GPUS.values()), GPUS["vulkan"], GPUS["cuda"], GPUS["amdgpu"]
+metal, opengl, gles, dx11, dx12 = (GPUS[k] for k in ("metal", "opengl", "gles", "dx11", "dx12"))
+ARCHES: dict[str, Arch | Arches] = {**CPUS, **GPUS, "cpu": cpu, "x86_64": x86_64, "gpu": gpu}
 
 
 class Runtime:

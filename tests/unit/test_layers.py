@@ -38,7 +38,7 @@ LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 L6 = ("kernel launch signature tape races texture tools operators",)
 ALGORITHMS = ("algorithms linalg gui ui graph aot",)
-L7 = ("__init__ names __main__ cli compat",)
+L7 = ("__init__ names math __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

@@ -31,6 +31,7 @@ PAIRS = {
     "image": "pictures as pixels of a window, and as files",
     "intervals": "intervals of an op (its row), and of a value wherever it stands",
     "lower": "Python to IR, IR to instructions",
+    "math": "the module, and the name that programs import it by",
     "memory": "memory of the interpreter, of shaders, of the device",
     "module": "a module that is saved, and SPIR-V's",
     "names": "names that are public, and those of added parameters",

@@ -70,6 +70,31 @@ SEEN = [
     (35, "Missing positional argument"),
     (36, "incompatible type"),
 ]
+WRONG = """\
+ti.field(ti.f32, 3, needs_gradd=True)
+ti.Vector.field(2, ti.f32, shape="x")
+ti.Matrix.field(2, ti.f32, 3)
+ti.Vector([1.0, 2.0]) + "a"
+ti.field(ti.f32, 3)["a"]
+ti.field(ti.f32, 3).fill("x")
+ti.root.dense("i", 4)
+ti.sqrt()
+ti.sqrt(1, 2)
+ti.sqrt("x")
+ti.max()
+ti.cast(1.0)
+ti.select(1, 2)
+ti.random(3.0)
+ti.atomic_add(1)
+ti.svd("x")
+ti.loop_config(block_dimm=3)
+ti.math.clamp(1.0)
+ti.math.vec3("a")
+text: str = ti.sqrt(2.0)
+ti.Matrix.identity("a", "b")
+ti.GUI("x").circle("a")
+ti.data_oriented(3)
+"""
 # What checkers make of any call or variable in an annotation, and of functions without types: no
 # library can tell them otherwise.
 PROGRAM = """\
@@ -84,6 +109,7 @@ n = 16
 x = ti.field(ti.f32, shape=(n, n), needs_grad=True)
 loss = ti.field(dtype=ti.f32, shape=(), needs_grad=True)
 v = ti.Vector.field(2, dtype=ti.f32, shape=n)
+w = ti.Vector.field(2, float, (n, n), layout=ti.Layout.SOA, needs_grad=True)
 m = ti.Matrix.field(2, 2, ti.f32, shape=n)
 a = ti.ndarray(ti.f32, shape=(4, 4))
 vec2 = ti.types.vector(2, ti.f32)
@@ -122,16 +148,42 @@ def total(t: ti.template, u: tm.vec3) -> ti.f32:
     return w.x
 
 
+@ti.kernel
+def sample(picture: ti.types.texture(2), out: ti.types.rw_texture(2, ti.Format.r32f, 0)) -> ti.f32:
+    texel = picture.fetch(tm.ivec2(0, 0), 0)
+    out.store(tm.ivec2(0, 0), texel)
+    return ti.sqrt(2.0)
+
+
+@ti.dataclass
+class Sphere:
+    center: tm.vec3
+    radius: ti.f32
+
+    @ti.func
+    def size(self) -> ti.f32:
+        return ti.abs(self.radius) * ti.max(self.radius, 0.0) * ti.random()
+
+
 @ti.data_oriented
 class Sim:
     def __init__(self, n: int) -> None:
         self.n = n
         self.f = ti.field(ti.f32, n)
 
+    @staticmethod
+    @ti.func
+    def double(a: ti.f32) -> ti.f32:
+        return 2 * a
+
+    @ti.func
+    def half(self, a: ti.f32) -> ti.f32:
+        return ti.floor(a / 2)
+
     @ti.kernel
     def step(self, dt: ti.f32):
         for i in self.f:
-            self.f[i] += dt
+            self.f[i] += self.double(dt) + self.half(dt)
 
 
 x[0, 0] += 1.5
@@ -152,6 +204,11 @@ print(particle.mass, particle.pos.norm(), particles[0].mass)
 particles[0] = particle
 s = total(y, tm.vec3(1, 2, 3))
 print(ti.Vector([1.0, 2.0]) @ ti.Vector([3.0, 4.0]))
+print(Sphere(center=tm.vec3(1), radius=2.0).radius)
+rows = ti.Matrix([[1, 2], [3, 4]])
+print(rows[0, :], ti.svd(rows)[1].norm(), tm.mix(0.0, 1.0, 0.5), ti.cast(1.5, ti.i32) + 1)
+ti.aot.Module(ti.vulkan)
+print(fill.__name__, ti.Matrix.identity(ti.f32, 3).trace(), ti.Vector.zero(float, 3).x)
 gui = ti.GUI("x", res=(320, 320))
 gui.set_image(x)
 gui.circles(x.to_numpy(), radius=2, color=0xFFFFFF)
@@ -161,6 +218,10 @@ solver.analyze_pattern(builder.build())
 ti.sync()
 """
 MODULES = ("math", "linalg", "ad", "algorithms", "tools", "simt", "ui", "aot", "graph")
+TYPES = """
+    argpack matrix ndarray ref rw_texture sparse_matrix_builder struct template texture vector
+    f16 f32 f64 i8 i16 i32 i64 u1 u8 u16 u32 u64
+"""
 
 
 def check(program: Path, *options: str) -> list[str]:
@@ -183,6 +244,14 @@ def test_results_have_types_and_wrong_arguments_are_found(tmp_path: Path) -> Non
         assert any(f"program.py:{number}:" in line and text in line for line in lines), lines
 
 
+def test_wrong_calls_are_found(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import vkchi as ti\n{WRONG}")
+    lines = check(program)
+    for number, text in enumerate(WRONG.splitlines(), 2):
+        assert any(f"program.py:{number}: error" in line for line in lines), text
+
+
 def test_nothing_is_wrong_with_a_right_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -191,6 +260,7 @@ def test_nothing_is_wrong_with_a_right_program(tmp_path: Path) -> None:
 
 def test_checkers_see_every_public_name(tmp_path: Path) -> None:
     names = [f"ti.{name}" for name in ti.__all__]
+    names += [f"ti.types.{name}" for name in TYPES.split()]
     for module in MODULES:
         found = getattr(ti, module)
         names += [f"ti.{module}.{name}" for name in getattr(found, "__all__", ())]

@@ -27,7 +27,6 @@ from vkchi.hooks import NAMES, PACKAGE, load
 SAME = {
     "ad": "tape.ad",
     "experimental": "compat.experimental",
-    "math": "lang.math",
     "profiler": "reports.profiler",
     "simt": "lang.simt",
     "sparse": "algorithms.sparse",

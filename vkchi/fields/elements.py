@@ -51,6 +51,7 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.device import Device
+    from vkchi.types.hints import Index
 
 
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
@@ -349,7 +350,7 @@ class Elements:
             found.append(first + sum(next(digits) * digit.divisor for digit in axis))
         return Access(kind, (*found, *digits))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Any:
         if self._is_quick and self.watch is None:  # what follows does the same
             if self.device.busy:
                 self.device.wait()

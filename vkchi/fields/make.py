@@ -21,8 +21,10 @@ from vkchi.runtime import Runtime, current
 from vkchi.types import Scalar, Tensor, cook
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from vkchi.fields.structs import StructField
-    from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
+    from vkchi.types.hints import DType, Placing, ScalarDType, Shape, TensorDType
     from vkchi.types.structs import StructType
 
 
@@ -36,18 +38,18 @@ class Order(enum.Enum):
 @overload
 def field(dtype: ScalarDType, shape: Shape | None = None, order: str | None = None, name: str = "",
           offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
-          **options: object) -> ScalarField: ...  # fmt: skip
+          **options: Unpack[Placing]) -> ScalarField: ...  # fmt: skip
 @overload
 def field(dtype: TensorDType, shape: Shape | None = None, order: str | None = None, name: str = "",
           offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
-          **options: object) -> MatrixField: ...  # fmt: skip
+          **options: Unpack[Placing]) -> MatrixField: ...  # fmt: skip
 @overload
 def field(dtype: StructType, shape: Shape | None = None, order: str | None = None, name: str = "",
           offset: Shape | None = None, needs_grad: bool = False, needs_dual: bool = False,
-          **options: object) -> StructField: ...  # fmt: skip
+          **options: Unpack[Placing]) -> StructField: ...  # fmt: skip
 def field(dtype: DType | StructType, shape: Shape | None = None, order: str | None = None,
           name: str = "", offset: Shape | None = None, needs_grad: bool = False,
-          needs_dual: bool = False, **options: object) -> Field | StructField:  # fmt: skip
+          needs_dual: bool = False, **options: Unpack[Placing]) -> Field | StructField:  # fmt: skip
     """A field of `shape` many `dtype` (a number, vector, matrix or struct type), zero at first.
 
     shape: a number or numbers; without, the field is to be placed in a tree. order: the axes from
@@ -65,7 +67,7 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 
 
 def vector_field(
-    n: int, dtype: ScalarDType, *args: object, ndim: int = 1, **options: Any
+    n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
 ) -> MatrixField:
     """A field of vectors of `n` numbers of type `dtype`. args, options: those of `field`, from its
     `shape` on, and `layout` (`ti.Layout`); `ndim` is 1. Raises ArgumentError."""
@@ -77,7 +79,7 @@ def vector_field(
 
 
 def matrix_field(
-    n: int, m: int, dtype: ScalarDType, *args: object, ndim: int = 2, **options: Any
+    n: int, m: int, dtype: ScalarDType, *args: Any, ndim: int = 2, **options: Any
 ) -> MatrixField:
     """A field of `n` by `m` matrices of numbers of type `dtype`. args, options: those of `field`,
     from its `shape` on, and `layout` (`ti.Layout`); with an `ndim` of 1 and one column, of vectors.

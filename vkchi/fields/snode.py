@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unsupported
@@ -25,6 +25,9 @@ from vkchi.interrupts.locks import restoring
 from vkchi.runtime import Runtime, current, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import Along, Shape
 
 SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of blocks
 QUANT = "{} is not supported yet, for numbers of odd widths are not: use ti.i8, ti.u16 and the like"
@@ -96,12 +99,18 @@ class Parent:
         """A new node under this one. Raises KernelRuntimeError if it is too late."""
         raise NotImplementedError
 
-    def dense(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+    def dense(
+        self,
+        axes: Along | None = None,
+        dimensions: Shape | None = None,
+        *,
+        indices: Along | None = None,
+    ) -> SNode:
         """A block of `dimensions` cells (one number for all, or one per axis) along the axes, which
         roots know as `indices`, in each cell of this one. Raises ArgumentError."""
         return self.adopt("dense", pair_axes(indices if axes is None else axes, dimensions))
 
-    def place(self, *args: Any, offset: Any = None) -> Any:
+    def place(self, *args: Any, offset: Shape | None = None) -> Any:
         """Put fields, or lists of them (args), into each cell, one behind the other; `offset` is
         the first index of each axis. Raises ArgumentError for what cannot be placed."""
         fields = [field for arg in args for field in members_of(arg)]
@@ -138,25 +147,43 @@ class Parent:
 
     # --- sparse blocks -------------------------------------------------------------------------
 
-    def pointer(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+    def pointer(
+        self,
+        axes: Along | None = None,
+        dimensions: Shape | None = None,
+        *,
+        indices: Along | None = None,
+    ) -> SNode:
         """A block as `dense` makes (axes, dimensions, indices), whose cells are active from the
         first write to them on: loops run over those alone, the others read as zero. Raises
         ArgumentError."""
         return self.adopt("pointer", pair_axes(indices if axes is None else axes, dimensions))
 
-    def bitmasked(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+    def bitmasked(
+        self,
+        axes: Along | None = None,
+        dimensions: Shape | None = None,
+        *,
+        indices: Along | None = None,
+    ) -> SNode:
         """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it for small
         cells. Raises ArgumentError."""
         return self.adopt("bitmasked", pair_axes(indices if axes is None else axes, dimensions))
 
-    def hash(self, axes: Any = None, dimensions: Any = None, *, indices: Any = None) -> SNode:
+    def hash(
+        self,
+        axes: Along | None = None,
+        dimensions: Shape | None = None,
+        *,
+        indices: Along | None = None,
+    ) -> SNode:
         """The same as `pointer` (axes, dimensions, indices), as Taichi's programs name it at the
         root. Raises ArgumentError."""
         return self.adopt("hash", pair_axes(indices if axes is None else axes, dimensions))
 
     def dynamic(
-        self, axis: Any = None, dimension: Any = None, chunk_size: int | None = None,
-        *, index: Any = None,
+        self, axis: Along | None = None, dimension: Shape | None = None,
+        chunk_size: int | None = None, *, index: Along | None = None,
     ) -> SNode:  # fmt: skip
         """In each cell of this one a list of up to `dimension` cells along an `axis` (roots know it
         as `index`), empty at first: `x[i].append(v)`. `chunk_size` changes nothing. Raises

@@ -150,7 +150,7 @@ _PARTS = {f32: _Parts(i32, 23, 126, 255), f64: _Parts(i64, 52, 1022, 2047)}
 def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
     """`ti.frexp`: the mantissa, and the exponent as i32."""
     if is_plain(x):
-        return elementwise.frexp(x)  # type: ignore[no-any-return]
+        return elementwise.frexp(x)
     v = arith.floating(cx, x)
     own = scalar_of(v.type)
     wide = f64 if own is f64 else f32

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, ToolError
 from vkchi.gui import diagrams, events, notebook, shapes
@@ -28,6 +28,10 @@ from vkchi.gui.window import Window
 from vkchi.logs import logger
 from vkchi.tools.image import has_screen, imwrite
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.texture import Texture
+    from vkchi.types.hints import Numbers
 
 log = logger()
 FPS = 60
@@ -173,7 +177,7 @@ class GUI:
         from the lower left."""
         return self._canvas.pixels().copy()
 
-    def set_image(self, img: Any) -> None:
+    def set_image(self, img: Numbers | Texture) -> None:
         """Make a field, ndarray, numpy array or tensor the picture.
 
         img: shape (width, height), numbers or vectors of 2 to 4, or a third axis of as many; floats
@@ -181,11 +185,11 @@ class GUI:
         """
         self._canvas.set(cook(img, self.res))
 
-    def cook_image(self, img: Any) -> Floats:
+    def cook_image(self, img: Numbers | Texture) -> Floats:
         """What `set_image` makes of an image `img`: f32[width, height, 4]. Raises ToolError."""
         return cook(img, self.res)
 
-    def contour(self, scalar_field: Any, normalize: bool = False) -> None:
+    def contour(self, scalar_field: Numbers, normalize: bool = False) -> None:
         """Show a field of numbers as colours from dark blue for 0 to yellow for 1. scalar_field: of
         two axes, stretched over the window; normalize: from its least to its greatest number.
         Raises ToolError."""
@@ -197,7 +201,7 @@ class GUI:
 
     # --- shapes ----------------------------------------------------------------------------------
 
-    def circle(self, pos: Any, color: Any = 0xFFFFFF, radius: float = 1) -> None:
+    def circle(self, pos: Numbers, color: Numbers = 0xFFFFFF, radius: float = 1) -> None:
         """Draw a disc. pos: its middle, (x, y) in parts of the window from its lower left corner;
         color: 0xRRGGBB; radius: in pixels. Raises ToolError."""
         at = shapes.point("circle", "pos", pos, self.res)
@@ -205,11 +209,11 @@ class GUI:
 
     def circles(
         self,
-        pos: Any,
-        radius: Any = 1,
-        color: Any = 0xFFFFFF,
-        palette: Any = None,
-        palette_indices: Any = None,
+        pos: Numbers,
+        radius: Numbers = 1,
+        color: Numbers = 0xFFFFFF,
+        palette: Numbers | None = None,
+        palette_indices: Numbers | None = None,
     ) -> None:
         """Draw discs, later ones over earlier ones.
 
@@ -223,30 +227,34 @@ class GUI:
             colour = shapes.from_palette("circles", palette, palette_indices, len(at))
         self._discs("circles", at, radius, colour)
 
-    def _discs(self, who: str, at: Floats, radius: Any, colour: Floats) -> None:
+    def _discs(self, who: str, at: Floats, radius: Numbers, colour: Floats) -> None:
         self._canvas.add(shapes.discs(at, shapes.radii(who, radius, len(at)), colour))
 
-    def line(self, begin: Any, end: Any, radius: float = 1, color: Any = 0xFFFFFF) -> None:
+    def line(
+        self, begin: Numbers, end: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
+    ) -> None:
         """Draw a line with round ends. begin, end: (x, y) in parts of the window; radius: half its
         width, in pixels; color: 0xRRGGBB. Raises ToolError."""
         a = shapes.point("line", "begin", begin, self.res)
         b = shapes.point("line", "end", end, self.res)
         self._lines("line", a, b, radius, color)
 
-    def lines(self, begin: Any, end: Any, radius: Any = 1, color: Any = 0xFFFFFF) -> None:
+    def lines(
+        self, begin: Numbers, end: Numbers, radius: Numbers = 1, color: Numbers = 0xFFFFFF
+    ) -> None:
         """Draw lines. begin, end: [n, 2] each, in parts of the window; radius (half the width, in
         pixels), color: one for all, or an array of n. Raises ToolError."""
         a = shapes.positions("lines", "begin", begin, self.res)
         b = shapes.positions("lines", "end", end, self.res)
         self._lines("lines", a, b, radius, color)
 
-    def _lines(self, who: str, begin: Floats, end: Floats, radius: Any, color: Any) -> None:
+    def _lines(self, who: str, begin: Floats, end: Floats, radius: Numbers, color: Numbers) -> None:
         if len(begin) != len(end):
             raise ToolError(f"{who}: {len(begin)} lines begin, and {len(end)} end")
         radius, colour = shapes.radii(who, radius, len(end)), shapes.colours(who, color, len(end))
         self._canvas.add(shapes.segments(begin, end, radius, colour))
 
-    def triangle(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
+    def triangle(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
         """Draw a filled triangle. a, b, c: its corners, (x, y) in parts of the window; color:
         0xRRGGBB. Raises ToolError."""
         corners = zip("abc", (a, b, c))
@@ -254,20 +262,20 @@ class GUI:
             shapes.point("triangle", name, x, self.res) for name, x in corners
         ])  # fmt: skip
 
-    def triangles(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
+    def triangles(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
         """Draw filled triangles with corners a, b, c, [n, 2] each; color: one, or an array of n."""
         corners = zip("abc", (a, b, c))
         self._triangles("triangles", color, *[
             shapes.positions("triangles", name, x, self.res) for name, x in corners
         ])  # fmt: skip
 
-    def _triangles(self, who: str, color: Any, a: Floats, b: Floats, c: Floats) -> None:
+    def _triangles(self, who: str, color: Numbers, a: Floats, b: Floats, c: Floats) -> None:
         if not len(a) == len(b) == len(c):
             raise ToolError(f"{who}: {len(a)}, {len(b)} and {len(c)} corners")
         self._canvas.add(shapes.triangles(a, b, c, shapes.colours(who, color, len(a))))
 
     def rect(
-        self, topleft: Any, bottomright: Any, radius: float = 1, color: Any = 0xFFFFFF
+        self, topleft: Numbers, bottomright: Numbers, radius: float = 1, color: Numbers = 0xFFFFFF
     ) -> None:
         """Draw the outline of a rectangle. topleft, bottomright: (x, y) in parts of the window;
         radius: half the width of its lines, in pixels; color: 0xRRGGBB. Raises ToolError."""
@@ -278,7 +286,9 @@ class GUI:
         corners = np.array([[left, top], [right, top], [right, low], [left, low]], np.float32)
         self._lines("rect", corners, np.roll(corners, -1, 0), radius, color)
 
-    def text(self, content: Any, pos: Any, font_size: float = 15, color: Any = 0xFFFFFF) -> None:
+    def text(
+        self, content: Any, pos: Numbers, font_size: float = 15, color: Numbers = 0xFFFFFF
+    ) -> None:
         """Write a text. content: what `str` makes of it; pos: its upper left corner, (x, y) in
         parts of the window; font_size: in pixels; color: 0xRRGGBB. Raises ToolError."""
         x, y = shapes.point("text", "pos", pos, self.res)[0]
@@ -292,7 +302,12 @@ class GUI:
     # --- arrows and fields -----------------------------------------------------------------------
 
     def arrow(
-        self, orig: Any, direction: Any, radius: float = 1, color: Any = 0xFFFFFF, **kwargs: Any
+        self,
+        orig: Numbers,
+        direction: Numbers,
+        radius: float = 1,
+        color: Numbers = 0xFFFFFF,
+        **kwargs: Any,
     ) -> None:
         """Draw an arrow. orig: where it begins, direction: how far it goes, (x, y) in parts of the
         window; radius: half the width of its lines, in pixels; color: 0xRRGGBB; kwargs: `tip_scale`
@@ -302,7 +317,12 @@ class GUI:
         self._arrows("arrow", a, b, radius, color, **kwargs)
 
     def arrows(
-        self, orig: Any, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, **kwargs: Any
+        self,
+        orig: Numbers,
+        direction: Numbers,
+        radius: Numbers = 1,
+        color: Numbers = 0xFFFFFF,
+        **kwargs: Any,
     ) -> None:
         """Draw arrows. orig, direction: [n, 2] each; radius, color: one for all, or an array of n;
         units and kwargs are those of `arrow`. Raises ToolError."""
@@ -311,7 +331,7 @@ class GUI:
         self._arrows("arrows", a, b, radius, color, **kwargs)
 
     def _arrows(
-        self, who: str, orig: Floats, direction: Floats, radius: Any, color: Any,
+        self, who: str, orig: Floats, direction: Floats, radius: Numbers, color: Numbers,
         tip_scale: float = 0.2, angle: float = 45,
     ) -> None:  # fmt: skip
         count = len(orig)
@@ -324,8 +344,8 @@ class GUI:
         self._canvas.add(shapes.segments(begin, end, radius, colour))
 
     def arrow_field(
-        self, direction: Any, radius: Any = 1, color: Any = 0xFFFFFF, bound: float = 0.5,
-        **kwargs: Any,
+        self, direction: Numbers, radius: Numbers = 1, color: Numbers = 0xFFFFFF,
+        bound: float = 0.5, **kwargs: Any,
     ) -> None:  # fmt: skip
         """Draw the arrows of a field of vectors, on a grid over the window. direction: the field,
         of two axes; bound: how far the outer ones are from the edge, in distances between two;
@@ -334,7 +354,7 @@ class GUI:
         at = diagrams.grid(values.shape[:2], bound).astype(np.float32)
         self._arrows("arrow_field", at, values.reshape(-1, 2), radius, color, **kwargs)
 
-    def point_field(self, radius: Any, color: Any = 0xFFFFFF, bound: float = 0.5) -> None:
+    def point_field(self, radius: Numbers, color: Numbers = 0xFFFFFF, bound: float = 0.5) -> None:
         """Draw discs on a grid over the window. radius: a field of numbers, of two axes, in pixels;
         color: one for all, or one for each; bound: how far the outer ones are from the edge, in
         distances between two. Raises ToolError."""
@@ -344,7 +364,7 @@ class GUI:
         self._discs("point_field", at, values.reshape(-1), colour)
 
     def vector_field(
-        self, vector_field: Any, arrow_spacing: int = 5, color: Any = 0xFFFFFF
+        self, vector_field: Numbers, arrow_spacing: int = 5, color: Numbers = 0xFFFFFF
     ) -> None:
         """Draw arrows of a field of vectors, scaled so that the longest vector would be a tenth of
         the window. vector_field: of two axes; arrow_spacing: one arrow for every so many elements

@@ -12,11 +12,11 @@ Must not know: how a kernel calls them (frontend/decompositions.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.lang.elementwise import abs, cast_numbers, entries_of, evaluate, max, select, sqrt
-from vkchi.lang.function import Function, Traced
+from vkchi.lang.function import Function, Traced, function
 from vkchi.lang.jacobi import (
     DOUBLE,
     Precision,
@@ -40,6 +40,10 @@ from vkchi.lang.slopes import (
     with_diagonal,
 )
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.lang.matrix import Vector
+    from vkchi.protocols import Decomposition
 
 # --- singular values -----------------------------------------------------------------------------
 
@@ -247,12 +251,12 @@ def _cast(x: Any, dt: Any) -> Any:
     return x if dt is None else cast_numbers(x, dt)
 
 
-def _decomposition(name: str, sizes: Formulas, doc: str) -> Function:
+def _decomposition(name: str, sizes: Formulas, doc: str) -> Any:
     def decompose(A: Any, dt: Any = None) -> Any:
         m = _in_python(A)
         return tuple(_cast(x, dt) for x in formula_for(name, sizes, m)(m, DOUBLE))
 
-    return Function(name, decompose, doc)
+    return function(name, decompose, doc)
 
 
 _TABLE: tuple[tuple[str, Formulas, str], ...] = (
@@ -262,9 +266,13 @@ _TABLE: tuple[tuple[str, Formulas, str], ...] = (
     ("eig", {2: eig2}, "Eigenvalues (n by 2) and eigenvectors (2n by n), complex."),
 )
 # function -> its formulas
-DECOMPOSITIONS: dict[Function, Formulas] = {
+DECOMPOSITIONS: dict[Any, Formulas] = {
     _decomposition(name, sizes, doc): sizes for name, sizes, doc in _TABLE
 }
+svd: Decomposition[tuple[Matrix, Matrix, Matrix]]
+polar_decompose: Decomposition[tuple[Matrix, Matrix]]
+sym_eig: Decomposition[tuple[Vector, Matrix]]
+eig: Decomposition[tuple[Matrix, Matrix]]
 svd, polar_decompose, sym_eig, eig = DECOMPOSITIONS
 
 

@@ -15,14 +15,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.ir import meaning
-from vkchi.lang.function import Function, python_function
+from vkchi.lang.function import Function, function, python_function
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook
 from vkchi.types.lazy_numpy import later, np
+
+if TYPE_CHECKING:
+    from vkchi.protocols import Binary, Cast, Folding, Language, Rounding, Same, Unary
+    from vkchi.types.hints import Numbers
+
+    Floats = Unary[float]
+    Truths = Unary[bool]
+    Bits = Unary[int]
+    Pair = Language[[Numbers, Numbers], Any]
 
 
 def entries_of(x: Any) -> Any:
@@ -52,16 +61,16 @@ def evaluate(f: Callable[..., Any], *args: Any) -> Any:
     return result.item() if isinstance(result, np.generic) and not is_array else result
 
 
-def cast_numbers(x: Any, dtype: Any) -> Any:
-    """x with its numbers converted as kernels convert them: toward zero, integers wrapping."""
+def cast_numbers(obj: Any, dtype: Any) -> Any:
+    """obj with its numbers converted as kernels convert them: toward zero, integers wrapping."""
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
-    return evaluate(lambda v: np.asarray(v).astype(t.dtype)[()], x)
+    return evaluate(lambda v: np.asarray(v).astype(t.dtype)[()], obj)
 
 
-def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Function:
-    return Function(name, lambda *args: evaluate(f, *args), doc)
+def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Any:
+    return function(name, lambda *args: evaluate(f, *args), doc)
 
 
 # --- functions that are one op of the IR ---------------------------------------------------------
@@ -89,7 +98,7 @@ def _intrinsic(
     math: str = "",
     numpy: str = "",
     python: Callable[..., Any] | None = None,
-) -> Function:
+) -> Any:
     """One row: a function whose name is its op's. In Python scope it is `python` of numpy arrays,
     by default what the op means."""
     function = _elementwise(name, python or _meaning_of(name), doc)
@@ -114,38 +123,41 @@ def _as_floats(x: Any) -> Any:
 
 
 # fmt: off
-sin = _intrinsic("sin", "floats", "Sine of x, in radians.", math="sin", numpy="sin")
-cos = _intrinsic("cos", "floats", "Cosine of x, in radians.", math="cos", numpy="cos")
-tan = _intrinsic("tan", "floats", "Tangent of x, in radians.", math="tan", numpy="tan")
-asin = _intrinsic("asin", "floats", "Arc sine, in radians; nan outside [-1, 1].",
+sin: Floats = _intrinsic("sin", "floats", "Sine of x, in radians.", math="sin", numpy="sin")
+cos: Floats = _intrinsic("cos", "floats", "Cosine of x, in radians.", math="cos", numpy="cos")
+tan: Floats = _intrinsic("tan", "floats", "Tangent of x, in radians.", math="tan", numpy="tan")
+asin: Floats = _intrinsic("asin", "floats", "Arc sine, in radians; nan outside [-1, 1].",
                   math="asin", numpy="arcsin")
-acos = _intrinsic("acos", "floats", "Arc cosine, in radians; nan outside [-1, 1].",
+acos: Floats = _intrinsic("acos", "floats", "Arc cosine, in radians; nan outside [-1, 1].",
                   math="acos", numpy="arccos")
-atan = _intrinsic("atan", "floats", "Arc tangent, in radians.", math="atan", numpy="arctan")
-sinh = _intrinsic("sinh", "floats", "Hyperbolic sine.", math="sinh", numpy="sinh")
-cosh = _intrinsic("cosh", "floats", "Hyperbolic cosine.", math="cosh", numpy="cosh")
-tanh = _intrinsic("tanh", "floats", "Hyperbolic tangent.", math="tanh", numpy="tanh")
-sqrt = _intrinsic("sqrt", "floats", "Square root; nan for negative x.", math="sqrt", numpy="sqrt")
-rsqrt = _intrinsic("rsqrt", "floats", "1 / sqrt(x).")
-exp = _intrinsic("exp", "floats", "e to the power x.", math="exp", numpy="exp")
-exp2 = _intrinsic("exp2", "floats", "2 to the power x.", math="exp2", numpy="exp2")
-log = _intrinsic("log", "floats", "Natural logarithm.", numpy="log")  # math.log takes a base
-log2 = _intrinsic("log2", "floats", "Logarithm to base 2.", math="log2", numpy="log2")
-trunc = _intrinsic("trunc", "floats", "Integer part.", numpy="trunc")  # math.trunc is an int
-isnan = _intrinsic("isnan", "class", "Whether each number is not a number.",
+atan: Floats = _intrinsic("atan", "floats", "Arc tangent, in radians.", math="atan", numpy="arctan")
+sinh: Floats = _intrinsic("sinh", "floats", "Hyperbolic sine.", math="sinh", numpy="sinh")
+cosh: Floats = _intrinsic("cosh", "floats", "Hyperbolic cosine.", math="cosh", numpy="cosh")
+tanh: Floats = _intrinsic("tanh", "floats", "Hyperbolic tangent.", math="tanh", numpy="tanh")
+sqrt: Floats = _intrinsic("sqrt", "floats", "Square root; nan for negative x.",
+                  math="sqrt", numpy="sqrt")
+rsqrt: Floats = _intrinsic("rsqrt", "floats", "1 / sqrt(x).")
+exp: Floats = _intrinsic("exp", "floats", "e to the power x.", math="exp", numpy="exp")
+exp2: Floats = _intrinsic("exp2", "floats", "2 to the power x.", math="exp2", numpy="exp2")
+log: Floats = _intrinsic("log", "floats", "Natural logarithm.",
+                  numpy="log")  # math.log takes a base
+log2: Floats = _intrinsic("log2", "floats", "Logarithm to base 2.", math="log2", numpy="log2")
+trunc: Floats = _intrinsic("trunc", "floats", "Integer part.",
+                  numpy="trunc")  # math.trunc is an int
+isnan: Truths = _intrinsic("isnan", "class", "Whether each number is not a number.",
                    math="isnan", numpy="isnan")
-isinf = _intrinsic("isinf", "class", "Whether each number is infinite.",
+isinf: Truths = _intrinsic("isinf", "class", "Whether each number is infinite.",
                    math="isinf", numpy="isinf")
 # fmt: on
-atan2 = _elementwise("atan2", later("arctan2"), "Angle of the point (x2, x1), in radians.")
-abs = _elementwise("abs", later("abs"), "Absolute value.")
+atan2: Binary = _elementwise("atan2", later("arctan2"), "Angle of the point (x2, x1), in radians.")
+abs: Same = _elementwise("abs", later("abs"), "Absolute value.")
 
 
 def _sign(x: Any) -> Any:
     return np.sign(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))[()]
 
 
-sign = _intrinsic(
+sign: Floats = _intrinsic(
     "sign", "floats", "-1.0, 0.0 or 1.0; a float for integers too.", numpy="sign", python=_sign
 )
 
@@ -155,7 +167,9 @@ def _mod(x: Any, y: Any) -> Any:
     return meaning.mod(*np.broadcast_arrays(*(np.asarray(v, whole) for v in (x, y))))[()]
 
 
-mod = _elementwise("mod", _mod, "x - y * floor(x / y), in floats: the remainder with y's sign.")
+mod: Binary = _elementwise(
+    "mod", _mod, "x - y * floor(x / y), in floats: the remainder with y's sign."
+)
 
 
 @python_function
@@ -176,10 +190,10 @@ def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
     return counted
 
 
-popcnt = _intrinsic(
+popcnt: Bits = _intrinsic(
     "popcnt", "bits", "Number of set bits.", python=_count(lambda v, width: bin(v).count("1"))
 )
-clz = _intrinsic(
+clz: Bits = _intrinsic(
     "clz",
     "bits",
     "Number of zero bits above the highest.",
@@ -187,7 +201,7 @@ clz = _intrinsic(
 )
 
 
-def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") -> Function:
+def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") -> Any:
     def rounded(x: Any, dtype: Any = None) -> Any:
         r = evaluate(lambda v: f(np.asarray(v, np.result_type(v, np.float32)))[()], x)
         return r if dtype is None else cast_numbers(r, dtype)
@@ -197,24 +211,30 @@ def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") 
     return function
 
 
-floor = _rounding("floor", later("floor"), "The largest integer not above x.", numpy="floor")
-ceil = _rounding("ceil", later("ceil"), "The smallest integer not below x.", numpy="ceil")
-round = _rounding(
+floor: Rounding = _rounding(
+    "floor", later("floor"), "The largest integer not above x.", numpy="floor"
+)
+ceil: Rounding = _rounding("ceil", later("ceil"), "The smallest integer not below x.", numpy="ceil")
+round: Rounding = _rounding(
     "round", later("rint"), "The nearest integer; halves to even, in kernels away from zero."
 )
 
 
-def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Function:
+def _of_many(name: str, f: Callable[[Any, Any], Any], doc: str) -> Any:
     def folded(*args: Any) -> Any:
         if not args:
             raise KernelTypeError(f"`{name}` needs at least one value")
         return reduce(lambda x, y: evaluate(f, x, y), args)
 
-    return Function(name, folded, doc)
+    return function(name, folded, doc)
 
 
-max = _of_many("max", later("fmax"), "The largest of the arguments, component by component.")
-min = _of_many("min", later("fmin"), "The smallest of the arguments, component by component.")
+max: Folding = _of_many(
+    "max", later("fmax"), "The largest of the arguments, component by component."
+)
+min: Folding = _of_many(
+    "min", later("fmin"), "The smallest of the arguments, component by component."
+)
 
 
 @python_function
@@ -229,8 +249,8 @@ def _raw_div(x: Any, y: Any) -> Any:
     return (np.trunc(quotient).astype(t) if t.kind in "biu" else quotient)[()]
 
 
-raw_div = _elementwise("raw_div", _raw_div, "x1 / x2 as C does it: integers truncate.")
-raw_mod = _elementwise("raw_mod", later("fmod"), "x1 % x2 as C does it: the sign of x1.")
+raw_div: Pair = _elementwise("raw_div", _raw_div, "x1 / x2 as C does it: integers truncate.")
+raw_mod: Pair = _elementwise("raw_mod", later("fmod"), "x1 % x2 as C does it: the sign of x1.")
 
 
 def _bit_shr(x: Any, y: Any) -> Any:
@@ -239,18 +259,19 @@ def _bit_shr(x: Any, y: Any) -> Any:
     return np.right_shift(a.view(word), np.asarray(y).astype(word)).view(a.dtype)[()]
 
 
-bit_shr = _elementwise("bit_shr", _bit_shr, "x1 >> x2 with zeros coming in, for signed x1 too.")
+bit_shr: Pair = _elementwise(
+    "bit_shr", _bit_shr, "x1 >> x2 with zeros coming in, for signed x1 too."
+)
 
 
-@python_function
-def cast(obj: Any, dtype: Any) -> Any:
-    """obj with its numbers converted to `dtype`: toward zero, integers wrapping."""
-    return cast_numbers(obj, dtype)
+cast: Cast = function(
+    "cast",
+    cast_numbers,
+    "obj with its numbers converted to `dtype`: toward zero, integers wrapping.",
+)
 
 
-@python_function
-def bit_cast(obj: Any, dtype: Any) -> Any:
-    """The number whose bits in `dtype` are those of obj; Python numbers are f32 and i32."""
+def _bit_cast(obj: Any, dtype: Any) -> Any:
     t = cook(dtype)
 
     def reinterpret(v: Any) -> Any:
@@ -260,6 +281,13 @@ def bit_cast(obj: Any, dtype: Any) -> Any:
         return np.ascontiguousarray(a).view(t.dtype).reshape(a.shape)[()]
 
     return evaluate(reinterpret, obj)
+
+
+bit_cast: Cast = function(
+    "bit_cast",
+    _bit_cast,
+    "The number whose bits in `dtype` are those of obj; Python numbers are f32 and i32.",
+)
 
 
 @python_function
@@ -276,13 +304,17 @@ def select(cond: Any, x1: Any, x2: Any) -> Any:
     return evaluate(choose, cond, x1, x2)
 
 
-ifte = Function("ifte", select.python, select.__doc__)
-logical_and = _elementwise("logical_and", later("logical_and"), "Truth of both, per component.")
-logical_or = _elementwise("logical_or", later("logical_or"), "Truth of either, per component.")
-logical_not = _elementwise("logical_not", later("logical_not"), "Untruth, per component.")
-zero = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's type and shape.")
-one = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
-neg = _elementwise("neg", operator.neg, "-x.")
+ifte: Language[[Any, Any, Any], Any] = function("ifte", select.python, select.__doc__)
+logical_and: Pair = _elementwise(
+    "logical_and", later("logical_and"), "Truth of both, per component."
+)
+logical_or: Pair = _elementwise(
+    "logical_or", later("logical_or"), "Truth of either, per component."
+)
+logical_not: Truths = _elementwise("logical_not", later("logical_not"), "Untruth, per component.")
+zero: Same = _elementwise("zero", lambda x: np.zeros_like(x)[()], "Zeros of x's type and shape.")
+one: Same = _elementwise("one", lambda x: np.ones_like(x)[()], "Ones of x's type and shape.")
+neg: Same = _elementwise("neg", operator.neg, "-x.")
 
 # Where users find them. Three lists in other files follow, which `pytest --bless
 # tests/unit/test_public_names.py` writes: in `names` and `vkchi/__init__`, and in `lang.math`.

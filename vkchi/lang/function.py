@@ -13,9 +13,15 @@ Must not know: what a kernel or an IR value is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from vkchi.errors import KernelSyntaxError
+
+if TYPE_CHECKING:
+    from vkchi.protocols import Language
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Traced:
@@ -71,16 +77,27 @@ def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
     return None
 
 
-def composite(fn: Callable[..., Any]) -> Function:
+def function(name: str, python: Callable[..., Any] | None, doc: str | None) -> Any:
+    """A Function, of which the variable that holds it says what it takes and gives."""
+    return Function(name, python, doc)
+
+
+def as_told(made: Any, fn: Callable[P, R]) -> Language[P, R]:
+    """A Function that takes and gives what `fn` does."""
+    told: Language[P, R] = made
+    return told
+
+
+def composite(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function made of operators and other Functions, the same in both scopes."""
-    return Function(fn.__name__, fn, fn.__doc__, is_composite=True)
+    return as_told(Function(fn.__name__, fn, fn.__doc__, is_composite=True), fn)
 
 
-def python_function(fn: Callable[..., Any]) -> Function:
+def python_function(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function that computes in Python scope; kernels have their own way to do it."""
-    return Function(fn.__name__, fn, fn.__doc__)
+    return as_told(Function(fn.__name__, fn, fn.__doc__), fn)
 
 
-def kernel_function(fn: Callable[..., Any]) -> Function:
+def kernel_function(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: a Function that only kernels may call; the body is not used."""
-    return Function(fn.__name__, None, fn.__doc__)
+    return as_told(Function(fn.__name__, None, fn.__doc__), fn)

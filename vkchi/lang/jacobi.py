@@ -100,7 +100,7 @@ def orthogonalize3(b: list[Any], precision: Precision) -> list[Any]:
             goes_on = is_far if goes_on is None else goes_on | is_far
         return [*columns, goes_on]
 
-    return repeat(sweep, [*b, *identity_like(b[0])], MOST_SWEEPS)  # type: ignore[no-any-return]
+    return repeat(sweep, [*b, *identity_like(b[0])], MOST_SWEEPS)
 
 
 def identity_like(v: Any) -> list[Any]:

@@ -12,7 +12,7 @@ Must not know: fields, kernels.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import (
@@ -27,18 +27,19 @@ from vkchi.hooks import Hook, open_names
 from vkchi.lang import linear
 from vkchi.lang.algebra import Algebra
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
-from vkchi.lang.function import Function, python_function
+from vkchi.lang.function import python_function
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.types import Scalar, cook, scalar_of_dtype
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, later, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Unpack
 
     from vkchi.fields.field import MatrixField
     from vkchi.ndarray import MatrixNdarray, VectorNdarray
     from vkchi.protocols import Arithmetic
-    from vkchi.types.hints import Index, Number, Numbers, ScalarDType, Shape
+    from vkchi.types.hints import Entry, FieldOptions, Number, Numbers, ScalarDType, Shape
 else:
     Arithmetic = object
 
@@ -131,10 +132,10 @@ class Matrix(Algebra, Arithmetic):
                 raise KernelIndexError(f"index {k} is out of range for {linear.shape_text(self)}")
         return keys
 
-    def __getitem__(self, key: Index) -> Any:
+    def __getitem__(self, key: Entry) -> Any:
         return wrap_array(self.entries[self._key(key)])
 
-    def __setitem__(self, key: Index, value: Numbers) -> None:
+    def __setitem__(self, key: Entry, value: Numbers) -> None:
         self.entries[self._key(key)] = getattr(value, "entries", value)
 
     def __getattr__(self, name: str) -> Any:
@@ -277,21 +278,16 @@ class Matrix(Algebra, Arithmetic):
     def __reduce__(self) -> Any:
         return (type_of(self.entries), (self.to_numpy(), self.dt))
 
-    # --- makers (their functions stand below) ------------------------------------------------
-
-    zero: Function
-    one: Function
-    identity: Function
-    diag: Function
-    unit: Function
-    rows: Function
-    cols: Function
+    # --- makers (others stand below) --------------------------------------------------------------
 
     @staticmethod
-    def field(n: int, m: int, dtype: ScalarDType, *args: object, **options: object) -> MatrixField:
+    def field(
+        n: int, m: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
+        **options: Unpack[FieldOptions],
+    ) -> MatrixField:  # fmt: skip
         """A field of `n` by `m` matrices of numbers of type `dtype`; args, options: as `ti.field`
-        takes them, from its `shape` on, and `layout`. Raises ArgumentError."""
-        return Factories.matrix_field(n, m, dtype, *args, **options)
+        takes them behind `shape`, and `layout`. Raises ArgumentError."""
+        return Factories.matrix_field(n, m, dtype, shape, *args, **options)
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: ScalarDType, shape: Shape, **options: bool) -> MatrixNdarray:
@@ -313,11 +309,12 @@ class Vector(Matrix):
 
     @staticmethod
     def field(  # type: ignore[override]
-        n: int, dtype: ScalarDType, *args: object, **options: object
-    ) -> MatrixField:
+        n: int, dtype: ScalarDType, shape: Shape | None = None, *args: object,
+        **options: Unpack[FieldOptions],
+    ) -> MatrixField:  # fmt: skip
         """A field of vectors of `n` numbers of type `dtype`; args, options: as `ti.field` takes
         them, from its `shape` on, and `layout`. Raises ArgumentError."""
-        return Factories.vector_field(n, dtype, *args, **options)
+        return Factories.vector_field(n, dtype, shape, *args, **options)
 
     @staticmethod
     def ndarray(  # type: ignore[override]
@@ -415,19 +412,19 @@ def _filled(value: int, dt: Any, n: int, m: int | None) -> Any:
 
 
 @python_function
-def zero(dt: Any, n: int, m: int | None = None) -> Any:
+def zero(dt: ScalarDType, n: int, m: int | None = None) -> Any:
     """A vector of `n` zeros, or an `n` by `m` matrix of them."""
     return _filled(0, dt, n, m)
 
 
 @python_function
-def one(dt: Any, n: int, m: int | None = None) -> Any:
+def one(dt: ScalarDType, n: int, m: int | None = None) -> Any:
     """A vector of `n` ones, or an `n` by `m` matrix of them."""
     return _filled(1, dt, n, m)
 
 
 @python_function
-def identity(dt: Any, n: int) -> Any:
+def identity(dt: ScalarDType, n: int) -> Matrix:
     """The `n` by `n` identity matrix."""
     return Matrix(np.identity(n, int), dt)
 
@@ -445,13 +442,13 @@ def unit(n: int, i: int, dt: Any = None) -> Any:
 
 
 @python_function
-def rows(rows: Any) -> Any:
+def rows(rows: Iterable[Numbers]) -> Any:
     """The matrix of these rows, vectors or lists."""
     return Matrix(list(rows))
 
 
 @python_function
-def cols(cols: Any) -> Any:
+def cols(cols: Iterable[Numbers]) -> Any:
     """The matrix of these columns, vectors or lists."""
     return Matrix(list(cols)).transpose()
 

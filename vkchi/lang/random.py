@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from vkchi.lang.function import kernel_function
+from vkchi.lang.function import function, kernel_function
+
+if TYPE_CHECKING:
+    from vkchi.protocols import Random
+    from vkchi.types.hints import ScalarDType
+
+random: Random = function(
+    "random", None, "A float in [0, 1), or an integer of `dtype` with every bit random."
+)
 
 
 @kernel_function
-def random(dtype: Any = float) -> Any:
-    """A float in [0, 1), or an integer of `dtype` with every bit random."""
-
-
-@kernel_function
-def randn(dt: Any = None) -> Any:
+def randn(dt: ScalarDType | None = None) -> float:  # type: ignore[empty-body]
     """A float of the standard normal distribution."""

@@ -187,8 +187,8 @@ def has_screen() -> bool:
 @overload
 def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
-def rgb_to_hex(c: Iterable[Numbers]) -> Array: ...
-def rgb_to_hex(c: Iterable[Numbers]) -> int | Array:
+def rgb_to_hex(c: Iterable[Array]) -> Array: ...
+def rgb_to_hex(c: Iterable[float] | Iterable[Array]) -> int | Array:
     """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, which are clipped to
     that."""
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)

@@ -63,7 +63,10 @@ from vkchi.types.layout import needs_wide as needs_wide
 from vkchi.types.layout import row_major as row_major
 from vkchi.types.structs import ArgPackType, StructType
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the last three stand above, and are found by `open_names`
+    from vkchi.linalg.builder import sparse_matrix_builder as sparse_matrix_builder
+    from vkchi.types.formats import rw_texture as rw_texture
+    from vkchi.types.formats import texture as texture
     from vkchi.types.hints import DType, ScalarDType, TensorDType
 
 

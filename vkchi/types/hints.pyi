@@ -6,11 +6,13 @@ Owns: aliases for annotations. Must not know: values.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, SupportsIndex, TypeAlias
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from vkchi.fields.axes import Axes
 from vkchi.fields.field import Field
+from vkchi.fields.make import Order
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.types import Following, Scalar, Tensor
@@ -26,8 +28,34 @@ ScalarDType: TypeAlias = (
 TensorDType: TypeAlias = "Tensor | Following | type[Matrix]"
 DType: TypeAlias = "ScalarDType | TensorDType"
 
+class Placing(TypedDict, total=False):
+    """Where a field's elements lie."""
+
+    layout: Order
+    dynamic_index: bool
+
+class FieldOptions(Placing, total=False):
+    """What a field is made with, beside its type and shape."""
+
+    order: str | None
+    name: str
+    offset: Shape | None
+    needs_grad: bool
+    needs_dual: bool
+    ndim: int
+
 Shape: TypeAlias = "SupportsIndex | Iterable[SupportsIndex]"
-Index: TypeAlias = "SupportsIndex | tuple[SupportsIndex, ...] | None"
+Index: TypeAlias = "SupportsIndex | Matrix | tuple[SupportsIndex, ...] | None"
+Entry: TypeAlias = (
+    "SupportsIndex | slice | Matrix | tuple[SupportsIndex | slice, ...]"  # of a Matrix
+)
+
+Along: TypeAlias = "Axes | Sequence[SupportsIndex | Axes]"  # what a block divides
+
+class HasArray(Protocol):
+    """An array of numpy, or what becomes one."""
+
+    def __array__(self) -> np.ndarray[Any, Any]: ...
 
 class HasNumpy(Protocol):
     """A field, an ndarray, a ti.Vector or ti.Matrix."""
@@ -43,5 +71,6 @@ class Tensors(Protocol):
     def numpy(self) -> Array: ...
 
 # What has numbers: nested lists, numpy's arrays, ours, tensors in host memory.
-Numbers: TypeAlias = "ArrayLike | HasNumpy | Tensors"
+Nested: TypeAlias = "list[Any] | tuple[Any, ...] | range"
+Numbers: TypeAlias = "Number | Nested | HasArray | HasNumpy | Tensors"
 Column: TypeAlias = "Field | Ndarray | NDArray[np.number]"  # a vector of a linear system

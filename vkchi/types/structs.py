@@ -13,11 +13,17 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelValueError
 from vkchi.hooks import Hook
 from vkchi.types.core import Defaults, Following, Scalar, Tensor, Type, cook
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vkchi.fields.structs import StructField, StructNdarray
+    from vkchi.types.hints import FieldOptions, Shape
 
 METHODS_KEY = "__struct_methods"
 
@@ -82,13 +88,15 @@ class StructType(Type):
             raise AttributeError(f"{self} has no method `{name}`")
         return self.find_method(name)
 
-    def field(self, shape: Any = None, **options: Any) -> Any:
+    def field(self, shape: Shape | None = None, **options: Unpack[FieldOptions]) -> StructField:
         """A field of such structs; options are those of `ti.field`, and `layout`."""
-        return self._field(self, shape, **options)
+        made: StructField = self._field(self, shape, **options)
+        return made
 
-    def ndarray(self, shape: Any, needs_grad: bool = False) -> Any:
+    def ndarray(self, shape: Shape, needs_grad: bool = False) -> StructNdarray:
         """An array of such structs, for kernels to take as an argument."""
-        return self._ndarray(self, shape, needs_grad)
+        made: StructNdarray = self._ndarray(self, shape, needs_grad)
+        return made
 
     def __instancecheck__(self, obj: Any) -> bool:
         """`isinstance(s, S)`: whether s is a struct value with these members."""
