@@ -42,6 +42,7 @@ from vkchi.frontend.trees import has_leaf, is_container, map_leaves
 from vkchi.frontend.values import ArrayRef
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
+from vkchi.lang.matrix import Matrix
 from vkchi.span import Span
 from vkchi.target.options import Options
 from vkchi.target.shader import SEED
@@ -246,6 +247,13 @@ class Lowering:
             raise self.undefined(name)
         value = plain_number(value)
         self.dependencies.read(self.act.fn, name, value)
+        return self.found(value)
+
+    def found(self, value: Any) -> Any:
+        """What a Python object is in a kernel that found it outside: the numbers of a vector are
+        then at least as wide as literals."""
+        if isinstance(value, Matrix) and self.dependencies.is_read(value):
+            return value.captured(self.options.default_fp, self.options.default_ip)
         return value
 
     def peek_captured(self, name: str, default: Any = None) -> Any:

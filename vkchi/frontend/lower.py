@@ -116,7 +116,7 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     """What a kernel argument is in the kernel: parameters of the Func, or a compile-time value."""
     if arg.kind in ("template", "self"):
         cx.dependencies.root(cx.act.fn, arg.name, arg.value)
-        return arg.value
+        return cx.found(arg.value)
     if arg.kind in ("struct", "structs", "pack"):
         members = {m.name.rpartition(".")[2]: make_argument(cx, m) for m in arg.value}
         methods = arg.type.methods if isinstance(arg.type, StructType) else None

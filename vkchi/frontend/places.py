@@ -197,7 +197,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     cx.dependencies.read_part(obj, f".{name}", value)
     if not is_field(obj) and not isinstance(obj, Matrix):
         cx.dependencies.is_only_a_way(obj)
-    return value
+    return cx.found(value)
 
 
 def object_name(obj: Any) -> str:
@@ -305,7 +305,7 @@ def container_item(cx: Lowering, slot: Slot | None, held: Any, indices: list[Any
         return item if is_target(item) else ItemSlot(slot, key)
     if isinstance(key, int | str):
         cx.dependencies.read_part(held, f"[{key!r}]", item)
-    return item
+    return cx.found(item)
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:

@@ -56,7 +56,7 @@ def unrolled_items(cx: Lowering, x: Any, help: str = _AT_RUN_TIME) -> list[Any]:
     for k, item in enumerate(items):
         if isinstance(x, list | tuple):
             cx.dependencies.read_part(x, f"[{k}]", item)
-    return items
+    return [cx.found(item) for item in items]
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:

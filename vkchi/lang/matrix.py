@@ -29,7 +29,7 @@ from vkchi.lang.algebra import Algebra
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate
 from vkchi.lang.function import python_function
 from vkchi.lang.swizzle import components_of, is_name
-from vkchi.types import Scalar, cook, scalar_of_dtype
+from vkchi.types import Scalar, cook, promote, scalar_of_dtype
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy, later, np
 
 if TYPE_CHECKING:
@@ -180,7 +180,17 @@ class Matrix(Algebra, Arithmetic):
         if shape and shape != self.shape:
             text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]
             raise KernelShapeError(f"operands have different shapes: {text[0]} and {text[1]}")
-        return evaluate(f, a, b)
+        return self._declared(evaluate(f, a, b), getattr(other, "dt", None))
+
+    def _declared(self, found: Any, other: Scalar | None) -> Any:
+        """What an operator has found, of the wide type that was declared for one of its operands.
+        Narrower types are numpy's already, and wide ones might be numbers without any."""
+        if isinstance(found, Matrix) and found.dt is None:
+            kinds = [
+                t for t in (self.dt, other) if t is not None and t.dtype == found._entries.dtype
+            ]
+            found.dt = kinds[0] if kinds else None
+        return found
 
     def __matmul__(self, other: Any) -> Any:
         return matmul(self, other)
@@ -189,16 +199,16 @@ class Matrix(Algebra, Arithmetic):
         return matmul(other, self)
 
     def __neg__(self) -> Any:
-        return evaluate(np.negative, self)
+        return self._declared(evaluate(np.negative, self), None)
 
     def __pos__(self) -> Any:
         return self
 
     def __invert__(self) -> Any:
-        return evaluate(np.invert, self)
+        return self._declared(evaluate(np.invert, self), None)
 
     def __abs__(self) -> Any:
-        return evaluate(np.abs, self)
+        return self._declared(evaluate(np.abs, self), None)
 
     def __ne__(self, other: object) -> Any:
         found = self._apply(np.not_equal, self, other)
@@ -263,6 +273,17 @@ class Matrix(Algebra, Arithmetic):
     def cast(self, dtype: ScalarDType) -> Matrix:
         """Its numbers converted to `dtype`."""
         return cast_numbers(self, dtype)
+
+    def captured(self, default_fp: Scalar, default_ip: Scalar) -> Matrix:
+        """Itself as kernels find it: like numbers that Python has given a name, it computes at
+        least as literals do, whatever narrower type was declared for it."""
+        kind = self.entries.dtype.kind
+        default = default_fp if kind == "f" else default_ip
+        if kind == "b" or promote(scalar_of_dtype(self.entries.dtype), default) is not default:
+            return self
+        wide = np.float64 if kind == "f" else np.int64
+        found: Matrix = wrap_array(self.entries.astype(wide))
+        return found
 
     def fill(self, val: Number) -> None:
         """Set every component to val."""

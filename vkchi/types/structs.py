@@ -36,7 +36,7 @@ class StructType(Type):
     member of no such type. `origin` is the module and the name of the class that it was made of.
     """
 
-    __slots__ = ("_members", "_resolved", "declared", "methods", "origin")
+    __slots__ = ("__dict__", "_members", "_resolved", "declared", "methods", "origin")
     _make, _field, _ndarray = Hook("struct"), Hook("struct field"), Hook("struct ndarray")
 
     def __init__(

@@ -260,3 +260,70 @@ def test_ndarrays_are_arguments() -> None:
         with pytest.raises(ti.TaichiCompilationError):
             kernel()
     check(size(), 4)
+
+
+def test_narrow_vectors_compute_as_literals_do() -> None:
+    a, m = ti.types.vector(2, ti.u8)(200, 3), ti.Matrix([[200, 2], [3, 4]], dt=ti.i16)
+    bytes_of_numpy = ti.Vector(np.array([200, 2], np.uint8))
+
+    @ti.kernel
+    def run() -> ti.types.vector(4, ti.i32):
+        return ti.Vector([(a * 2)[0], (a + a)[0], (m * 400)[0, 0], (bytes_of_numpy * 2)[0]])
+
+    check(run(), [400, 400, 80000, 400])
+
+
+@pytest.mark.ours("captured-types")
+def test_narrow_vectors_in_lists_and_templates_do_as_well() -> None:
+    listed = [ti.types.vector(2, ti.u8)(200, 3)]
+
+    @ti.kernel
+    def run(given: ti.template()) -> ti.types.vector(3, ti.i32):
+        r = ti.Vector([0, (given * 2)[0], (listed[0] * 2)[0]])
+        for v in ti.static(listed):
+            r[0] += (v * 2)[0]
+        return r
+
+    check(run(listed[0]), [400, 400, 400])
+
+
+def test_narrow_vectors_made_in_kernels_stay_narrow() -> None:
+    @ti.kernel
+    def run() -> ti.i32:
+        a = ti.Vector([200, 2], dt=ti.u8)
+        return (a + a)[0] + (ti.Vector([100, 2], dt=ti.u8) + ti.Vector([200, 2], dt=ti.u8))[0]
+
+    check(run(), 144 + 44)
+
+
+@ti.data_oriented
+class Constants:
+    """A vector of f32, as modules of constants make them before `init` is called."""
+
+    def __init__(self) -> None:
+        self.zero = ti.types.vector(2, ti.f32)(0, 0)
+
+
+def test_constants_of_f32_where_floats_are_f64() -> None:
+    zero, held = ti.types.vector(2, ti.f32)(0, 0), Constants()
+    ti.init(arch=ti.cpu, default_fp=ti.f64)
+
+    @ti.kernel
+    def run(x: ti.f64) -> ti.types.vector(2, ti.f64):
+        a, b = zero, held.zero
+        a[0] = x
+        b[0] += x
+        return ti.Vector([a[0], b[0]])
+
+    assert run(1 / 3).to_list() == [1 / 3, 1 / 3]
+
+
+@pytest.mark.ours("captured-types")
+def test_wide_vectors_keep_their_type() -> None:
+    v = ti.types.vector(2, ti.f64)(1 / 3, 2)
+
+    @ti.kernel
+    def run() -> ti.types.vector(2, ti.f64):
+        return (v * 2 + v) / 3
+
+    assert abs(run()[0] - 1 / 3) < 1e-15

@@ -308,3 +308,29 @@ def test_packs_with_members_named_as_parameters() -> None:
         return p.t + p.members
 
     check(k(kind(t=1.5, members=2)), 3.5)
+
+
+def test_struct_types_have_attributes_of_their_own() -> None:
+    @ti.dataclass
+    class Disc:
+        center: ti.math.vec2
+        radius: ti.f32
+
+    packed = ti.types.vector(3, ti.f32)
+
+    @ti.func
+    def from_packed(v):
+        return Disc(v[0:2], v[2])
+
+    Disc.packed, Disc.sides = packed, 4
+    Disc.from_packed = from_packed
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(dtype=Disc.packed, ndim=1)) -> ti.f32:
+        disc = Disc.from_packed(x[1])
+        return disc.center.y + disc.radius * Disc.sides
+
+    x = ti.ndarray(packed, 2)
+    x[1] = [1, 2, 3]
+    check(run(x), 14.0)
+    assert (Disc.packed.n, Disc.sides) == (3, 4)
