@@ -15,7 +15,7 @@ from collections.abc import Collection
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from vkchi.errors import KernelNameError, KernelSyntaxError
+from vkchi.errors import KernelNameError, KernelSyntaxError, nearest
 from vkchi.frontend import arith, array_methods
 from vkchi.frontend.activity import ListRef
 from vkchi.frontend.activity_calls import LIST_METHODS
@@ -249,10 +249,12 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
     method = METHODS.get(name)
     v = arith.value(cx, base)
     if method is None:
-        known = ", ".join(sorted(METHODS)[:6])
+        close, known = nearest(name, METHODS), ", ".join(sorted(METHODS)[:6])
         words = describe(v.type)
         raise cx.fail(
-            f"a {words} has no method `{name}`", kind=KernelNameError, help=f"it has {known}, ..."
+            f"a {words} has no method `{name}`",
+            kind=KernelNameError,
+            help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
         )
     args, kwargs = lower_arguments(cx, n)
     return method(cx, v, *args, **kwargs)

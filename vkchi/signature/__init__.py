@@ -232,7 +232,9 @@ class ArrayParameter(Parameter):
         want, inner = self.annotation, shape_of(elem)
         is_element = isinstance(self.dtype, Tensor) or not self.element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
-            raise self.refuse(f"an array of {self.dtype} is needed, not of {elem}")
+            raise self.refuse(
+                f"an array of {self.dtype} is needed, not of {elem}", self._conversion(elem)
+            )
         if want.ndim is not None and want.ndim != ndim:
             raise self.refuse(
                 f"an array of {axes_text(want.ndim)} is needed, it has {ndim}",
@@ -243,6 +245,14 @@ class ArrayParameter(Parameter):
             raise self.refuse(f"elements of {axes} are needed, not {elem}")
         if want.element_shape is not None and want.element_shape != inner:
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
+
+    def _conversion(self, elem: Scalar | Tensor) -> str:
+        """What to type where an array of `elem` is given; empty where no conversion helps."""
+        if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
+            return ""
+        name = self.name
+        converted = f"{name}.astype(np.{self.dtype.dtype.name})"
+        return f"convert it, {converted}, or annotate `{name}` with dtype=ti.{elem}"
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "array", signed, self.annotation.boundary)
