@@ -346,8 +346,9 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
 
 
 def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
-    """What a function returns, converted to its return annotation."""
-    if note is None:
+    """What a function returns, converted to its return annotation; several values stay several,
+    whatever struct it names."""
+    if note is None or (isinstance(note, StructType) and isinstance(x, tuple)):
         return x
     if isinstance(note, StructType):
         return fit_member(cx, note, x, cx.act.fn.__name__, what="the result of")

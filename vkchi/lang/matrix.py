@@ -277,11 +277,11 @@ class Matrix(Algebra, Arithmetic):
     def captured(self, default_fp: Scalar, default_ip: Scalar) -> Matrix:
         """Itself as kernels find it: like numbers that Python has given a name, it computes at
         least as literals do, whatever narrower type was declared for it."""
-        kind = self.entries.dtype.kind
-        default = default_fp if kind == "f" else default_ip
-        if kind == "b" or promote(scalar_of_dtype(self.entries.dtype), default) is not default:
+        t = scalar_of_dtype(self.entries.dtype)
+        default = default_fp if t is not None and t.kind == "f" else default_ip
+        if t is None or t.kind == "b" or promote(t, default) is not default:
             return self
-        wide = np.float64 if kind == "f" else np.int64
+        wide = np.float64 if t.kind == "f" else np.int64
         found: Matrix = wrap_array(self.entries.astype(wide))
         return found
 

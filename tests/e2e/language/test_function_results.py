@@ -212,3 +212,18 @@ def test_tpl_expr() -> None:
         return f(a + 1)
 
     check(k(3), 8)
+
+
+def test_several_values_where_a_struct_is_annotated() -> None:
+    Pair = ti.types.struct(a=ti.f32, b=ti.i32)
+
+    @ti.func
+    def unpack(v) -> Pair:
+        return v[0] * 2, int(v[1])
+
+    @ti.kernel
+    def run() -> ti.f32:
+        a, b = unpack(ti.Vector([1.25, 3.0]))
+        return a * 10 + b
+
+    check(run(), 28.0)
