@@ -16,6 +16,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.runtime import current
+from vkchi.tape.snapshots import UNLIMITED
 
 TAPES = int(os.environ.get("VKCHI_FUZZ", "100"))
 N, TIMES = 4, 5
@@ -163,12 +164,30 @@ def test_tape(seed: int, world: World) -> None:
     found = gradients(world, values, acts, None)
     for got, want in zip(gradients(world, values, acts, 5000), found, strict=True):
         np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}: in limited memory")
+    check_traces(r, world, values, acts, found)
     along = [numbers.normal(size=v.shape) for v in values]
     product = sum(float(np.sum(g * d)) for g, d in zip(found, along, strict=True))
     is_f64 = world.dtype is np.float64
     slope = difference(world, values, along, acts, 1e-6 if is_f64 else 1e-2)
     tolerance = 1e-5 if is_f64 else 5e-2
     assert product == pytest.approx(slope, rel=tolerance, abs=tolerance), f"seed {seed}"
+
+
+def check_traces(
+    r: random.Random, world: World, values: list[Any], acts: list[Act], found: list[Any]
+) -> None:
+    """Tapes that do what one has done before find the same; those that go on otherwise, or in which
+    Python does something in between, what they find when everything is noted."""
+    for _ in range(2):
+        for got, want in zip(gradients(world, values, acts, None), found, strict=True):
+            np.testing.assert_array_equal(got, want, err_msg="done again")
+    for _ in range(2):
+        k = r.randrange(1, len(acts))
+        others = [*acts[:k], draw_act(r, world), *acts[k + r.randrange(2) :]]
+        noted = gradients(world, values, others, UNLIMITED - 1)
+        for _ in range(2):
+            for got, want in zip(gradients(world, values, others, None), noted, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=f"another act at {k}")
 
 
 def gradients(world: World, values: list[Any], acts: list[Act], memory: int | None) -> list[Any]:

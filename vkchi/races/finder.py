@@ -46,11 +46,13 @@ DRAWN = "random numbers or counters decide it"
 
 class RaceFinder:
     """Looks at the calls of a tape. What a trial found holds as long as the arrays that decided it
-    are of the same `version`, without which nothing of the kind is kept."""
+    are of the same `version`, without which nothing of the kind is kept. `trials` counts calls of
+    which a trial decides."""
 
     def __init__(self, version: Callable[[Storage], int] | None = None) -> None:
         self.version = version
         self.known: dict[object, tuple[list[int], frozenset[int]]] = {}
+        self.trials = 0
 
     def look(
         self, call: Call, names: frozenset[str], spec: GradientSpec | None, *, all_: bool = False
@@ -75,6 +77,7 @@ class RaceFinder:
             return None
         from vkchi.races.meeting import races_of  # most calls are free of races
 
+        self.trials += 1
         races = races_of(call.plan, spec, names, all_)
         trials = races.trials_of(call, near)
         try:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vkchi.tape.gradients import Live
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
+    from vkchi.tape.traces import Node
     from vkchi.tape.variants import ForwardPlan, Variant
 
 __all__ = ["Asked", "Case", "Derived", "Memo", "Names", "case_of", "facts"]
@@ -134,13 +135,15 @@ class Memo(Generic[K, V]):
 
 class Derived:
     """Tables by what the thing is for: mostly the arrays that have a gradient. `repeated` are kinds
-    of calls, of which so many more are looked at; `warned` is a registry of Python's warnings."""
+    of calls, of which so many more are looked at; `traces` are of tapes that began with the kernel;
+    `warned` is a registry of Python's warnings."""
 
     def __init__(self, title: str, home: Home | None) -> None:
         self.title, self.answers = title, Answers(home)
         # By `id` of arguments that are objects.
         self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
+        self.traces: Node | None = None
         self.footprints: Memo[str, Footprint] = Memo(title)
         self.gradients: Memo[GradientSpec, GradientPlan] = Memo(title)
         self.live: Memo[GradientSpec, Live] = Memo(title)

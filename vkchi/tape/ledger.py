@@ -137,9 +137,11 @@ class Written(NamedTuple):
 
 
 class Holder(Protocol):
-    """A recorded call: the arrays it found by parameter name, live ones or copies."""
+    """A recorded call: the arrays it found by parameter name, live ones or copies; its position
+    among the calls of a tape."""
 
     memory: dict[str, Storage]
+    position: int
 
 
 class Wanted(NamedTuple):
@@ -148,6 +150,11 @@ class Wanted(NamedTuple):
     holder: Holder
     name: str
     box: Box
+
+    @property
+    def array(self) -> Storage:
+        """Which array."""
+        return self.holder.memory[self.name]
 
 
 class Wants:

@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
 
 
+NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots", "races")
+
+
 class Recording(Block):
     """Knows where derivatives are: in the arrays' `kind`, grad or dual, and where they got lost.
     Entered by `with`, it sees what happens in the block: `launch` and `on_access` are the ways by
     which it does. `entries` are the steps recorded; `custom` is the call that is recorded as a
     whole now, `skipped` the function that is running and is not differentiated; `solving` are
-    vectors that gradients of solvers work in."""
+    vectors that gradients of solvers work in. What is noted (NOTES) is there once anybody asks
+    for it."""
 
     title: str  # what users call it
     kind = "grad"
@@ -51,17 +55,34 @@ class Recording(Block):
     records_functions = False
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
-        self.runtime, self.thread = runtime, get_ident()
-        self.entries: list[Step] = []
-        ledger = self.ledger = Ledger(self.on_access, runtime.exported)
-        self.breaks, self.constants = Breaks(ledger), Constants(ledger)
-        self.mutation_log = MutationLog(ledger)
-        self.snapshots = Snapshots(budget_bytes, ledger)
-        self.races = RaceFinder(lambda array: ledger.open(array).version)
+        self.runtime, self.thread, self.budget_bytes = runtime, get_ident(), budget_bytes
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.custom: Custom | None = None
         self.skipped: str | None = None
         self.state = "new"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What is noted, asked for the first time."""
+            if name not in NOTES or self.is_noting:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            self.begin_notes()
+            return getattr(self, name)
+
+    @property
+    def is_noting(self) -> bool:
+        """Whether anything was noted."""
+        return NOTES[-1] in vars(self)
+
+    def begin_notes(self) -> None:
+        """Note what happens from now on."""
+        self.entries: list[Step] = []
+        ledger = self.ledger = Ledger(self.on_access, self.runtime.exported)
+        self.breaks, self.constants = Breaks(ledger), Constants(ledger)
+        self.mutation_log = MutationLog(ledger)
+        self.snapshots = Snapshots(self.budget_bytes, ledger)
+        self.races = RaceFinder(lambda array: ledger.open(array).version)  # the last of NOTES
 
     def enter(self) -> None:
         """See everything from now on."""
@@ -162,6 +183,7 @@ class Recording(Block):
 
     def on_access(self, array: Storage, access: Access) -> None:
         """Python is about to access an array: what it writes there has no derivative."""
+        self.leave_trace()
         self.mutation_log.note_access(array, access)
         account = self.ledger.find(array) if self.custom is None else self.ledger.open(array)
         is_ours = self.state == "recording" and self.custom is None
@@ -200,6 +222,9 @@ class Recording(Block):
         if at is None and account.array is array:
             account.fills = frozenset()
 
+    def leave_trace(self) -> None:
+        """Something is about to happen that is no plain kernel call."""
+
     # --- what Python computes and copies ---------------------------------------------------------
 
     @property
@@ -229,6 +254,7 @@ class Recording(Block):
     ) -> None:  # fmt: skip
         """Record what the host computed. Raises GradientError where an input was overwritten with
         something unknown."""
+        self.leave_trace()
         self.breaks.check_arrays(x for x in inputs if isinstance(x, Storage))
         if isinstance(output, Storage):
             self.protect(function.who, {"output"}, {"output": output}, {})
@@ -247,6 +273,7 @@ class Recording(Block):
 
     def hold_result(self, array: Storage, who: str) -> None:
         """Note that a function with a gradient of its own gave these values."""
+        self.leave_trace()
         account = self.ledger.open(array)
         account.forget_constants()
         account.loss = None
@@ -280,6 +307,7 @@ class Recording(Block):
         """Note that Python computed something from arrays, which has lost their derivatives, or
         (not `is_all`) those that were lost before. If the user `is_shown` a numpy array that is
         recorded, only other uses of it lose them than to put it into an array (`filled`)."""
+        self.leave_trace()
         if not self.is_paused:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
@@ -299,6 +327,7 @@ class Recording(Block):
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Record a copy of a torch tensor that wants a gradient; of one of another shape than the
         array, the derivative is lost."""
+        self.leave_trace()
         can_record = self.records_functions and not self.is_paused
         if not (can_record and target.dtype.kind == "f" and host.has_grad(tensor)):
             return False
@@ -315,6 +344,7 @@ class Recording(Block):
     def refill(self, target: Ndarray, source: Storage) -> bool:
         """Record a copy of floats into an array of another shape, the texels of a texture, which
         gets a gradient if the source has one; whether it was."""
+        self.leave_trace()
         is_smooth = not self.is_paused and target.dtype.kind == source.dtype.kind == "f"
         if is_smooth:
             has_gradient = self.kind == "grad" and source.companion("grad") is not None
@@ -329,4 +359,5 @@ class Recording(Block):
         """Record a copy of floats as a kernel; whether it was."""
         from vkchi.tape.copies import copy_floats
 
+        self.leave_trace()
         return not self.is_paused and copy_floats(target, source)

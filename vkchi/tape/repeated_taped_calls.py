@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import IMPORTED
@@ -35,14 +36,15 @@ MOST_CASES = 4096  # calls with different integers of one kind
 Buffers = tuple[tuple[str, int, int, tuple[int, ...]], ...]
 Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
+SERIAL = count()
 
 
 class RepeatedTapedCall:
     """What calls with these objects have in common. `shapes` are those of their arrays, in the
-    order of `arrays`."""
+    order of `arrays`; no two have one `serial`, ever."""
 
     def __init__(self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage]) -> None:
-        self.call, self.plan = call, plan
+        self.call, self.plan, self.serial = call, plan, next(SERIAL)
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]

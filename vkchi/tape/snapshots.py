@@ -9,10 +9,12 @@ again (`checkpoints`). Must not know: kernels, gradients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vkchi.analysis.boxes import Box, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import Ledger, Wanted, Wants
+from vkchi.tape.ledger import Holder, Ledger, Wanted, Wants
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
@@ -44,16 +46,45 @@ class Report(NamedTuple):
         )
 
 
+class Save(NamedTuple):
+    """A copy made of parts of an array, for calls that find them there: their positions in the
+    tape, with the names that it has there."""
+
+    boxes: list[Box]
+    holders: list[tuple[int, str]]
+
+    def find(self, calls: Sequence[Holder]) -> Storage:
+        """What the first of them finds."""
+        position, name = self.holders[0]
+        return calls[position].memory[name]
+
+    def make(self, calls: Sequence[Holder]) -> Storage:
+        """Make it, and let them find it."""
+        copy = copy_of(self.find(calls), self.boxes)
+        for position, name in self.holders:
+            calls[position].memory[name] = copy
+        return copy
+
+
+def copy_of(array: Storage, boxes: list[Box]) -> Storage:
+    """A copy of these parts of an array, or of more. Raises DeviceError."""
+    rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
+    return array.copied() if rows is None else array.copied_rows(*rows)
+
+
 class Snapshots:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
     what it held when the tape began. When gradients run, `is_reversing`, nothing is given up any
-    more."""
+    more. `saves` are the copies made since that was last emptied; while calls are noted that were
+    `done` before, there are copies already."""
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
         self.budget_bytes, self.ledger = budget_bytes, ledger
         self.start = State()
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
+        self.saves: list[Save] = []
+        self.done: Sequence[Holder] = ()
         self.is_over = self.is_reversing = False
 
     @property
@@ -63,7 +94,7 @@ class Snapshots:
 
     def want(self, wanted: Wanted) -> None:
         """Note that an array's contents must stay available."""
-        account = self.ledger.open(wanted.holder.memory[wanted.name])
+        account = self.ledger.open(wanted.array)
         if not self.is_over:
             account.wants.add(wanted)
 
@@ -90,9 +121,11 @@ class Snapshots:
         hit = self.ledger.open(array).wants.pop_meeting(box)
         found: dict[int, list[Wanted]] = {}
         for w in hit:
-            found.setdefault(id(w.holder.memory[w.name]), []).append(w)
+            found.setdefault(id(w.array), []).append(w)
         for those in found.values():  # who want the array, or one component of it
-            copy = self.copy(those[0].holder.memory[those[0].name], [w.box for w in those])
+            save = Save([w.box for w in those], [(w.holder.position, w.name) for w in those])
+            self.saves.append(save)
+            copy = save.find(self.done) if self.done else self.copy(those[0].array, save.boxes)
             self.count(copy.size_bytes)
             for w in those:
                 w.holder.memory[w.name] = copy
@@ -100,9 +133,8 @@ class Snapshots:
     def copy(self, array: Storage, boxes: list[Box]) -> Storage:
         """A copy of these parts of an array, or of more. Raises DeviceError where there is no
         memory for it."""
-        rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
         try:
-            return array.copied() if rows is None else array.copied_rows(*rows)
+            return copy_of(array, boxes)
         except DeviceError as e:
             raise DeviceError(
                 f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "

@@ -71,7 +71,9 @@ class Launch(Step):
 class Entry(Launch):
     """A recorded call. `memory` are its arrays, or copies of what they held; `log` records what it
     draws, if its gradient needs that, which is `drawn`; `observed` tells who meets, if only the run
-    does."""
+    does; `position` is its place among the calls of a tape."""
+
+    position = 0
 
     def __init__(
         self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None

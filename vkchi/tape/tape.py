@@ -55,11 +55,21 @@ from vkchi.tape.steps import (
     drop_copies,
     tensors_written,
 )
+from vkchi.tape.traces import Followed, Trace, may_be_traced
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.fields.storage import Storage
-    from vkchi.tape.plan import GradientPlan
     from vkchi.types.hints import Tensors
+
+
+class Noted(NamedTuple):
+    """What was noted of a call before it: its step, which arrays it finds as constants, provided
+    that some fills are, and the parts of arrays that it writes."""
+
+    entry: Entry
+    constant: Mapping[str, Fills]
+    boxes: Mapping[str, Box]
 
 
 class Tape(Recording):
@@ -92,6 +102,8 @@ class Tape(Recording):
         self.report: Report | None = None  # what was done in the memory given, after the gradients
         self.copies = Copies()
         self.failed: str | None = None  # what was begun here and did not come to its end
+        is_plain = self.budget_bytes is None and not (validation or grad_check)
+        self.trace = Trace(is_followed=is_plain)
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -128,8 +140,13 @@ class Tape(Recording):
                 f"{self.failed}() failed a check or was interrupted inside this tape: how far it "
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
+        if self.ends_as_before():
+            self.state = "evaluated"
+            self.reverse_followed()
+            return
         self.ledger.end_looking()
         self.breaks.check_loss(self.loss)
+        self.trace.end(self.loss)
         self.state = "evaluated"
         self.entries += self.snapshots.take_rewritten()
         self.snapshots.is_reversing = True
@@ -192,6 +209,73 @@ class Tape(Recording):
             else:
                 entry.repeat()
 
+    # --- calls that a tape has done before -------------------------------------------------------
+
+    def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Followed | None:
+        """A call that a tape has done after the same calls, while nothing else was done here."""
+        if self.is_noting:
+            return None
+        if self.runtime.exported or self.is_paused:
+            self.leave_trace()
+            return None
+        step = self.trace.find(name, plan, args)
+        if step is None:
+            self.begin_notes()
+        return step
+
+    def begin_notes(self) -> None:
+        """Note the calls that were not noted so far, too."""
+        done = self.trace.done
+        before = self.failed
+        if done:
+            self.failed = before or done[-1].name  # until all are noted
+        self.trace.done = []
+        super().begin_notes()
+        self.snapshots.done = done
+        for step in done:
+            self.note_flows(self.note_call(step.call))
+        self.snapshots.done = ()
+        self.failed = before
+
+    def grow_trace(self, entry: Entry) -> None:
+        """A call is done, of which everything is noted: tapes may do the same."""
+        trace = self.trace
+        if trace.is_over:
+            return
+        is_first = len(self.entries) == trace.length + 1
+        if is_first and may_be_traced(entry) and not (self.races.trials or self.runtime.exported):
+            trace.grow(entry.call, self.snapshots.saves)
+        else:
+            trace.leave()
+
+    def leave_trace(self) -> None:
+        """Something happens that is no plain kernel call: note everything."""
+        if not self.is_noting:
+            self.begin_notes()
+        self.trace.leave()
+
+    def ends_as_before(self) -> bool:
+        """Whether a tape with this loss has ended after the same calls."""
+        is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
+        return is_plain and self.trace.ended_with(self.loss)
+
+    def reverse_followed(self) -> None:
+        """Run the gradients of calls that were not noted."""
+        steps, self.trace.done = self.trace.done, []
+        self.trace.stop_watching(self.on_access)
+        super().begin_notes()
+        self.entries = [*steps]
+        self.snapshots.saved_bytes = self.trace.saved_bytes
+        self.snapshots.is_reversing = True
+        self.report = self.grad_once()
+
+    def close(self) -> None:
+        """See nothing any more."""
+        self.trace.stop_watching(self.on_access)
+        if not self.is_noting:
+            self.trace.done = []
+        super().close()
+
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
@@ -199,7 +283,11 @@ class Tape(Recording):
         before = self.failed
         self.failed = before or name  # until it came to its end
         try:
-            result = super().launch(name, plan, args)
+            step = self.find_followed(name, plan, args)
+            if step is not None:
+                result = self.trace.launch(step, self.on_access)
+            else:
+                result = super().launch(name, plan, args)
         except VkchiError as error:
             if not isinstance(error, KernelAssertionError):  # refused before it began
                 self.failed = before
@@ -210,6 +298,7 @@ class Tape(Recording):
     def launch_noted(self, given: Given) -> Any:
         """Run a kernel, recorded if it is to be."""
         if self.is_paused and not (self.skipped and self.is_reset(given)):
+            self.leave_trace()
             return self.launch_unrecorded(given)
         check_numbers(given.name, given.plan, given.args)
         call = given.call
@@ -217,6 +306,20 @@ class Tape(Recording):
             call = self.copies.share(call)
         check_leaves(call)
         make_grads(call)
+        noted = self.note_call(call)
+        entry = noted.entry
+        self.mutation_log.note_views(call)
+        args = copied_where_read(call, given.args)
+        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
+        self.check_race(entry.race)
+        entry.keep_results(self.snapshots)
+        self.note_flows(noted)
+        self.grow_trace(entry)
+        return result
+
+    def note_call(self, call: Call) -> Noted:
+        """Note what a call is about to do, and save what is needed of what it overwrites. Raises
+        GradientError for one that has no gradient."""
         gradients = Gradients(call)
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
@@ -226,22 +329,17 @@ class Tape(Recording):
         self.check_race(None if isinstance(race, Doubt) else race)
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
+        entry.position = len(self.entries)
         boxes = self.save(call, entry, made)
+        self.snapshots.saves = []
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
-        self.mutation_log.note_views(call)
-        args = copied_where_read(call, given.args)
-        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
-        self.check_race(entry.race)
-        entry.keep_results(self.snapshots)
-        self.entries.append(entry)
-        self.note_flows(call, made, constant, boxes)
-        return result
+        return Noted(entry, constant, boxes)
 
-    def note_flows(
-        self, call: Call, made: GradientPlan, constant: Mapping[str, Fills],
-        boxes: Mapping[str, Box],
-    ) -> None:  # fmt: skip
-        """Note where a call put derivatives, which found some arrays as constants."""
+    def note_flows(self, noted: Noted) -> None:
+        """Note that a call is done, and where it put derivatives."""
+        entry, constant, boxes = noted
+        self.entries.append(entry)
+        call, made = entry.call, entry.plan
         constant = {name: pending(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, constant)
         self.constants.note_call(call, flows, constant)
@@ -310,6 +408,7 @@ class Tape(Recording):
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that `custom` made, recorded as a whole, or not differentiated."""
+        self.leave_trace()
         if function.is_skipped:
             with self.whole_call(function, None):
                 return function.__wrapped__(*args, **kwargs)

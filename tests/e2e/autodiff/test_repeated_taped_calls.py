@@ -26,10 +26,16 @@ def add_power(x: ti.types.ndarray(), a: ti.f32, k: ti.i32, loss: ti.types.ndarra
 def repeats(monkeypatch) -> list[str]:
     """Names of kernels whose calls were like one before."""
     from vkchi.tape import calls
+    from vkchi.tape.traces import Trace
 
-    found, repeat = [], calls.repeat_call
+    found, repeat, follow = [], calls.repeat_call, Trace.launch
     monkeypatch.setattr(
         calls, "repeat_call", lambda name, *rest: found.append(name) or repeat(name, *rest)
+    )
+    monkeypatch.setattr(
+        Trace,
+        "launch",
+        lambda self, step, told: found.append(step.name) or follow(self, step, told),
     )
     return found
 
