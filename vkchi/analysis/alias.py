@@ -23,7 +23,7 @@ Must not know: what is done with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from vkchi.analysis.sums import Index, split_offset
 from vkchi.errors import InternalError
@@ -135,6 +135,14 @@ def never_meet(a: Value, b: Value) -> bool:
         or any(_differ(i, j) for i, j in fixed)
         or not may_meet(p.component, q.component)
     )
+
+
+def are_apart(p: Place, q: Place, moving: Container[Value]) -> bool:
+    """Whether two places of one base are never the same, in whatever iterations they are found:
+    those of an axis are a number and a value that is the same in all, none of these `moving`, and
+    the numbers differ; or constant components do."""
+    pairs = [(i, j) for i, j in zip(p.indices, q.indices) if i.root is None or i.root not in moving]
+    return any(_differ(i, j) for i, j in pairs) or not may_meet(p.component, q.component)
 
 
 def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vkchi.analysis.alias import Place, are_apart, place_of
 from vkchi.ir.core import Func, Op, Value, base_of, walk
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.tuples import NamedTuple
+
+MOST_PLACES = 64  # written in one array, which loads are compared with
+Dirty = dict[Value, set[Place]]
 
 
 class Segment(NamedTuple):
@@ -47,7 +51,7 @@ def find_segments(fn: Func) -> tuple[Segment, ...]:
 
 class Order:
     """A Func in segments: the `number` of the one that an op stands in, and the loads that are
-    `late`: before them, a write of their root may have come in it."""
+    `late`: before them, a write of their place may have come in it."""
 
     def __init__(self, fn: Func) -> None:
         self.segments = find_segments(fn)
@@ -56,25 +60,49 @@ class Order:
 
 
 def find_late(ops: Sequence[Op]) -> set[Op]:
-    """The loads before which a write of the same root may have come, in the same invocation."""
-    late: set[Op] = set()
-    find_late_in(ops, set(), late)
-    return late
+    """The loads before which a write of their place may have come, in the same invocation."""
+    return Late(ops).found
 
 
-def find_late_in(ops: Sequence[Op], dirty: set[Value], late: set[Op]) -> None:
-    """Go through ops in order; `dirty` are the roots written so far."""
-    for op in ops:
-        if op.kind in LOOPS:  # an iteration may read what another one wrote
-            dirty |= {base_of(x.args[0]) for r in op.regions for x in walk(r) if x.kind in WRITES}
-        if op.kind == "load" and base_of(op.args[0]) in dirty:
-            late.add(op)
-        if op.kind in WRITES:
-            dirty.add(base_of(op.args[0]))
-        if op.kind == "local":
-            dirty.add(op)
-        before = set(dirty)
-        for inner in op.regions:
-            arm = set(before)
-            find_late_in(inner.ops, arm, late)
-            dirty |= arm
+class Late:
+    """Goes through ops in order and finds them. Only what is the same in all iterations tells places
+    apart: no value that is `moving`, which are those of regions."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        inner = [x for op in ops for region in op.regions for x in walk(region)]
+        regions = [r for op in (*ops, *inner) for r in op.regions]
+        self.moving: set[Value] = {v for op in inner for v in op.results}
+        self.moving |= {p for r in regions for p in r.params}
+        self.found: set[Op] = set()
+        self.visit(ops, {})
+
+    def visit(self, ops: Sequence[Op], dirty: Dirty) -> None:
+        """Go through ops; `dirty` are the places written so far, by root."""
+        for op in ops:
+            if op.kind in LOOPS:  # an iteration may read what another one wrote
+                for x in (x for r in op.regions for x in walk(r) if x.kind in WRITES):
+                    self.note(x, dirty)
+            if op.kind == "load" and self.is_dirty(op, dirty):
+                self.found.add(op)
+            if op.kind in WRITES:
+                self.note(op, dirty)
+            if op.kind == "local":  # which holds nothing yet
+                dirty.setdefault(op, set()).add(place_of(op))
+            before = {root: set(places) for root, places in dirty.items()}
+            for inner in op.regions:
+                arm = {root: set(places) for root, places in before.items()}
+                self.visit(inner.ops, arm)
+                for root, places in arm.items():
+                    dirty.setdefault(root, set()).update(places)
+
+    def note(self, write: Op, dirty: Dirty) -> None:
+        """Its place is written."""
+        dirty.setdefault(base_of(write.args[0]), set()).add(place_of(write.args[0]))
+
+    def is_dirty(self, load: Op, dirty: Dirty) -> bool:
+        """Whether what it loads may have been written."""
+        places = dirty.get(base_of(load.args[0]), ())
+        if len(places) > MOST_PLACES:
+            return True
+        place = place_of(load.args[0])
+        return not all(are_apart(place, other, self.moving) for other in places)
