@@ -65,8 +65,8 @@ def find_late(ops: Sequence[Op]) -> set[Op]:
 
 
 class Late:
-    """Goes through ops in order and finds them. Only what is the same in all iterations tells places
-    apart: no value that is `moving`, which are those of regions."""
+    """Goes through ops in order and finds them. What is the same in all iterations tells places
+    apart, not values that are `moving`: those of regions."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         inner = [x for op in ops for region in op.regions for x in walk(region)]
