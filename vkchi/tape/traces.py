@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vkchi.tape.steps import Entry
 
 MOST_NODES = 1 << 14  # of a tree; a tape that begins then begins another one
-Key = tuple[int, tuple[tuple[str, int], ...]]  # whose calls (`RepeatedTapedCall.serial`), their integers
+Key = tuple[int, tuple[tuple[str, int], ...]]  # which `RepeatedTapedCall`, the integers
 Watcher = Callable[[Storage, "Access"], None]
 
 
