@@ -7,7 +7,12 @@ import random
 
 import pytest
 
-from vkchi.passes.cost_model import LARGEST_EXACT_BLOCK, choose_tile, is_worth_splitting
+from vkchi.passes.cost_model import (
+    LARGEST_EXACT_BLOCK,
+    choose_tile,
+    is_worth_splitting,
+    words_a_round,
+)
 from vkchi.target.caps import FULL, SMALLEST
 
 PROCESSOR = FULL._replace(subgroup_size=8)
@@ -86,3 +91,11 @@ def test_loops_that_are_worth_splitting(
 ) -> None:  # fmt: skip
     assert is_worth_splitting(work, middle, strays, PROCESSOR) == is_worth
     assert not is_worth_splitting(work, middle, strays, FULL)  # a graphics card
+
+
+def test_rounds_of_some_words_are_for_long_sums() -> None:
+    found = [words_a_round(4, 1, 1 << k) for k in (10, 16, 18, 21)]
+    assert found == [1, 1, 2, 4]
+    assert words_a_round(4, 2, 1 << 19) == 2  # of two arrays: more code
+    assert words_a_round(1, 1, 1 << 24) == 1
+    assert words_a_round(4, 1, 0) == 1  # nobody knows how many

@@ -280,3 +280,20 @@ def test_numbers_of_workgroups_stand_in_rows_only() -> None:
     text = AXES.replace("thread_index", "group_index")
     with pytest.raises(InternalError, match="several axes has no number"):
         emit_text(text, Grid((GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))))
+
+
+@pytest.mark.parametrize(("attr", "hint"), [("", "None"), ("[rolled] ", "DontUnroll")])
+def test_a_rolled_loop_stays_a_loop(attr: str, hint: str) -> None:
+    text = f"""func @k(%x: array<f32[8]>) {{
+      %z = const 0 : i32
+      %end = const 8 : i32
+      for %z, %end {attr}{{
+        ^(%i: i32)
+        %p = elem %x, %i [inside] : ptr<f32 global>
+        %v = load %p : f32
+        store %p, %v
+        yield
+      }}
+      yield
+    }}"""
+    assert re.findall(r"OpLoopMerge \S+ \S+ (\w+)", function_text(emit_text(text))) == [hint]

@@ -109,10 +109,17 @@ class Builder:
         types = tuple(v.type for v in then.yielded)
         return self._control("if", (cond,), (then, orelse), types)
 
-    def for_(self, begin: Value, end: Value, first: Sequence[Value], body: Region) -> Op:
+    def for_(
+        self,
+        begin: Value,
+        end: Value,
+        first: Sequence[Value],
+        body: Region,
+        attr: str | None = None,
+    ) -> Op:
         """body: parameters (index, *carried), yields the next carried values."""
         types = tuple(v.type for v in first)
-        return self._control("for", (begin, end, *first), (body,), types)
+        return self._control("for", (begin, end, *first), (body,), types, attr)
 
     def while_(self, first: Sequence[Value], cond: Region, body: Region) -> Op:
         """cond: parameters *carried, yields one u1; body: parameters *carried, yields the next."""

@@ -379,6 +379,8 @@ add_row("sum", "T:num.tensor -> E(T)", meaning.total, "sum of all components", t
 
 # --- control -------------------------------------------------------------------------------------
 
+ROLLED = "rolled"
+
 
 def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return None
@@ -399,6 +401,7 @@ add_row(
     "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are any; "
     "yields the next carried values; results: the last",
     Effect.CONTROL,
+    attr="rolled: drivers should leave the loop as it is",
     control=Control(1, fixed=2, order="serial", index_params=1),
 )
 add_row(

@@ -60,7 +60,7 @@ from typing import Any, NoReturn
 from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.memory_ops import NATURAL
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import ROLLED, TABLE, Effect
 from vkchi.ir.sig import SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
 from vkchi.types.attributes import PLAIN
@@ -102,6 +102,7 @@ def _is_marked(attr: Any) -> bool:
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
     "inside": lambda attr: attr is None or attr == "inside",
+    "rolled": lambda attr: attr is None or attr == ROLLED,
     "component": _is_count,
     "axis": _is_count,
     "site": _is_count,

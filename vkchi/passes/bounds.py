@@ -94,7 +94,7 @@ def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Val
         r.map[index] = r.b.emit("add", args[0], k)
         r.ops(body.ops)
     ends = r.b.const(0, t), r.b.const(max(0, last - first), t)
-    return r.b.for_(*ends, args[2:], region).results
+    return r.b.for_(*ends, args[2:], region, op.attr).results
 
 
 def offsets_of(op: Op) -> tuple[int, int]:

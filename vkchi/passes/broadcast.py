@@ -331,4 +331,4 @@ class Form:
         known: dict[Value, Value] = {**self.map, **dict(zip(body.params, params, strict=True))}
         with b.region(*params) as region:
             Cloner(b, known).body(body)
-        return b.for_(args[0], args[1], args[2:], region).results
+        return b.for_(args[0], args[1], args[2:], region, loop.attr).results

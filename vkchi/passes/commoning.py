@@ -165,7 +165,9 @@ def carry(
                 r.ops([op])
         following = [x.op for chain in chains for x in chain[1:]]
         b.emit("yield", *[r.map.get(v, v) for v in (*body.yielded, *following)])
-    return b.for_(args[0], args[1], (*args[2:], *first), region).results[: len(loop.results)]
+    return b.for_(args[0], args[1], (*args[2:], *first), region, loop.attr).results[
+        : len(loop.results)
+    ]
 
 
 def load_first(r: Rebuilder, loop: Op, load: Load, begin: Value) -> Value:

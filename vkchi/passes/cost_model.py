@@ -57,8 +57,10 @@ LIGHT_EACH, GROUPS_LIGHT = 8, 16  # of each invocation, and workgroups that are 
 LAUNCHES = 200  # of a kernel that is worth any thought
 DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
 SAVED = 0.01  # per op and iteration that asks nothing
+WORD, ROUND = 3e6, 0.25  # compiling a lane's access to a word, and a lane's round of a loop
 ALONE = 20.0  # an iteration alone in its line of memory
 
+FEW_ROUNDS = 4  # of a loop, which a processor's driver may write one after the other
 ROUNDS_EACH = 3  # of a loop in serial code, for each of the lanes that share it
 
 ATOMIC = 3.0  # a sum of floats that others may disturb, on a processor
@@ -127,6 +129,13 @@ def is_worth_splitting(work: int, middle: int, strays: int, caps: Caps) -> bool:
     Graphics cards take branches that whole subgroups take, so they gain little."""
     gain = SAVED * work * middle - ALONE * strays
     return is_processor(caps) and LAUNCHES * gain >= DISPATCH + OP * work
+
+
+def words_a_round(most: int, loads: int, rounds: int) -> int:
+    """How many words of each array a processor's loop is best that adds up what it loads, a power
+    of two: that many times fewer rounds, and more code."""
+    words = [1 << k for k in range(most.bit_length())]
+    return min(words, key=lambda n: WORD * loads * n + LAUNCHES * ROUND * rounds / n)
 
 
 def is_worth_lanes(rounds: int, width: int) -> bool:

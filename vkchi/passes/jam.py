@@ -14,7 +14,7 @@ that much code is not written twice.
 
 Straight code that steps through memory along the last axis does some neighbours at once, whose
 loads and stores are then one (`neighbours`): a vector, on processors a word. It begins where these
-are aligned.
+are aligned. Of what is only loaded and added up, some words are taken at once.
 
 Iterations of a `parallel` may run in any order and at once, so every order of their ops is one that
 may happen. Not so where they look at the number of their invocation, wait for each other, report,
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
+from math import prod
 
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.mixing import may_mix
@@ -42,7 +43,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_of, has_kind, use
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order
-from vkchi.passes.cost_model import is_processor, least_threads
+from vkchi.passes.cost_model import is_processor, least_threads, words_a_round
 from vkchi.passes.walks import bits_at, step_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -53,6 +54,7 @@ MOST_CARRIED = 16  # scalars that a jammed loop carries: they stay in registers
 MOST_OPS = 64  # of a body, which is copied some times and once more for the rest
 MOST_STRAIGHT = 40  # ops of straight code
 MOST_IN_WORDS = 100  # of straight code on processors, where it is written twice
+WORDS = 4  # of each array at once, more of which were not faster
 MEMORY = frozenset((*READS, *WRITES))
 
 
@@ -203,7 +205,23 @@ def choose_terms(op: Op, caps: Caps) -> Choice | None:
     sums = [x for x in accesses if x.kind in ATOMICS]
     are_common = sums and all(is_common_sum(x, variance, used) for x in sums)
     is_plain = all(x.kind == "load" or x.kind in ATOMICS for x in accesses)
-    return Choice(last, variance, factor) if are_common and is_plain and steps == {1} else None
+    if not (are_common and is_plain and steps == {1}):
+        return None
+    return Choice(last, variance, factor * words_of(op, factor))
+
+
+def words_of(op: Op, factor: int) -> int:
+    """How many words of each array the terms of a sum are best that are added up at once, if a word
+    holds so many: where no terms are left over, and the body is short."""
+    axes, most = axes_of(op), WORDS
+    lengths = [axis_length(axis) for axis in axes]
+    total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
+    while most > 1 and not (
+        is_multiple(axes[-1], most * factor) and has_at_most(op, MOST_OPS // most)
+    ):
+        most //= 2
+    loads = sum(x.kind == "load" for x in op.regions[0].ops)
+    return words_a_round(most, loads, total // factor)
 
 
 def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:

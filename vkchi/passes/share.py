@@ -40,7 +40,8 @@ from vkchi.ir.axes import INT_MAX, Order, Space, as_i32, as_type, space_of, tota
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.core import Op, Param, Value
-from vkchi.passes.cost_model import SPARE, WIDEST_SOFTWARE
+from vkchi.ir.ops import ROLLED
+from vkchi.passes.cost_model import FEW_ROUNDS, SPARE, WIDEST_SOFTWARE
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
@@ -48,6 +49,7 @@ LONG_ROW = 8  # iterations of each invocation in a row, from which on rows are p
 SHORT_STRIP = 4  # and in a strip of one, at least
 
 Body = Callable[[Sequence[Value], Value], None]
+Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
 
 
 class Crowd(NamedTuple):
@@ -120,9 +122,9 @@ class Shared(NamedTuple):
         first = first_offset(b, self.share, t)
         trips = count_trips(b, self.share, first)
         if self.space is None:
-            emit_rounds(b, trips, (), lambda k, _: self._plain(b, first, k, body))
+            self._rounds(b, trips, (), lambda k, _: self._plain(b, first, k, body))
         elif self.space.is_cheap and not self.outer:
-            emit_rounds(b, trips, (), lambda k, _: self._divided(b, first, k, body))
+            self._rounds(b, trips, (), lambda k, _: self._divided(b, first, k, body))
         else:
             start = self.inner.split(b, as_type(b, first, u32))
             self._around(b, trips, start, [], body)
@@ -196,7 +198,7 @@ class Shared(NamedTuple):
             body(self.whole.indices(b, digits), self.whole.number(b, digits))
             return ()
 
-        emit_rounds(b, trips, (), step)
+        self._rounds(b, trips, (), step)
 
     def _around(
         self, b: Builder, trips: Value, start: list[Value], rounds: list[Value], body: Body
@@ -218,7 +220,19 @@ class Shared(NamedTuple):
             body(self.whole.indices(b, values), self.whole.number(b, values))
             return self._following(b, digits, steps)
 
-        emit_rounds(b, trips, start, step)
+        self._rounds(b, trips, start, step)
+
+    def _rounds(self, b: Builder, trips: Value, first: Sequence[Value], step: Step) -> None:
+        """A `for` that runs `trips` times, from 0, and carries what `step` gives. Where a driver
+        sees how many that are at most, a processor's should not write them one after the other."""
+        k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
+        with b.region(k, *carried) as region:
+            following = step(k, carried)
+            b.span = None
+            b.emit("yield", *following)
+        most = constant_int(trips if self.rows is not None else self.share.most)
+        is_rolled = most is not None and most > FEW_ROUNDS and self.share.width <= WIDEST_SOFTWARE
+        b.for_(b.const(0, i32), trips, first, region, ROLLED if is_rolled else None)
 
     def _following(
         self, b: Builder, digits: Sequence[Value], steps: Sequence[Value]
@@ -241,21 +255,6 @@ class Shared(NamedTuple):
                 v = b.emit("select", goes_round, b.emit("sub", v, extent), v)
             found.append(v)
         return found[::-1]
-
-
-def emit_rounds(
-    b: Builder,
-    trips: Value,
-    first: Sequence[Value],
-    step: Callable[[Value, Sequence[Value]], Sequence[Value]],
-) -> None:
-    """A `for` that runs `trips` times, from 0, and carries what `step` gives."""
-    k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
-    with b.region(k, *carried) as region:
-        following = step(k, carried)
-        b.span = None
-        b.emit("yield", *following)
-    b.for_(b.const(0, i32), trips, first, region)
 
 
 def partition(b: Builder, op: Op, args: Sequence[Value], crowd: Crowd, order: Order = ()) -> Shared:

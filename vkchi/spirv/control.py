@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from vkchi.errors import InternalError
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Op, Region, Value
+from vkchi.ir.ops import ROLLED
 from vkchi.spirv import spec
 from vkchi.spirv.invocation import index_along
 from vkchi.types import Scalar, i32, scalar_of, u1
@@ -38,7 +39,7 @@ from vkchi.types import Scalar, i32, scalar_of, u1
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
-NO_HINT = 0
+NO_HINT, DONT_UNROLL = 0, 2
 LESS = {"i": spec.OpSLessThan, "u": spec.OpULessThan}
 
 
@@ -114,7 +115,9 @@ class Loop:
 
     __slots__ = ("body", "em", "header", "merge", "next", "patches", "phis")
 
-    def __init__(self, em: Emitter, types: list[Scalar], first: list[int]) -> None:
+    def __init__(
+        self, em: Emitter, types: list[Scalar], first: list[int], hint: int = NO_HINT
+    ) -> None:
         """Write up to the begin of `check`. `phis` are the ids of the carried components."""
         self.em = em
         before = em.block
@@ -128,7 +131,7 @@ class Loop:
             self.phis.append(em.op(spec.OpPhi, em.type_id(t), value, before, 0, self.next))
             self.patches.append(len(em.code) - 2)
         check = em.m.new_id()
-        em.act(spec.OpLoopMerge, self.merge, self.next, NO_HINT)
+        em.act(spec.OpLoopMerge, self.merge, self.next, hint)
         em.act(spec.OpBranch, check)
         em.begin_block(check)
 
@@ -157,7 +160,8 @@ def lower_for(em: Emitter, op: Op) -> None:
     region = op.regions[0]
     t = scalar_of(begin.type)
     types = [t, *_scalar_types(op.results)]
-    loop = Loop(em, types, [em.ids[begin][0], *[k for v in first for k in em.ids[v]]])
+    hint = DONT_UNROLL if op.attr == ROLLED else NO_HINT
+    loop = Loop(em, types, [em.ids[begin][0], *[k for v in first for k in em.ids[v]]], hint)
     i, carried = loop.phis[0], loop.phis[1:]
     loop.enter(em.op(LESS[t.kind], em.type_id(u1), i, em.ids[end][0]))
     _assign(em, region.params, loop.phis)

@@ -67,9 +67,9 @@ for _code, _name in OPCODES.items():
 
 
 class Control:
-    """Function, loop and selection control, of which only this is used."""
+    """Function, loop and selection control, of which only these are used: the second by loops."""
 
-    None_ = 0
+    None_, DontUnroll = 0, 2
 
 
 ENUMERANTS: dict[str, dict[int, str]] = {
