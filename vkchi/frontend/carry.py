@@ -19,7 +19,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.flow import Arm, run_region, short_circuit
 from vkchi.frontend.identity import join_iterations
 from vkchi.frontend.scope import CHANGING, UNSET, VARIABLE, Loop, Var
-from vkchi.frontend.syntax import names_assigned, returns
+from vkchi.frontend.syntax import names_assigned, names_of_indices, returns
 from vkchi.frontend.targets import roots_of
 from vkchi.frontend.trees import (
     aligned,
@@ -45,9 +45,11 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
     for passed in found.passed:
         if passed.name in names:
             continue
-        if is_bound_inside(n, passed.callee, found.names) or may_refer(
-            cx, passed.callee, passed.position
-        ):
+        callee = passed.callee
+        is_hidden = isinstance(callee, ast.Name) and (  # by what the loop binds itself
+            callee.id in found.names or callee.id in names_of_indices(cx.act.source, n)
+        )
+        if is_hidden or may_refer(cx, callee, passed.position):
             names[passed.name] = None
     variables: dict[Var, None] = {}
     for name in names:
@@ -57,15 +59,6 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
         roots = roots_of(var.value)
         variables.update(dict.fromkeys(roots or [var]))
     return list(variables)
-
-
-def is_bound_inside(n: ast.For | ast.While, callee: ast.expr, assigned: Collection[str]) -> bool:
-    """Whether a called name is one that loop n binds itself, and so hides what it stood for."""
-    if not isinstance(callee, ast.Name):
-        return False
-    inner = (node.target for node in ast.walk(n) if isinstance(node, ast.For))
-    targets = {t.id for target in inner for t in ast.walk(target) if isinstance(t, ast.Name)}
-    return callee.id in assigned or callee.id in targets
 
 
 def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:

@@ -102,6 +102,18 @@ def names_assigned(source: Source, n: ast.For | ast.While) -> Assigned:
     return found
 
 
+def names_of_indices(source: Source, n: ast.For | ast.While) -> frozenset[str]:
+    """The names of the indices of loop n and of the loops inside."""
+    find = lambda: frozenset(  # noqa: E731
+        name
+        for event in _events_in(source, n)
+        if isinstance(event, ast.For)
+        for name in bottom_names(event.target)
+    )
+    found: frozenset[str] = _remember(source, (n, "indices"), find)
+    return found
+
+
 def function_assigns(source: Source, name: str) -> bool:
     """Whether the function's body assigns `name`."""
     find = lambda: frozenset(_collect(_events(source).all).names)  # noqa: E731
@@ -119,13 +131,14 @@ def function_rebinds(source: Source, name: str) -> bool:
 
 
 class Events(NamedTuple):
-    """Assignments, calls and returns of a function in order, and which of them stand in a loop."""
+    """Assignments, `for` loops, calls and returns of a function in order, and which of them stand
+    in a loop, itself included."""
 
     all: list[ast.AST]
     within: dict[ast.AST, tuple[int, int]]
 
 
-_EVENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.Return)
+_EVENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.Call, ast.Return)
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
 
 
