@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value
+from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 
+Choice = TypeVar("Choice")  # of how to replace an op: never empty
 Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
 
@@ -117,6 +119,26 @@ def same_ops(a: list[Op], b: list[Op]) -> bool:
 def rebuild(fn: Func, visit: Visit) -> Func:
     """The Func with every op that `visit` answered for replaced; `fn` itself if none was."""
     return Rebuilder(visit).run(fn)
+
+
+def rebuild_chosen(
+    fn: Func,
+    kind: str,
+    choose: Callable[[Op], Choice | None],
+    build: Callable[[Rebuilder, Op, tuple[Value, ...], Choice], Sequence[Value]],
+) -> Func:
+    """The Func with those ops of a kind replaced for which `choose` says how; `fn` itself, which
+    is not walked by a visitor, where it does for none."""
+    chosen = {op: choice for op in walk(fn.body) if op.kind == kind and (choice := choose(op))}
+    if not chosen:
+        return fn
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        choice = chosen.get(op)
+        return build(walker, op, args, choice) if choice else None
+
+    walker = Rebuilder(visit)
+    return walker.run(fn)
 
 
 def rebuild_loops(fn: Func, visit: Visit) -> Func:

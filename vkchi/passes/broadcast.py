@@ -28,7 +28,6 @@ from functools import cached_property, reduce
 
 from vkchi.analysis.alias import ChangeTable, may_share
 from vkchi.analysis.dataflow import Flow
-from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
@@ -43,7 +42,7 @@ from vkchi.ir.ops import (
     Trait,
     kinds_with,
 )
-from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.passes.cost_model import is_processor, subgroup_width
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
@@ -70,14 +69,10 @@ def load_by_turns(fn: Func, width: int) -> Func:
     grid = next((op for op in fn.body.ops if op.kind == "parallel"), None)
     if grid is None or all(op.kind != "for" for op in walk(grid.regions[0])):
         return fn
-    finder = Finder(grid, width)
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        turns = finder.turns(op) if op.kind == "for" else None
-        return Form(walker, turns, width).build(op, args) if turns else None
-
-    walker = Rebuilder(visit)
-    return walker.run(fn)
+    return rebuild_chosen(
+        fn, "for", Finder(grid, width).turns,
+        lambda r, op, args, turns: Form(r, turns, width).build(op, args),
+    )  # fmt: skip
 
 
 # --- which ---------------------------------------------------------------------------------------

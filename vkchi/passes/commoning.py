@@ -16,16 +16,16 @@ Owns: this form. Must not know: what loops are for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
 from vkchi.analysis.alias import ChangeTable, place_of
 from vkchi.analysis.sums import Polynomial, Sums, constant_of, factor_of, terms_of
-from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
-from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
 
@@ -54,15 +54,7 @@ Chain = list[Load]  # of places that follow each other, that of the last one bei
 def common_loads(fn: Func) -> Func:
     """The Func with serial loops that carry what they would load again."""
     changes = ChangeTable()
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "for":
-            return None
-        chains = find_chains(op, changes)
-        return carry(walker, op, args, chains) if chains else None
-
-    walker = Rebuilder(visit)
-    return walker.run(fn)
+    return rebuild_chosen(fn, "for", lambda loop: find_chains(loop, changes), carry)
 
 
 # --- which ---------------------------------------------------------------------------------------
@@ -70,11 +62,14 @@ def common_loads(fn: Func) -> Func:
 
 def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
     """The loads of a loop that can be taken together, of which there are two at least in each."""
+    loads = loads_of_several(loop)
+    if not loads:
+        return []
     (axis,) = axes_of(loop)
     groups: dict[object, list[Load]] = {}
     inner = {v for op in walk(loop.regions[0]) for v in op.results} | set(loop.regions[0].params)
     made = changes.of(loop.regions)
-    for op in loop.regions[0].ops:
+    for op in loads:
         load = moving_load(op, axis.param, inner)
         if load is not None and not made.may_change(place_of(op.args[0])._replace(indices=())):
             key = (load.elem.args[0], *[frozenset(terms_of(f).items()) for f in load.forms])
@@ -83,11 +78,21 @@ def find_chains(loop: Op, changes: ChangeTable) -> list[Chain]:
     return limited(chains)
 
 
+def loads_of_several(loop: Op) -> list[Op]:
+    """The loads of elements in a loop, of arrays that it has several of."""
+    loads = [
+        (op, place.args[0])
+        for op in loop.regions[0].ops
+        if op.kind == "load" and isinstance(place := op.args[0], Op) and place.kind == "elem"
+    ]
+    count = Counter(array for _, array in loads)
+    return [op for op, array in loads if count[array] > 1]
+
+
 def moving_load(op: Op, index: Param, inner: set[Value]) -> Load | None:
     """A load whose indices are sums with multiples of a loop's index and values from outside."""
-    place = op.args[0] if op.kind == "load" else None
-    if not isinstance(place, Op) or place.kind != "elem":
-        return None
+    (place,) = op.args
+    assert isinstance(place, Op)
     if not all(isinstance(v.type, Scalar) for v in place.args[1:]):
         return None
     forms = tuple(map(Sums().of, place.args[1:]))

@@ -28,7 +28,7 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_of
 from vkchi.ir.ops import READS, TABLE, Effect
-from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.tiles import cut
 from vkchi.target.caps import Caps
@@ -57,13 +57,9 @@ class Way(NamedTuple):
 
 def unroll_loops(fn: Func, choose: Callable[[Op], Way | None]) -> Func:
     """The Func with some rounds done at once in serial loops that are to be unrolled."""
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        way = choose(op) if op.kind == "for" else None
-        return None if way is None else Rounds(b, op, walker.map, way).build(args)
-
-    walker = Rebuilder(visit)
-    return walker.run(fn)
+    return rebuild_chosen(
+        fn, "for", choose, lambda r, op, args, way: Rounds(r.b, op, r.map, way).build(args)
+    )
 
 
 # --- which ---------------------------------------------------------------------------------------

@@ -67,11 +67,11 @@ class Finder:
         ]
         if not accesses or may_mix_up(accesses):
             return None
-        is_narrow = min(map(bits_at, accesses)) < u16.bits
-        way = choose_way(axis, accesses, 2 * ROUNDS if is_narrow else ROUNDS)
-        if way is None or len(ops) * way.rounds > MOST_OPS or self.are_alike(accesses):
+        rounds = 2 * ROUNDS if min(map(bits_at, accesses)) < u16.bits else ROUNDS
+        if len(ops) * rounds > MOST_OPS:
             return None
-        return way
+        way = choose_way(axis, accesses, rounds)
+        return None if way is None or self.are_alike(accesses) else way
 
     def are_alike(self, accesses: Sequence[Op]) -> bool:
         """Whether invocations likely load from one place somewhere."""
