@@ -32,6 +32,7 @@ MINE = (
     "unroll",
     "predicate",
     "jump_threading",
+    "rounds",
     "stores_last",
     "roots",
     "reciprocals",

@@ -115,6 +115,7 @@ ENTRIES: dict[str, Entry] = {
     "broadcast": Entry("broadcast:broadcast_loads", "caps", ("for",)),
     "arithmetic": Entry("arithmetic:lower_arithmetic", "caps"),
     "bases": Entry("bases:take_constants_apart", "caps", ("address",)),
+    "rounds": Entry("rounds:spell_rounds", "caps", ("for",)),
     "stores_last": Entry("stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
     "streams": Entry("streams:lower_random", needs=("random",)),
     "roots": Entry("roots:compare_squares", needs=("sqrt",)),
@@ -229,6 +230,9 @@ LOWERING: tuple[Step, ...] = (
     Step("streams", "nobody asks any more whether a Func draws"),
     Step("records", "until here, reports touch no memory"),
     Step("arithmetic", "no pass reads divisions and lengths any more"),
+    Step("rounds", "loads that are joined need no offset of their own; bases takes constants away"),
+    Step("licm", "the terms of offsets that no round changes", ("rounds",)),
+    Step("dce", "the offsets as they were", ("rounds",)),
     Step("bases", "last: what it says of addresses is for the emitter"),
 )
 
@@ -237,7 +241,7 @@ OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
     "jam_sums", "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote",
-    "reciprocals", "reduce", "remainders", "roots", "stores_last", "strength", "unroll",
+    "reciprocals", "reduce", "remainders", "roots", "rounds", "stores_last", "strength", "unroll",
     "unroll_sums", "unroll_words",
 })  # fmt: skip
 
@@ -330,6 +334,7 @@ PASSES["jump_threading"] = Pass("jump_threading", PROCESSOR)
 PASSES["peel"] = Pass("peel", PROCESSOR)
 PASSES["remainders"] = Pass("remainders", PROCESSOR)
 PASSES["lanes"] = Pass("lanes", PROCESSOR)
+PASSES["rounds"] = Pass("rounds", PROCESSOR)
 PASSES["unroll_words"] = Pass("unroll_words", PROCESSOR)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
