@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from math import prod
 
+from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.host_numbers import axis_length
 from vkchi.analysis.mixing import may_mix
 from vkchi.analysis.sums import Sums, factor_of
@@ -190,7 +191,7 @@ def moves_along(op: Op) -> bool:
 
 def choose_terms(op: Op, caps: Caps) -> Choice | None:
     """The last axis, where straight code adds up what it loads of neighbours along it, in words of
-    64 bits."""
+    64 bits: to one place, or to places that what it loads tells (`bins`)."""
     body, last, factor = op.regions[0], len(op.args) // 2 - 1, neighbours_of(op, caps)
     axis = axes_of(op)[last]
     first = constant_int(axis.begin)
@@ -200,14 +201,16 @@ def choose_terms(op: Op, caps: Caps) -> Choice | None:
         return None
     variance, used = Variance(body, axis.param), used_in(body)
     accesses = [x for x in body.ops if x.kind in MEMORY]
+    told = Flow(body, [x for x in accesses if x.kind == "load"]).found
     sums_of = Sums()
     steps = {step_of(x, axis.param, sums_of) for x in accesses if x.kind not in ATOMICS}
     sums = [x for x in accesses if x.kind in ATOMICS]
     are_common = sums and all(is_common_sum(x, variance, used) for x in sums)
+    are_told = sums and all(is_free_sum(x, used) and x.args[0] in told for x in sums)
     is_plain = all(x.kind == "load" or x.kind in ATOMICS for x in accesses)
-    if not (are_common and is_plain and steps == {1}):
+    if not ((are_common or are_told) and is_plain and steps == {1}):
         return None
-    return Choice(last, variance, factor * words_of(op, factor))
+    return Choice(last, variance, factor * words_of(op, factor) if are_common else factor)
 
 
 def words_of(op: Op, factor: int) -> int:
@@ -226,9 +229,13 @@ def words_of(op: Op, factor: int) -> int:
 
 def is_common_sum(op: Op, variance: Variance, used: Collection[Value]) -> bool:
     """Whether all copies of an atomic add to one place, and none asks what stood there."""
-    if op.kind not in ATOMICS or op in used or op.args[0] in variance.found:
-        return False
-    return scalar_of(op.args[1].type) is not f16  # a sum of these is rounded once only
+    return is_free_sum(op, used) and op.args[0] not in variance.found
+
+
+def is_free_sum(op: Op, used: Collection[Value]) -> bool:
+    """Whether an op is an atomic that is not asked what stood there; not of f16, a sum of which is
+    rounded once only."""
+    return op.kind in ATOMICS and op not in used and scalar_of(op.args[1].type) is not f16
 
 
 def is_straight(op: Op) -> bool:
