@@ -42,3 +42,9 @@ def test_processors_branch() -> None:
     first, *others = (op for op in walk(fn.body) if op.kind == "if")
     assert all(op in first.regions[0].ops for op in others)
     assert [op.kind for op in fn.body.ops].count("if") == 1
+
+
+def test_what_invocations_meet_in_is_not_written_twice() -> None:
+    other = "    %one = subgroup_add %n : i32\n    yield\n  }\n  yield\n}"
+    fn = parse(CONDITION.replace("    yield\n  }\n  yield\n}", other)).funcs[0]
+    assert thread_jumps(fn, PROCESSOR) is fn

@@ -10,8 +10,9 @@ condition has loaded is known in the branch then, which need not load it again, 
 twice.
 
 In one region of the first `if` the answer must be constant: what follows there is chosen while
-compiling, and written once more, so it must be little. What stands between the two `if`s stands
-before both, so it must be pure, and need nothing of the first.
+compiling, and written once more, so it must be little, and nothing that invocations wait or look
+at each other in: those that take one copy would miss those that take the other. What stands between
+the two `if`s stands before both, so it must be pure, and need nothing of the first.
 
 Graphics cards keep a condition whose loads `predicate` lets run unasked: they are under way
 together there, which they are not in a branch.
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Region, Result, Value
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_processor
 from vkchi.passes.predicate import is_worth_it
@@ -167,6 +168,7 @@ def answered(op: Op, values: dict[Value, Value]) -> Region | None:
 
 
 def copied(regions: Sequence[Region]) -> int:
-    """How many ops are written once more; more than MOST_COPIED if some hold others."""
+    """How many ops are written once more; more than MOST_COPIED if some hold others, or must stay
+    one for all invocations."""
     ops = [op for r in regions for op in r.ops[:-1] if op.kind != "const"]
-    return MOST_COPIED + 1 if any(op.regions for op in ops) else len(ops)
+    return MOST_COPIED + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)

@@ -429,3 +429,25 @@ def test_a_queue_in_a_short_workgroup(n: int) -> None:
 
     run()
     assert (x.to_numpy() == 1).all() and taken[None] == 300 + n
+
+
+def test_reductions_where_a_condition_of_two_parts_is_false(width: int) -> None:
+    """Invocations meet there, whichever part is false."""
+    x, y, out = (ti.field(ti.i32, COUNT) for _ in range(3))
+    a, b = np.arange(COUNT) % 2, np.arange(COUNT) // 2 % 2
+    x.from_numpy(a.astype(np.int32))
+    y.from_numpy(b.astype(np.int32))
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=COUNT)
+        for i in range(COUNT):
+            if x[i] > 0 and y[i] > 0:
+                out[i] = -1
+            else:
+                out[i] = ti.simt.subgroup.reduce_add(1)
+
+    run()
+    is_out = (a & b) == 0
+    counts = is_out.reshape(-1, width).sum(axis=1).repeat(width)
+    np.testing.assert_array_equal(out.to_numpy(), np.where(is_out, counts, -1))
