@@ -3,6 +3,7 @@
 import enum
 import math
 import types
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -304,6 +305,14 @@ class Constants:
         self.zero = ti.types.vector(2, ti.f32)(0, 0)
 
 
+@pytest.fixture
+def left_as_it_was() -> Iterator[None]:
+    """Floats are f32 afterwards, as other tests take for granted."""
+    yield
+    ti.init(arch=ti.cpu)
+
+
+@pytest.mark.usefixtures("left_as_it_was")
 def test_constants_of_f32_where_floats_are_f64() -> None:
     zero, held = ti.types.vector(2, ti.f32)(0, 0), Constants()
     ti.init(arch=ti.cpu, default_fp=ti.f64)
