@@ -303,7 +303,7 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
 def parts_of(cx: Lowering, x: Any) -> Sequence[Any]:
     """What x falls into when it is unpacked."""
     if isinstance(x, list) or type(x) is tuple:
-        return x
+        return [cx.found(part) for part in x]
     if isinstance(x, Matrix):
         x = x.to_list() if x.ndim == 1 else arith.value(cx, x)
     if isinstance(x, Value):

@@ -251,7 +251,9 @@ class Lowering:
 
     def found(self, value: Any) -> Any:
         """What a Python object is in a kernel that found it outside: the numbers of a vector are
-        then at least as wide as literals."""
+        then at least as wide as literals. Of a container, what is in it was found as well."""
+        if isinstance(value, list | tuple | dict):
+            self.dependencies.read_vectors(value)
         if isinstance(value, Matrix) and self.dependencies.is_read(value):
             return value.captured(self.options.default_fp, self.options.default_ip)
         return value

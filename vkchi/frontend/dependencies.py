@@ -11,6 +11,8 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
+from vkchi.lang.matrix import Matrix
+
 _PURE = ("builtins", "math", "numpy")
 
 Path = tuple[FunctionType, str]
@@ -29,6 +31,7 @@ class Dependencies:
         self.opaque: dict[str, None] = {}
         self.classes: dict[type, None] = {}
         self._origins: dict[int, tuple[Any, Path]] = {}  # the object, so that its id stays its own
+        self._searched: set[int] = set()  # containers
 
     def read(self, fn: FunctionType, path: str, value: Any) -> None:
         """`value` was found at `path` in `fn`; a module is only a way to what is read."""
@@ -53,6 +56,19 @@ class Dependencies:
         if found is not None and found[0] is base:
             fn, path = found[1]
             self.read(fn, path + step, value)
+
+    def read_vectors(self, base: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> None:
+        """Vectors in a container that was read before, and in containers in it, are read too: by
+        whatever way Python comes to them (`zip`, `values`)."""
+        if not self.is_read(base) or id(base) in self._searched:
+            return
+        self._searched.add(id(base))
+        items = base.items() if isinstance(base, dict) else enumerate(base)
+        for key, item in items:
+            if isinstance(item, Matrix | list | tuple | dict):
+                self.read_part(base, f"[{key!r}]", item)
+                if not isinstance(item, Matrix):
+                    self.read_vectors(item)
 
     def is_read(self, value: Any) -> bool:
         """Whether an object was found somewhere, and not made while compiling."""

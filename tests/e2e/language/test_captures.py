@@ -288,6 +288,31 @@ def test_narrow_vectors_in_lists_and_templates_do_as_well() -> None:
     check(run(listed[0]), [400, 400, 400])
 
 
+@pytest.mark.ours("captured-types")
+def test_narrow_vectors_do_so_by_whatever_way_python_comes_to_them() -> None:
+    listed = [ti.types.vector(2, ti.u8)(200, 3)]
+    named, nested = {"v": listed[0]}, [(listed[0],)]
+
+    @ti.kernel
+    def run() -> ti.types.vector(6, ti.i32):
+        r = ti.Vector([0, 0, 0, 0, 0, 0])
+        (r0,) = listed
+        r[0] = (r0 * 2)[0]
+        for u, v in ti.static(zip(listed, listed)):
+            r[1] = (u + v)[0]
+        for k, v in ti.static(enumerate(listed)):
+            r[2 + k] = (v * 2)[0]
+        for v in ti.static(named.values()):
+            r[3] = (v * 2)[0]
+        for inner in ti.static(reversed(nested)):
+            r[4] = (inner[0] * 2)[0]
+        again = listed
+        r[5] = (again[0] * 2)[0]
+        return r
+
+    check(run(), [400] * 6)
+
+
 def test_narrow_vectors_made_in_kernels_stay_narrow() -> None:
     @ti.kernel
     def run() -> ti.i32:
