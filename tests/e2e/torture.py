@@ -159,6 +159,12 @@ def grow(x: ti.template()):
 
 
 @ti.kernel
+def stretch(x: ti.template(), by: ti.i32):
+    for i in x:
+        x[i] = by * x[i]
+
+
+@ti.kernel
 def count_down(left: ti.template(), x: ti.template()):
     left[None] -= 1
     for i in x:
@@ -274,6 +280,7 @@ class Torture:
             "threads": self.launch_beside, "devices": self.open_devices,
             "graph": self.run_graph, "record": self.record, "loop": self.go_round,
             "sort": self.sort, "late": self.write_late, "shapes": self.meet_shapes,
+            "traces": self.follow_tapes,
         }  # fmt: skip
         for program in (*self.programs.values(), self.check):
             program()
@@ -372,6 +379,33 @@ class Torture:
             clear(v.a)
             square(v.v, v.loss)
 
+    def follow_tapes(self) -> None:
+        """Tapes that do what one before did, and two that leave its trace."""
+        for way in ("", "call", "read"):
+            self.follow_tape(way)
+
+    def follow_tape(self, way: str) -> None:
+        """One of them; where it is interrupted, the program goes on before it lets the exception
+        leave the tape."""
+        self.arrays.v.fill(1.0)
+        with ti.ad.Tape(self.arrays.loss):
+            try:
+                self.stretch_twice(way)
+            except KeyboardInterrupt:
+                self.stretch_twice("")
+                raise
+
+    def stretch_twice(self, way: str) -> None:
+        """The calls of these tapes."""
+        v = self.arrays
+        square(v.v, v.loss)
+        stretch(v.v, 2)
+        if way == "read":
+            assert v.v[3] == 2
+        square(v.v, v.loss)
+        stretch(v.v, 3 if way == "call" else 2)
+        square(v.v, v.loss)
+
     def run_graph(self) -> None:
         for k in range(3):
             self.arrays.graph.run({"x": self.arrays.a, "by": 1.0 + k})
@@ -462,6 +496,7 @@ class Torture:
         self.use_tape()
         assert v.loss[None] == 9 * SMALL, "wrong loss"
         assert (v.w.grad.to_numpy() == 6).all(), "wrong gradient"
+        self.check_traces()
         self.check_modes()
         self.check_graphs()
         self.check_writes()
@@ -471,6 +506,13 @@ class Torture:
             v.shaped = None
         made = ti.ndarray(ti.f32, 50)
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
+
+    def check_traces(self) -> None:
+        """The same for tapes that do what one before did, perhaps one that was interrupted."""
+        for way, last in ("", 4), ("call", 6), ("read", 4):
+            self.follow_tape(way)
+            found = self.arrays.v.grad.to_numpy()
+            assert (found == 2 * (1 + 4 + last**2)).all(), f"wrong gradient of a trace: {way}"
 
     def check_modes(self) -> None:
         """The same for fields that were placed, and for other derivatives than those of tapes."""

@@ -195,17 +195,21 @@ def clear(arrays: Iterable[Any]) -> None:
             array.fill(0)
 
 
+def adjoints_of(
+    arrays: Mapping[str, Storage], but: frozenset[str] = NO_NAMES
+) -> dict[str, Storage]:
+    """The gradients of arrays, but for some, by the same names."""
+    found = {name: a.companion("grad") for name, a in arrays.items() if name not in but}
+    return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+
 class Gradients:
     """The adjoints of a call's arrays: their companions; of torch tensors, while a gradient runs,
     their `.grad`, in place or copied, one for a tensor that is passed several times."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, known: Mapping[str, Storage] | None = None) -> None:
         self.call = call
-        self.arrays = {
-            name: g
-            for name, a in call.arrays.items()
-            if name not in call.constants and (g := a.companion("grad")) is not None
-        }
+        self.arrays = dict(adjoints_of(call.arrays, call.constants) if known is None else known)
         self.names = frozenset(self.arrays).union(call.tensors)  # the arrays that have one
         self.fetched: dict[int, Fetched] = {}
 

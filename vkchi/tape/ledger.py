@@ -24,7 +24,7 @@ there. Must not know: kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vkchi.analysis.boxes import Box, may_meet
@@ -136,11 +136,17 @@ class Written(NamedTuple):
     who: str
 
 
-class Holder(Protocol):
-    """A recorded call: the arrays it found by parameter name, live ones or copies; its position
-    among the calls of a tape."""
+class Finder(Protocol):
+    """A call: the arrays it found by parameter name, live ones or copies."""
 
     memory: dict[str, Storage]
+
+
+class Holder(Finder, Protocol):
+    """A recorded one: what it had found before it was noted, its position among the calls of a
+    tape."""
+
+    kept: Mapping[str, Storage]
     position: int
 
 
@@ -155,6 +161,12 @@ class Wanted(NamedTuple):
     def array(self) -> Storage:
         """Which array."""
         return self.holder.memory[self.name]
+
+    @property
+    def copy(self) -> Storage | None:
+        """The copy of it, if that was made before the call was noted."""
+        found = self.holder.kept.get(self.name)
+        return found if found is not self.array else None
 
 
 class Wants:

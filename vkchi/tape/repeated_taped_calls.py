@@ -41,7 +41,7 @@ SERIAL = count()
 
 class RepeatedTapedCall:
     """What calls with these objects have in common. `shapes` are those of their arrays, in the
-    order of `arrays`; no two have one `serial`, ever."""
+    order of `arrays`; `serial` stands for them and the gradient kept, and for no others, ever."""
 
     def __init__(self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage]) -> None:
         self.call, self.plan, self.serial = call, plan, next(SERIAL)
@@ -86,6 +86,7 @@ class RepeatedTapedCall:
     def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
         """Keep the gradient by these arrays."""
         known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
+        self.serial = next(SERIAL)  # first: what is known of the gradient before is not of this one
         self._gradient = known, made  # at once: an exception in between would mix two of them
 
     def launch(self, executable: Executable, args: tuple[Any, ...], arrays: Arrays) -> None:

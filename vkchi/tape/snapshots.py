@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from vkchi.analysis.boxes import Box, rows_of
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import Holder, Ledger, Wanted, Wants
+from vkchi.tape.ledger import Finder, Ledger, Wanted, Wants
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
@@ -53,30 +53,36 @@ class Save(NamedTuple):
     boxes: list[Box]
     holders: list[tuple[int, str]]
 
-    def find(self, calls: Sequence[Holder]) -> Storage:
+    def find(self, calls: Sequence[Finder]) -> Storage:
         """What the first of them finds."""
         position, name = self.holders[0]
         return calls[position].memory[name]
 
-    def make(self, calls: Sequence[Holder]) -> Storage:
-        """Make it, and let them find it."""
-        copy = copy_of(self.find(calls), self.boxes)
+    def make(self, calls: Sequence[Finder], saved_bytes: int) -> Storage:
+        """Make it, after so many bytes of others, and let them find it. Raises DeviceError."""
+        copy = copy_of(self.find(calls), self.boxes, saved_bytes)
         for position, name in self.holders:
             calls[position].memory[name] = copy
         return copy
 
 
-def copy_of(array: Storage, boxes: list[Box]) -> Storage:
-    """A copy of these parts of an array, or of more. Raises DeviceError."""
+def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
+    """A copy of these parts of an array, or of more. Raises DeviceError where there is no memory
+    for it, which says how much of it copies take already."""
     rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
-    return array.copied() if rows is None else array.copied_rows(*rows)
+    try:
+        return array.copied() if rows is None else array.copied_rows(*rows)
+    except DeviceError as e:
+        raise DeviceError(
+            f"{e}; the tape has saved {saved_bytes} bytes of arrays that kernels overwrite: with "
+            'ti.ad.Tape(memory="512MiB"), say, it saves less and calls kernels again'
+        ) from None
 
 
 class Snapshots:
     """Copies on write. `start` is filled in limited memory: every array that was written, with
     what it held when the tape began. When gradients run, `is_reversing`, nothing is given up any
-    more. `saves` are the copies made since that was last emptied; while calls are noted that were
-    `done` before, there are copies already."""
+    more. `saves` are the copies made since that was last emptied."""
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
         self.budget_bytes, self.ledger = budget_bytes, ledger
@@ -84,7 +90,6 @@ class Snapshots:
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
         self.saves: list[Save] = []
-        self.done: Sequence[Holder] = ()
         self.is_over = self.is_reversing = False
 
     @property
@@ -118,29 +123,27 @@ class Snapshots:
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
             self.start.keep(array)
-        hit = self.ledger.open(array).wants.pop_meeting(box)
+        wants = self.ledger.open(array).wants
+        hit = wants.pop_meeting(box)
         found: dict[int, list[Wanted]] = {}
         for w in hit:
             found.setdefault(id(w.array), []).append(w)
-        for those in found.values():  # who want the array, or one component of it
-            save = Save([w.box for w in those], [(w.holder.position, w.name) for w in those])
-            self.saves.append(save)
-            copy = save.find(self.done) if self.done else self.copy(those[0].array, save.boxes)
-            self.count(copy.size_bytes)
-            for w in those:
-                w.holder.memory[w.name] = copy
-
-    def copy(self, array: Storage, boxes: list[Box]) -> Storage:
-        """A copy of these parts of an array, or of more. Raises DeviceError where there is no
-        memory for it."""
         try:
-            return copy_of(array, boxes)
-        except DeviceError as e:
-            raise DeviceError(
-                f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "
-                'overwrite: with ti.ad.Tape(memory="512MiB"), say, it saves less and calls kernels '
-                "again"
-            ) from None
+            for those in found.values():  # who want the array, or one component of it
+                self.save_for(those)
+        except DeviceError:  # nothing is overwritten
+            for w in hit:
+                wants.add(w)
+            raise
+
+    def save_for(self, those: list[Wanted]) -> None:
+        """Copy an array for those that want it. Raises DeviceError."""
+        save = Save([w.box for w in those], [(w.holder.position, w.name) for w in those])
+        self.saves.append(save)
+        copy = those[0].copy or copy_of(those[0].array, save.boxes, self.saved_bytes)
+        self.count(copy.size_bytes)
+        for w in those:
+            w.holder.memory[w.name] = copy
 
     def count(self, size_bytes: int) -> None:
         """Count what is saved; past the budget, give up keeping everything."""

@@ -8,7 +8,8 @@ how steps come about.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
@@ -71,9 +72,11 @@ class Launch(Step):
 class Entry(Launch):
     """A recorded call. `memory` are its arrays, or copies of what they held; `log` records what it
     draws, if its gradient needs that, which is `drawn`; `observed` tells who meets, if only the run
-    does; `position` is its place among the calls of a tape."""
+    does; `position` is its place among the calls of a tape, `kept` what its `memory` was before
+    it was noted, if it was done by then."""
 
     position = 0
+    kept: Mapping[str, Storage] = MappingProxyType({})
 
     def __init__(
         self, call: Call, gradients: Gradients, plan: GradientPlan, race: Found | Doubt | None

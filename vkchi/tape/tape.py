@@ -16,7 +16,7 @@ Must not know: how gradients are built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from vkchi.analysis.boxes import Box
 from vkchi.autodiff.answers import GradientSpec
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.interop import host
+from vkchi.interrupts.locks import restoring
 from vkchi.launch import Plan
 from vkchi.races.finder import refuse as refuse_race
 from vkchi.races.race import Doubt, Found
@@ -141,8 +142,7 @@ class Tape(Recording):
                 "came is unknown, and so are the gradients: let the exception leave the tape"
             )
         if self.ends_as_before():
-            self.state = "evaluated"
-            self.reverse_followed()
+            self.report = self.grad_once()
             return
         self.ledger.end_looking()
         self.breaks.check_loss(self.loss)
@@ -225,16 +225,19 @@ class Tape(Recording):
 
     def begin_notes(self) -> None:
         """Note the calls that were not noted so far, too."""
-        done = self.trace.done
+        with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+            if not self.is_noting:
+                self.note_done(self.trace.done)
+
+    def note_done(self, done: Sequence[Followed]) -> None:
+        """Note calls that are done."""
         before = self.failed
         if done:
             self.failed = before or done[-1].name  # until all are noted
-        self.trace.done = []
         super().begin_notes()
-        self.snapshots.done = done
+        self.trace.done = []
         for step in done:
-            self.note_flows(self.note_call(step.call))
-        self.snapshots.done = ()
+            self.note_flows(self.note_call(step.call, step))
         self.failed = before
 
     def grow_trace(self, entry: Entry) -> None:
@@ -250,24 +253,25 @@ class Tape(Recording):
 
     def leave_trace(self) -> None:
         """Something happens that is no plain kernel call: note everything."""
-        if not self.is_noting:
-            self.begin_notes()
-        self.trace.leave()
+        if not (self.trace.is_over and self.is_noting):
+            with restoring(self.runtime.lock), self.runtime.lock:  # others may launch
+                self.trace.leave()
+                self.begin_notes()
 
     def ends_as_before(self) -> bool:
-        """Whether a tape with this loss has ended after the same calls."""
-        is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
-        return is_plain and self.trace.ended_with(self.loss)
-
-    def reverse_followed(self) -> None:
-        """Run the gradients of calls that were not noted."""
-        steps, self.trace.done = self.trace.done, []
-        self.trace.stop_watching(self.on_access)
-        super().begin_notes()
-        self.entries = [*steps]
-        self.snapshots.saved_bytes = self.trace.saved_bytes
-        self.snapshots.is_reversing = True
-        self.report = self.grad_once()
+        """Whether a tape with this loss has ended after the same calls: then these are the steps,
+        though nobody has noted them."""
+        with restoring(self.runtime.lock), self.runtime.lock:  # others may read
+            is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
+            if not (is_plain and self.trace.ended_with(self.loss)):
+                return False
+            self.state = "evaluated"
+            self.trace.stop_watching(self.on_access)
+            super().begin_notes()
+            self.entries, self.trace.done = [*self.trace.done], []
+            self.snapshots.saved_bytes = self.trace.saved_bytes
+            self.snapshots.is_reversing = True
+            return True
 
     def close(self) -> None:
         """See nothing any more."""
@@ -280,17 +284,18 @@ class Tape(Recording):
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel, having noted and saved what its gradient and earlier ones need."""
+        step = self.find_followed(name, plan, args)
         before = self.failed
         self.failed = before or name  # until it came to its end
         try:
-            step = self.find_followed(name, plan, args)
             if step is not None:
                 result = self.trace.launch(step, self.on_access)
             else:
                 result = super().launch(name, plan, args)
-        except VkchiError as error:
-            if not isinstance(error, KernelAssertionError):  # refused before it began
-                self.failed = before
+        except BaseException as error:
+            self.trace.leave()  # what was noted of it stays, and is no call's
+            if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
+                self.failed = before  # refused before it began
             raise
         self.failed = before
         return result
@@ -317,10 +322,10 @@ class Tape(Recording):
         self.grow_trace(entry)
         return result
 
-    def note_call(self, call: Call) -> Noted:
-        """Note what a call is about to do, and save what is needed of what it overwrites. Raises
-        GradientError for one that has no gradient."""
-        gradients = Gradients(call)
+    def note_call(self, call: Call, done: Followed | None = None) -> Noted:
+        """Note what a call is about to do, or has `done`, and save what is needed of what it
+        overwrites. Raises GradientError for one that has no gradient."""
+        gradients = Gradients(call, None if done is None else done.adjoints)
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
         made.reserve(call.args, call.arrays)
@@ -330,6 +335,8 @@ class Tape(Recording):
         self.entries += self.snapshots.take_rewritten()
         entry = Entry(call, gradients, made, race)
         entry.position = len(self.entries)
+        if done is not None:
+            entry.kept = done.memory
         boxes = self.save(call, entry, made)
         self.snapshots.saves = []
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)

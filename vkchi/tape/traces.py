@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.fields.storage import Storage
 from vkchi.span import is_ours
-from vkchi.tape.calls import Call, repeat_call
+from vkchi.tape.calls import Call, adjoints_of, repeat_call
 from vkchi.tape.log import Step
 from vkchi.tape.repeated_taped_calls import find_repeated
 
@@ -148,8 +148,8 @@ class Trace:
         step.made.reserve(step.args, step.memory)
         if step.repeated.serial not in self._known:
             for array in step.memory.values():
-                array.whole.watch = watcher
                 self._watched[id(array.whole)] = array.whole
+                array.whole.watch = watcher
             self._known.add(step.repeated.serial)
         for name in step.repeated.plan.written:
             if name in step.memory:
@@ -157,7 +157,7 @@ class Trace:
         self.done.append(step)
         try:
             for save in step.node.saves:  # for calls before it, and for itself
-                self.saved_bytes += save.make(self.done).size_bytes
+                self.saved_bytes += save.make(self.done, self.saved_bytes).size_bytes
             result = step.repeated.call.launch(step.args)
         except BaseException:
             del self.done[self.length :]
@@ -176,12 +176,6 @@ class Trace:
             if array.watch == watcher:
                 array.watch = None
         self._watched.clear()
-
-
-def adjoints_of(arrays: Mapping[str, Storage]) -> dict[str, Storage]:
-    """The gradients of arrays, by the same names."""
-    found = {name: array.companion("grad") for name, array in arrays.items()}
-    return {name: gradient for name, gradient in found.items() if gradient is not None}
 
 
 def may_be_traced(entry: Entry) -> bool:

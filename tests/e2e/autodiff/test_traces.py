@@ -3,6 +3,7 @@ same, whatever else happens in them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.errors import GradientError, KernelRuntimeError
+from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
+from vkchi.fields.storage import Storage
+from vkchi.launch.repeated_calls import RepeatedCall
 from vkchi.runtime import current
 from vkchi.tape.traces import MOST_NODES, Trace
 
@@ -354,3 +357,149 @@ def test_trees_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
             assert world.slopes(run) == expected([1, 1], [k, k + 1])
     (plan,) = world.square._plans.by_key.values()
     assert plan.derived.traces.count <= 20
+
+
+def test_a_gradient_that_is_placed_later() -> None:
+    """By then the same calls need more of what is overwritten."""
+    ti.init(arch=ti.vulkan)
+    x = ti.field(ti.f32, N, needs_grad=True)
+    late = ti.field(ti.f32)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    ti.root.dense(ti.i, N).place(late)
+
+    @ti.kernel
+    def multiply():
+        for i in x:
+            loss[None] += late[i] * x[i]
+
+    @ti.kernel
+    def clear():
+        for i in x:
+            x[i] = 0
+
+    def run() -> list[float]:
+        x.fill(2)
+        late.fill(1)
+        with ti.ad.Tape(loss):
+            multiply()
+            clear()
+        return x.grad.to_numpy().tolist()
+
+    assert [run() for _ in range(3)] == [[1] * N] * 3
+    ti.root.dense(ti.i, N).place(late.grad)
+    for _ in range(3):
+        assert run() == [1] * N
+        assert late.grad.to_numpy().tolist() == [2] * N
+
+
+def test_a_gradient_that_is_replaced_inside() -> None:
+    """Calls before that add to the one that the array had then."""
+    ti.init(arch=ti.vulkan)
+    x = ti.ndarray(ti.f32, N, needs_grad=True)
+    loss = ti.ndarray(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def add(x: ti.types.ndarray(), k: ti.i32, loss: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] * k
+
+    def run(*, is_replaced: bool) -> list[float]:
+        first = x.grad
+        with ti.ad.Tape(loss):
+            add(x, 1, loss)
+            if is_replaced:
+                x.add_gradient()
+            add(x, 2, loss)
+        return [first[0], x.grad[0]]
+
+    for _ in range(2):
+        assert [run(is_replaced=False) for _ in range(3)] == [[3, 3]] * 3
+        assert run(is_replaced=True) == [1, 2]
+
+
+ENDS = {"interrupt": KeyboardInterrupt, "refusal": DeviceError}
+
+
+@pytest.mark.parametrize("error", ENDS)
+@pytest.mark.parametrize("place", range(3))
+def test_a_call_that_fails_inside(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: str, place: int
+) -> None:
+    """What was noted of it, and saved for it, is no call's."""
+
+    def fail(*args: Any) -> None:
+        raise ENDS[error]
+
+    def run(failing: int | None) -> None:
+        for k in range(3):
+            world.square(k)
+            if k == failing:
+                with monkeypatch.context() as m, pytest.raises(ENDS[error]):
+                    m.setattr(RepeatedCall, "launch", fail)
+                    world.scale(2.0)
+            world.scale(2.0)
+        world.add_up(world.loss)
+
+    want = expected([1, 2, 2], [0, 1, 2])
+    world.slopes(lambda: (world.scale(1.0), world.square(1)))  # both are known by then
+    for failing in (place, None, None, place, None):
+        if failing is not None and error == "interrupt":
+            with pytest.raises(KernelRuntimeError, match="was interrupted"):
+                world.slopes(lambda: run(place))
+        else:
+            assert world.slopes(lambda k=failing: run(k)) == want
+
+
+def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is that of a tape which is noted, and what was to be kept is kept afterwards."""
+
+    def fail(*args: Any) -> None:
+        raise DeviceError("no memory")
+
+    said = []
+
+    def run() -> None:
+        world.square(0)
+        world.scale(2.0)
+        world.square(1)
+        with monkeypatch.context() as m, pytest.raises(DeviceError) as caught:
+            m.setattr(Storage, "copied", fail)
+            m.setattr(Storage, "copied_rows", fail)
+            world.scale(2.0)
+        said.append(str(caught.value))
+        world.scale(2.0)
+        world.square(2)
+        world.add_up(world.loss)
+
+    def usual() -> None:
+        for k in range(3):
+            world.square(k)
+            if k < 2:
+                world.scale(2.0)
+        world.add_up(world.loss)
+
+    want = expected([1, 2, 2], [0, 1, 2])
+    for _ in range(3):
+        assert world.slopes(run) == want
+        assert world.slopes(usual) == want
+    assert len(set(said)) == 1 and "the tape has saved" in said[0]
+
+
+def test_another_thread_reads_while_calls_are_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        assert world.slopes(world.usual) == USUAL
+    launch, threads = Trace.launch, []
+
+    def launch_beside(self: Trace, *args: Any) -> Any:
+        if len(self.done) == 2 and not threads:
+            threads.append(threading.Thread(target=lambda: world.x[0]))
+            threads[0].start()
+            threads[0].join(0.2)
+        return launch(self, *args)
+
+    monkeypatch.setattr(Trace, "launch", launch_beside)
+    assert world.slopes(world.usual) == USUAL
+    threads[0].join()
+    assert world.slopes(world.usual) == USUAL
